@@ -72,7 +72,7 @@ def _journal(source: str, config: Path | None) -> Path:
         from advisor.errors import JournalError
 
         if not (path := Path(source)).is_file():
-            raise JournalError(f"--from {source}: no such journal: name a file, or `{CONFIGURED}` for the configured one")
+            raise JournalError(f"--from {source}: no such journal: name a file, or `{CONFIGURED}` for that in use")
         return path
     import os
 

@@ -1,6 +1,7 @@
 """Opens and runs a graph for the first time, in a child process with limits of time and memory (decision 0017)."""
 
 import os
+import signal
 import subprocess
 import sys
 from typing import Final
@@ -9,7 +10,9 @@ from advisor.errors import ModelError
 from advisor.predict.graph_rules import check_graph
 from advisor.text import escaped
 
+# CPU time; where the machine is busy, the run may take several times as long by the clock.
 TIME_LIMIT_S: Final = 15
+_CLOCK_PER_CPU: Final = 4
 # Address space beyond that of the libraries. With the daemon's own memory it stays below MemoryMax= of the unit.
 ROOM_BYTES: Final = 512 * 2**20
 
@@ -44,7 +47,7 @@ def _fault(content: bytes, limit_s: int, room_bytes: int) -> str | None:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=os.environ | _ONE_THREAD,
-            timeout=limit_s,
+            timeout=_CLOCK_PER_CPU * limit_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -53,6 +56,8 @@ def _fault(content: bytes, limit_s: int, room_bytes: int) -> str | None:
         return f"no process can be started: {err.strerror}"
     if child.returncode == 0:
         return None
+    if child.returncode == -signal.SIGXCPU:
+        return "it did not end in time"
     if child.returncode < 0:
         return f"it was ended by signal {-child.returncode}"
     return escaped(child.stdout.decode(errors="replace"))[:_REASON_LENGTH] or "it gave no reason"

@@ -30,7 +30,8 @@ def main() -> None:
 def _limit(kind: int, most: int) -> None:
     _, highest = resource.getrlimit(kind)
     bound = most if highest == resource.RLIM_INFINITY else min(most, highest)
-    resource.setrlimit(kind, (bound, bound))
+    # Of CPU time a second more, so that the signal says which limit it was.
+    resource.setrlimit(kind, (bound, bound if kind != resource.RLIMIT_CPU or bound == highest else bound + 1))
 
 
 def _address_space_bytes() -> int:

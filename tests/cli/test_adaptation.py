@@ -251,7 +251,9 @@ def test_wrong_journal_is_one_line(sadvise: Sadvise, site: Library, tmp_path: Pa
     ]
 
     for answer, complaint in zip(
-        answers, ("another program has changed outcomes", "is not a journal", "none.sqlite: no such journal: name a file, or"), strict=True
+        answers,
+        ("another program has changed outcomes", "is not a journal", "none.sqlite: no such journal: name a file, or"),
+        strict=True,
     ):
         assert answer.exit_code == 1 and complaint in answer.err and len(answer.err.splitlines()) == 1
 

@@ -14,6 +14,7 @@ from advisor.fit.performance_fit import no_samples
 from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.served_places import SCORES
 from tools.train import checkpoints
+from tools.train.places.parts import Decision
 from tools.train.places.rules import play
 from tools.train.sites.cluster import SiteCluster, adapted_to, prior_of, speeds_in_truth
 from tools.train.sites.directed import RATIO, Directed
@@ -23,7 +24,7 @@ from tools.train.sites.loop import Nightly, aged
 from tools.train.sites.network import SiteActor, SiteLayout
 from tools.train.sites.publication import checked_parity, site_policy_to_onnx
 from tools.train.sites.rules import cheapest_action
-from tools.train.sites.training import RECIPE, SiteTraining, learnt
+from tools.train.sites.training import RECIPE, SiteTraining, greedy, learnt
 
 SMALL = replace(
     TRAINING, servers=4, jobs_per_gpu=2.0, gpu_types=(("v100", "a100"),), leaf_servers=(2,), regimes=(Regime.DRIFTED,)
@@ -151,7 +152,7 @@ def test_tries_stay_within_their_share_of_gpu_time() -> None:
     assert explorer.subspaces.total > 0
 
 
-def choice_between(behind: list[float], *, gpus: int = 4, wait_s: float = 0.0) -> Choice:
+def choice_between(behind: list[float], *, gpus: int = 4, wait_s: float = 0.0, unsure: float = 0.0) -> Choice:
     """Return the choice of a gang among servers of eight free GPUs, of types that are behind the best one."""
     count = len(behind)
     zeros = np.zeros(count)
@@ -165,7 +166,7 @@ def choice_between(behind: list[float], *, gpus: int = 4, wait_s: float = 0.0) -
         interference=Interference(slows_me=zeros, slows_others=zeros),
         chosen=[],
         taken=[],
-        outlook=ServerOutlook(behind_best=np.array(behind), slows_by_time=zeros, unsure=zeros),
+        outlook=ServerOutlook(behind_best=np.array(behind), slows_by_time=zeros, unsure=zeros + unsure),
     )
 
 
@@ -176,6 +177,30 @@ def test_rule_takes_the_fastest_type_that_is_free() -> None:
 @pytest.mark.parametrize(("wait_s", "server"), [(60.0, None), (3 * 3600.0, 0)])
 def test_rule_waits_for_a_faster_type_for_as_long_as_that_saves(wait_s: float, server: int | None) -> None:
     assert least_loss(choice_between([-0.7, -0.7], wait_s=wait_s)) == server
+
+
+@pytest.mark.parametrize(("unsure", "server"), [(0.3, None), (0.6, 0), (0.8, 0)])
+def test_rule_waits_for_what_is_surely_better(unsure: float, server: int | None) -> None:
+    waits_s = 3600.0 * (np.exp(0.7 - 0.6) - 1.0) + 60.0
+
+    assert least_loss(choice_between([-0.7, -0.7], wait_s=waits_s, unsure=unsure)) == server
+
+
+def test_policy_begins_as_the_rule() -> None:
+    cluster = unlearnt(site(3, replace(SMALL, load_ratio=(1.2, 1.2))))
+    torch.manual_seed(1)
+    policy, is_planned, compared = greedy(SiteActor(), cluster), SEEN_COLUMNS.index("is_planned"), set()
+
+    def decide(decision: Decision) -> int | None:
+        by_rule, by_policy = cheapest_action(decision), policy(decision)
+        # The servers of a plan are taken in any order.
+        assert (by_rule is None) == (by_policy is None)
+        assert by_policy is None or seen_columns(decision.choice)[by_policy, is_planned] == 1.0
+        compared.add(by_policy is None)
+        return by_rule
+
+    play(cluster, decide)
+    assert compared == {True, False}
 
 
 def test_columns_mark_the_servers_of_the_plan_with_the_least_loss() -> None:

@@ -114,19 +114,26 @@ class SamplesSoFar:
 class SiteCluster(PartedCluster):
     """One workload on one site, owned by one agent, which takes short work first.
 
-    With `shows_graph` decisions hold the graph of the cluster, which takes time and which this policy does not look at.
+    With `shows_graph` decisions hold the graph of the cluster, which takes time and which this policy does not look at;
+    without `takes_samples` nothing can be learnt from jobs, which saves time.
     """
 
     every_s = 600.0
 
     def __init__(
-        self, site: DrawnSite, speeds: SiteSpeeds, *, knows_places: bool = False, shows_graph: bool = False
+        self,
+        site: DrawnSite,
+        speeds: SiteSpeeds,
+        *,
+        knows_places: bool = False,
+        shows_graph: bool = False,
+        takes_samples: bool = True,
     ) -> None:
         """Begin a workload; with `knows_places` the cost of places is the true one, as an oracle has it."""
         model = site.trace.jobs["model"].astype(np.intp)
         drawn = Drawn(trace=site.trace, cluster=site.cluster, agents=1, believed_s=site.believed_s)
         super().__init__(drawn, speeds.neighbours, model, site.before)
-        self.site, self.speeds, self.shows_graph = site, speeds, shows_graph
+        self.site, self.speeds, self.shows_graph, self.takes_samples = site, speeds, shows_graph, takes_samples
         if not knows_places:
             rows = self.state.profiles.copy()
             shipped = load_profiles().rows
@@ -183,12 +190,14 @@ class SiteCluster(PartedCluster):
         job = self.state.jobs[row]
         held = self.state.held_nodes[job["pool"] : job["pool"] + int(job["span"])]
         self._started[row] = held.astype(np.intp)
-        self._look(1.0, only=row)
+        if self.takes_samples:
+            self._look(1.0, only=row)
 
     def has_advanced(self, since: float) -> None:
         """Look at the neighbours of running jobs, take the samples of those that ended, and let the site change."""
-        self._look(max(self.now - since, 1.0))
-        self._take_samples()
+        if self.takes_samples:
+            self._look(max(self.now - since, 1.0))
+            self._take_samples()
         self._change()
 
     def _look(self, seconds: float, only: int | None = None) -> None:

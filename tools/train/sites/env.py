@@ -14,7 +14,7 @@ from tools.train.places.env import JOBS_MOST, PlacesEnv, mask_of
 from tools.train.places.parts import Decision
 from tools.train.places.workload import BELIEF_SPREAD
 from tools.train.sites.cluster import SiteCluster, adapted_to, prior_of, true_speeds
-from tools.train.sites.drawn import DrawnSite, Family, draw_site
+from tools.train.sites.drawn import Change, DrawnSite, Family, draw_site
 from tools.train.sites.network import SiteLayout
 from tools.train.slots import Integers
 
@@ -63,18 +63,28 @@ def imagined_samples(site: DrawnSite, prior: SitePrior, count: int, rng: np.rand
 class SitesEnv(PlacesEnv):
     """`n` sites; actions are the next server, or wait, which is the last.
 
-    With `of_site` all episodes are workloads of the site of that seed: a task of meta-learning.
+    What changes in the middle of an episode is one of `changes`, in turn. With `of_site` all episodes are workloads of
+    the site of that seed: a task of meta-learning.
     """
 
-    def __init__(self, n: int, family: Family, layout: SiteLayout, shown: Shown, *, sees_speeds: bool = True) -> None:
+    def __init__(
+        self,
+        n: int,
+        family: Family,
+        layout: SiteLayout,
+        shown: Shown,
+        *,
+        changes: tuple[Change, ...] = (Change.NONE,),
+        sees_speeds: bool = True,
+    ) -> None:
         """Make the arrays; `reset` begins the episodes."""
-        self.family, self.shown, self.sees_speeds = family, shown, sees_speeds
+        self.family, self.shown, self.changes, self.sees_speeds = family, shown, changes, sees_speeds
         self.of_site: int | None = None
         super().__init__(n, None, layout)  # type: ignore[arg-type]
 
     def __getstate__(self) -> dict[str, object]:
         """Keep what describes the episodes alone: a run begins them again where it goes on."""
-        names = ("n", "family", "layout", "shown", "sees_speeds")
+        names = ("n", "family", "layout", "shown", "changes", "sees_speeds")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -83,7 +93,8 @@ class SitesEnv(PlacesEnv):
     def reset(self, seeds: Sequence[int], rows: Integers | None = None) -> None:
         """Begin the episodes of some seeds, in these rows or in all."""
         for row, seed in zip(range(self.n) if rows is None else rows.tolist(), seeds, strict=True):
-            site = draw_site(seed, self.family, of_site=self.of_site)
+            change = self.changes[seed % len(self.changes)]
+            site = draw_site(seed, self.family, change, of_site=self.of_site)
             cluster = SiteCluster(site, self.shown(site, seed if self.of_site is None else self.of_site))
             self.clusters[row] = cluster
             self.decisions[row] = cluster.next_decision()

@@ -186,7 +186,7 @@ def _begun(site: DrawnSite, task: SiteTask) -> tuple[SiteCluster, Nightly | None
         "metarl, "
     )
     nightly = Nightly(prior=prior, seed=task.seed)
-    cluster = SiteCluster(site, nightly.first(), shows_graph=task.row == MARL)
+    cluster = SiteCluster(site, nightly.first(), shows_graph=task.row == MARL, takes_samples=learns)
     if not learns:
         return cluster, None
     cluster.on_samples = nightly

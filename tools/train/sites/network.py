@@ -1,5 +1,8 @@
 """The networks of the policy for sites: a pointer to servers that looks at what a performance model says of each.
 
+The policy begins as the rule `least_loss` and learns by how much its scores are to differ from those of the rule. That
+is residual policy learning (Silver, Allen, Tenenbaum and Kaelbling, arXiv 1812.06298).
+
 There is no graph encoder: without it the policy `marl` was as good (docs/marl.md), and this one decides faster.
 """
 
@@ -17,6 +20,9 @@ from advisor.features.observe.pointer import CHOICE_COLUMNS, GANG_COLUMNS
 from advisor.features.observe.report import REPORT_COLUMNS
 
 HIDDEN: Final = 48
+# What the action of the rule scores before anything is learnt, twice as much to wait; all others score 0.
+RULE_SCORE: Final = 5.0
+_IS_PLANNED, _OVERDUE = (SEEN_COLUMNS.index(name) for name in ("is_planned", "overdue"))
 
 
 class SiteView(NamedTuple):
@@ -80,8 +86,14 @@ class SiteLayout:
             first += prod(shape)
 
 
+def scores_of_rule(outlook: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what `least_loss` would score of the servers `(n, servers)`, and of waiting `(n, 1)`."""
+    waits = (outlook[:, :1, _OVERDUE] < 0.0).to(outlook.dtype)
+    return RULE_SCORE * outlook[:, :, _IS_PLANNED], 2.0 * RULE_SCORE * waits
+
+
 class SiteActor(nn.Module):
-    """Points to a server, or waits."""
+    """Points to a server, or waits: the scores of the rule, and what is learnt on top of them."""
 
     def __init__(self) -> None:
         """Make the layers."""
@@ -92,7 +104,12 @@ class SiteActor(nn.Module):
         self.inside = nn.Linear(HIDDEN, HIDDEN)
         self.of_best = nn.Linear(HIDDEN, HIDDEN, bias=False)
         self.score = nn.Linear(HIDDEN, 1)
-        self.wait = nn.Sequential(nn.Linear(HIDDEN + beside, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
+        last = nn.Linear(HIDDEN, 1)
+        self.wait = nn.Sequential(nn.Linear(HIDDEN + beside, HIDDEN), nn.ReLU(), last)
+        # Nothing is learnt yet: the policy is the rule.
+        for layer in (self.score, last):
+            nn.init.zeros_(layer.weight)
+            nn.init.zeros_(layer.bias)
 
     def forward(self, seen: SiteView) -> Tensor:
         """Return the logits of the actions `(n, servers + 1)`."""
@@ -104,7 +121,8 @@ class SiteActor(nn.Module):
         pointed = torch.relu(self.inside(codes) + self.of_best(best).unsqueeze(1))
         servers = self.score(pointed).squeeze(2)
         wait = self.wait(torch.cat([(pointed * usable).amax(dim=1), beside], dim=1))
-        return torch.cat([servers, wait], dim=1)
+        of_servers, of_wait = scores_of_rule(seen.outlook)
+        return torch.cat([of_servers + servers, of_wait + wait], dim=1)
 
 
 class SiteCritic(nn.Module):

@@ -33,7 +33,7 @@ from tools.train.sites.drawn import HELD_OUT, draw_site
 from tools.train.sites.env import ShownAfterSome, site_tensors
 from tools.train.sites.judging import METARL, actor_of
 from tools.train.sites.network import SiteActor, SiteView
-from tools.train.sites.training import greedy, learnt
+from tools.train.sites.training import VALIDATION_SEEDS, greedy, learnt
 from tools.train.verdicts import read_description
 
 # The inputs of the graph, in order.
@@ -149,15 +149,15 @@ def publish_policy(run: Path, results: Mapping[str, Any], folder: Path, version:
     )
     text = (
         "Places gangs server by server by what the performance model says of each: our interpretation of Yang et al., "
-        "IEEE TCC 2023, of which the abstract alone is public. Imitates a rule that weighs GPU types, places and "
-        "neighbours, then learns by clipped updates over drawn sites."
+        "IEEE TCC 2023, of which the abstract alone is public. Begins as a rule that weighs GPU types, places and "
+        "neighbours, and learns by clipped updates over drawn sites by how much it is to differ."
     )
     card = card_of(
         Training(
             text=text,
             data={
                 "training": "drawn sites and workloads, seeds below 1,000,000 (tools/train/sites/drawn.py)",
-                "choice of the checkpoint": "4 drawn sites from seed 1,000,000 on",
+                "choice of the checkpoint": f"{len(VALIDATION_SEEDS)} drawn sites from seed 1,000,000 on",
                 "figures": "those of the judge, families of sites that were held out (docs/metarl.md)",
                 "performance model": f"{PERFORMANCE} default-1",
             },

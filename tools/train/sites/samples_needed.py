@@ -24,7 +24,7 @@ from tools.train.sites.training import greedy, learnt
 COUNTS: Final = (0, 32, 64, 128, 256, 480)
 JOBS: Final = 500
 JUDGED_ON: Final = 250
-SITES: Final = 8
+SITES: Final = 16
 FIRST_SEED: Final = 7_200_000
 # What is learnt from the last count is the final knowledge; a count suffices where completion times are as near to it.
 NEAR: Final = 1.05

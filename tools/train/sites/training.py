@@ -25,13 +25,19 @@ from tools.train.places.parts import Decision
 from tools.train.places.rules import Decide, play
 from tools.train.places.training import Cooperative
 from tools.train.sites.cluster import SiteCluster
-from tools.train.sites.drawn import TRAINING, Family, draw_site
+from tools.train.sites.drawn import TRAINING, Change, Family, draw_site
 from tools.train.sites.env import Shown, ShownAfterSome, SitesEnv, site_tensors
 from tools.train.sites.network import SiteActor, SiteCritic, SiteLayout, SiteView
 from tools.train.sites.rules import cheapest_action
 from tools.train.training import Run
 
-VALIDATION_SEEDS: Final = range(1_000_000, 1_000_004)
+VALIDATION_SEEDS: Final = range(1_000_000, 1_000_010)
+# What changes at the sites of the training and of the validation: at every other one nothing.
+CHANGES: Final = tuple(
+    change
+    for something in (Change.MODELS, Change.LOAD, Change.TYPES, Change.NETWORK, Change.GRADUAL)
+    for change in (Change.NONE, something)
+)
 # The share of the decisions about gangs in which the teacher waits at random, so that the policy begins to explore.
 WAITS: Final = 0.05
 LAYOUT: Final = SiteLayout(servers=TRAINING.servers)
@@ -41,11 +47,11 @@ SPREADS_FILE: Final = Path(__file__).with_name("spreads.json")
 RECIPE: Final = Recipe(
     method=Method.CLIPPED,
     episodes=32,
-    warm_updates=300,
-    warm_lr=2e-3,
-    warm_decay=True,
+    # The policy begins as the rule: there is nothing to imitate.
+    warm_updates=1,
+    warm_lr=1e-6,
     permute=False,
-    updates=24,
+    updates=16,
     lr=5e-4,
     batch=1024,
     replay=8192,
@@ -60,7 +66,8 @@ RECIPE: Final = Recipe(
 # What can be left out: what has ended at a site, the performance model as a whole, other sites.
 ABLATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "adaptation": {"left_out": ("adaptation",)},
-    "outlook": {"left_out": ("outlook",)},
+    # Without what the rule looks at the policy does not begin as the rule.
+    "outlook": {"left_out": ("outlook",), "warm_updates": 300, "warm_lr": 2e-3, "warm_decay": True},
 }
 
 
@@ -160,7 +167,7 @@ class SiteTraining(Run):
             if "adaptation" in recipe.left_out
             else ShownAfterSome(spreads=spreads)
         )
-        env = SitesEnv(recipe.episodes, family, layout, self.shown, sees_speeds=self.sees_speeds)
+        env = SitesEnv(recipe.episodes, family, layout, self.shown, changes=CHANGES, sees_speeds=self.sees_speeds)
         warm_up = WarmUp(agent, env, Teacher(_rule, WAITS, seed), recipe, seed)  # type: ignore[arg-type]
         online = OverSites(agent, env, recipe, seed)
         super().__init__(agent, warm_up, online, recipe=recipe, teacher=teacher_name, seed=seed, every=every)
@@ -176,7 +183,7 @@ class SiteTraining(Run):
         """Return the mean completion times at the sites of the validation, `(n_seeds,)`."""
         found = []
         for seed in self.seeds:
-            site = draw_site(seed, self.family)
+            site = draw_site(seed, self.family, CHANGES[seed % len(CHANGES)])
             cluster = SiteCluster(site, self.shown(site, seed))
             found.append(float(play(cluster, make(cluster)).mean()))
         return np.array(found)

@@ -13,7 +13,7 @@ from advisor.predict.intervals import Intervals
 from advisor.predict.scaling import BEND, FLOOR, Parts, Vector, Work, computing_of, parts_of
 from advisor.predict.throughput_adapt import LARGEST_DEVIATION, NORMAL
 from advisor.predict.throughput_knowledge import Knowledge, parse_knowledge
-from advisor.predict.throughput_site import SitePoints, no_points, site_laws
+from advisor.predict.throughput_site import Evidence, SitePoints, no_points, site_laws
 
 KIND = "throughput"
 COLUMNS = (
@@ -156,7 +156,7 @@ class ThroughputForecaster:
         """Return how far the log ratio falls and rises, `(n_rows,)` each, over possible networks and jobs.
 
         The graph knows its errors on the networks that it was fitted on, not on another one; nor does it know how far
-        the step of a job that was never measured shortens with its batch.
+        the step of a job that was never seen here shortens with its batch.
         """
         asked, base = parts
         laws = self._laws
@@ -165,12 +165,12 @@ class ThroughputForecaster:
             base.total(at * between, at * inside) - asked.total(at * between, at * inside) - by_law for at in (-1, 1)
         ]
         down, up = np.maximum(-np.minimum(*moves), 0.0), np.maximum(np.maximum(*moves), 0.0)
-        rows = np.flatnonzero((profile < 0) & (works[0].batch != works[1].batch))
+        rows = np.flatnonzero((laws.evidence[profile] == Evidence.NONE) & (works[0].batch != works[1].batch))
         if not len(rows):
             return down, up
-        theta, deviation = laws.theta[-1], self.knowledge.pooled.prior().deviation
-        above, below, bend = works[0].take(rows), works[1].take(rows), np.exp(theta[BEND])
-        floors = [theta[FLOOR] + times * NORMAL * deviation[FLOOR] for times in (-1.0, 0.0, 1.0)]
+        theta, deviation = laws.theta[profile[rows]], self.knowledge.pooled.prior().deviation[FLOOR]
+        above, below, bend = works[0].take(rows), works[1].take(rows), np.exp(theta[:, BEND])
+        floors = [theta[:, FLOOR] + times * NORMAL * deviation for times in (-1.0, 0.0, 1.0)]
         ratios = [computing_of(floor, bend, below) - computing_of(floor, bend, above) for floor in floors]
         moves = [ratio - ratios[1] for ratio in (ratios[0], ratios[2])]
         down[rows] = np.hypot(down[rows], np.maximum(-np.minimum(*moves), 0.0))

@@ -206,6 +206,9 @@ class ForecastSettings:
     models: Annotated[str, "folder of the models that this site fitted; for the others, those that ship are used"] = (
         "/var/lib/sadvise/models"
     )
+    network: Annotated[
+        str, "measured network that is this site's, as the throughput model names it; empty for none of them"
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

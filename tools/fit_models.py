@@ -48,9 +48,11 @@ def start_time(data: Path) -> Fitted:
 
 
 def throughput(data: Path) -> Fitted:
-    """Fit on Pollux's T4 cloud and ElasticFlow's A100 servers."""
-    folders = (data / "throughput" / "pollux_aws_t4", data / "throughput" / "elasticflow_a100")
-    return fit_throughput([path for folder in folders for path in sorted(folder.glob("*.csv"))], form="auto", seed=SEED)
+    """Fit on Pollux's T4 cloud, ElasticFlow's A100 servers, and the models on Rubick's A800 servers of one plan."""
+    folder = data / "throughput"
+    files = [path for name in ("pollux_aws_t4", "elasticflow_a100") for path in sorted((folder / name).glob("*.csv"))]
+    files += [folder / "rubick_a800" / f"{model}-placements.csv" for model in ("bert", "gpt2", "roberta", "vit")]
+    return fit_throughput(files, form="auto", seed=SEED)
 
 
 def interference(data: Path) -> Fitted:

@@ -12,6 +12,7 @@ _OURS = re.compile(r"(?<![\w-])sadvise:([^;]*)", re.IGNORECASE | re.DOTALL)
 _SEPARATORS = re.compile(r"[\s,]+")
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}", re.ASCII)
+_DECIMALS = re.compile(r"\d{1,6}(?:\.\d{1,9})?", re.ASCII)
 # A comment can contain anything; the part that is repeated to the user is bounded.
 _WORD_LENGTH = 40
 _MOST_UNKNOWN = 8
@@ -52,6 +53,11 @@ def _checkpoint(known: JobHints, value: str) -> JobHints | None:
     return replace(known, checkpoint_s=float(value)) if _SECONDS.fullmatch(value) else None
 
 
+def _step(known: JobHints, value: str) -> JobHints | None:
+    step_s = float(value) if _DECIMALS.fullmatch(value) else 0.0
+    return replace(known, step_s=step_s) if step_s > 0.0 else None
+
+
 def _sensitivity(known: JobHints, value: str) -> JobHints | None:
     spelled = value.lower()
     return replace(known, sensitivity=Sensitivity(spelled)) if spelled in list(Sensitivity) else None
@@ -65,6 +71,7 @@ _READERS: Mapping[str, Callable[[JobHints, str], JobHints | None]] = {
     "model=": _model,
     "gpus=": _gpus,
     "ckpt=": _checkpoint,
+    "step=": _step,
     "sensitivity=": _sensitivity,
     "off": _off,
 }

@@ -107,7 +107,8 @@ class Reading:
             from advisor.predict.forecaster import ModelForecaster
             from advisor.predict.library import Library
 
-            forecaster = ModelForecaster(Library(Path(config.forecasts.models)))
+            library = Library(Path(config.forecasts.models))
+            forecaster = ModelForecaster(library, network=config.forecasts.network or None)
         cycle = Cycle(planning=config.planning, limits=config.guard, forecaster=forecaster)
         if self.tries_plans:
             from advisor.daemon.plan_trials import trials_by

@@ -164,7 +164,8 @@ def forecaster(config: Config) -> StartForecaster:
     from advisor.predict.forecaster import ModelForecaster
     from advisor.predict.library import Library
 
-    return ModelForecaster(Library(Path(config.forecasts.models)), start_times=False)
+    library = Library(Path(config.forecasts.models))
+    return ModelForecaster(library, start_times=False, network=config.forecasts.network or None)
 
 
 def neighbours_known(config: Config) -> KnownModels:

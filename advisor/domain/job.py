@@ -47,11 +47,15 @@ class GpuRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHints:
-    """The user's hints in `--comment` after `sadvise:`; `unknown` holds the words that are not hints."""
+    """The user's hints in `--comment` after `sadvise:`; `unknown` holds the words that are not hints.
+
+    `step_s` is the time of a training step that a running job states, in seconds.
+    """
 
     model: str | None = None
     gpus: GpuRange | None = None
     checkpoint_s: float | None = None
+    step_s: float | None = None
     sensitivity: Sensitivity | None = None
     opted_out: bool = False
     unknown: tuple[str, ...] = ()

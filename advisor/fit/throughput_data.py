@@ -1,4 +1,4 @@
-"""Reads measured step times from CSV files as published with Pollux and with ElasticFlow."""
+"""Reads measured step times from CSV files as published with Pollux, with ElasticFlow and with Rubick."""
 
 import csv
 import gzip
@@ -18,9 +18,12 @@ from advisor.features.columns import Columns
 from advisor.files import bounded
 from advisor.fit.fitted import Source, source_of
 
-FORMS = ("auto", "pollux", "elasticflow")
+FORMS = ("auto", "pollux", "elasticflow", "rubick")
 # ElasticFlow states GPU counts only; its nodes had eight.
 GPUS_PER_NODE = 8
+# Rubick states no batch: one for the whole job, which stays as it is where the GPUs change. Its plans are programs of
+# their own; this one is data parallelism without more.
+RUBICK_BATCH, RUBICK_PLAN = 64.0, "ga"
 _ENDINGS = (".csv", ".csv.gz")
 _LARGEST_COUNT = 10**6
 # Far more than any measured table has.
@@ -32,7 +35,7 @@ class StepTimes(Columns):
     """Measured step times; arrays `(n_rows,)`.
 
     `least` and `most` are the fewest and the most GPUs on a node. `batch` is per GPU; `batch_asked` is the batch that
-    the file states: per GPU with Pollux, global with ElasticFlow. `file` is an index of the files read.
+    the file states: per GPU with Pollux, global with ElasticFlow and Rubick. `file` is an index of the files read.
     """
 
     model: NDArray[np.str_]
@@ -140,15 +143,19 @@ def _read(file: Path, form: str, gpus_per_node: int) -> Iterator[_Row]:
         raise TraceError(f"{file}: line {reader.line_num} is not CSV: {err}") from err
     if not lines:
         raise TraceError(f"{file}: it holds no line below its header: a measurement is missing")
-    is_elasticflow = "global_batch_size" in names
     if form == "auto":
-        form = "elasticflow" if is_elasticflow else "pollux"
-    if form == "elasticflow":
-        yield from _elasticflow(file, names, lines, gpus_per_node)
-    else:
-        yield from _pollux(file, names, lines)
+        form = next((form for form, name in _MARKS.items() if name in names), "pollux")
+    match form:
+        case "elasticflow":
+            yield from _elasticflow(file, names, lines, gpus_per_node)
+        case "rubick":
+            yield from _rubick(file, names, lines)
+        case _:
+            yield from _pollux(file, names, lines)
 
 
+# The column that shows the form of a file.
+_MARKS = {"elasticflow": "global_batch_size", "rubick": "exec_plan"}
 Lines = list[tuple[int, dict[str, str]]]
 
 
@@ -164,10 +171,7 @@ def _pollux(file: Path, names: Sequence[str], lines: Lines) -> Iterator[_Row]:
     for number, line in lines:
         where = f"{file}: line {number}"
         if by_digits:
-            digits = (line["placement"] or "").strip()
-            if not re.fullmatch(r"[1-9]+", digits):
-                raise TraceError(f"{where}: placement {digits!r} is not one digit from 1 to 9 for each node")
-            on_node = [int(digit) for digit in digits]
+            on_node = _on_node(where, line)
             gpus, nodes, least, most = sum(on_node), len(on_node), min(on_node), max(on_node)
         else:
             nodes, gpus = _count(where, line, "num_nodes"), _count(where, line, "num_replicas")
@@ -177,6 +181,29 @@ def _pollux(file: Path, names: Sequence[str], lines: Lines) -> Iterator[_Row]:
             least, most = gpus // nodes, math.ceil(gpus / nodes)
         batch, step_s = _positive(where, line, "local_bsz"), _positive(where, line, "step_time")
         yield _Row(gpus=gpus, nodes=nodes, least=least, most=most, batch=batch, batch_asked=batch, step_s=step_s)
+
+
+def _on_node(where: str, line: Mapping[str, str]) -> list[int]:
+    """Return the GPUs on each node of a placement."""
+    digits = (line["placement"] or "").strip()
+    if not re.fullmatch(r"[1-9]+", digits):
+        raise TraceError(f"{where}: placement {digits!r} is not one digit from 1 to 9 for each node")
+    return [int(digit) for digit in digits]
+
+
+def _rubick(file: Path, names: Sequence[str], lines: Lines) -> Iterator[_Row]:
+    missing = [name for name in ("exec_plan", "placement", "iter_time") if name not in names]
+    if missing:
+        raise TraceError(f"{file}: column {missing[0]} is missing: it has to have exec_plan, placement and iter_time")
+    for number, line in lines:
+        where = f"{file}: line {number}"
+        if (line["exec_plan"] or "").strip() != RUBICK_PLAN or not _number(where, line, "iter_time"):
+            continue
+        on_node, step_s = _on_node(where, line), _positive(where, line, "iter_time")
+        yield _Row(
+            gpus=sum(on_node), nodes=len(on_node), least=min(on_node), most=max(on_node), batch_asked=RUBICK_BATCH,
+            batch=RUBICK_BATCH / sum(on_node), step_s=step_s,
+        )  # fmt: skip
 
 
 def _elasticflow(file: Path, names: Sequence[str], lines: Lines, gpus_per_node: int) -> Iterator[_Row]:

@@ -12,7 +12,7 @@ from advisor.domain.probation import Coverage
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
 from advisor.features.backlog import backlog_table
-from advisor.predict import start_time
+from advisor.predict import start_time, throughput
 from advisor.predict.bundle import Bundle
 from advisor.predict.interference import InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Shared
@@ -24,6 +24,7 @@ from advisor.predict.placements import MOST_NEIGHBOURS, PlacementIndex
 from advisor.predict.run_time import EndedJobs, RunTimeForecaster
 from advisor.predict.start_time import StartTimeForecaster
 from advisor.predict.throughput import ThroughputForecaster
+from advisor.predict.throughput_site import Evidence, no_points
 
 PREDICTORS: Mapping[str, Callable[[Bundle], Any]] = {
     "run_time": RunTimeForecaster.from_bundle,
@@ -41,7 +42,14 @@ LEAST_TESTED = 100
 
 _OUTSIDE = "lies outside of what the model was fitted on"
 _RUN_TIME_UNKNOWN = f"run time: its request {_OUTSIDE}"
-_SPEED_UNKNOWN = f"speed: a size or placement of it {_OUTSIDE}"
+# What is missing, by what is known of a family of jobs, and what a user can add to it.
+_SPEED_UNKNOWN = {
+    Evidence.NONE: "speed: no job of its model stated step times here; running jobs can, on "
+    "one node and on two, by sadvise: model=NAME step=SECONDS in their comment",
+    Evidence.ONE_NODE: "speed: jobs of its model stated step times on one node only; one on two nodes "
+    "with step=SECONDS in its comment shows what this network costs",
+    Evidence.SPREAD: f"speed: a size or placement of it {_OUTSIDE}",
+}
 _NEIGHBOURS_UNKNOWN = f"neighbours: its model, or one of theirs, {_OUTSIDE}"
 _START_UNKNOWN = f"start time: the state of this queue {_OUTSIDE}"
 
@@ -77,8 +85,8 @@ class _Told(NamedTuple):
 
     def forecast(self) -> JobForecast:
         """Return the forecasts as a domain value."""
-        speed_unknown = self.speeds is not None and not self.speeds.all_known
-        unknown = (self.run_time, _SPEED_UNKNOWN if speed_unknown else None, self.beside, self.start_s)
+        speed = _SPEED_UNKNOWN[self.speeds.evidence] if self.speeds is not None and not self.speeds.all_known else None
+        unknown = (self.run_time, speed, self.beside, self.start_s)
         return JobForecast(
             run_time=None if isinstance(self.run_time, str) else self.run_time,
             start_s=None if isinstance(self.start_s, str) else self.start_s,
@@ -94,13 +102,14 @@ _NOTHING = _Told(None, None, None, None)
 class ModelForecaster:
     """Forecasts with the models in use; a note names each model that is missing, damaged or returns invalid values."""
 
-    def __init__(self, library: Library, *, start_times: bool = True) -> None:
+    def __init__(self, library: Library, *, start_times: bool = True, network: str | None = None) -> None:
         """Take the models of a library; they are opened when they are first needed.
 
         With `start_times` False starts are not forecast: plans do not use them, and each depends on all other jobs.
-        `with_starts` then forecasts those of some jobs.
+        `with_starts` then forecasts those of some jobs. `network` names the measured network that is this site's.
         """
         self._library = library
+        self._network = network
         self._kinds = [kind for kind in PREDICTORS if start_times or kind != start_time.KIND]
         self._opened: dict[str, Any] = {}
         self._versions: dict[str, str] = {}
@@ -122,7 +131,9 @@ class ModelForecaster:
         run_times: Sequence[RunTime | None] = self._ask(
             "run_time", lambda model: model.forecast(pending, running, snapshot), ()
         )
-        speeds: Sequence[Speeds | None] = self._ask("throughput", lambda model: model.forecast(alike.jobs, cluster), ())
+        speeds: Sequence[Speeds | None] = self._ask(
+            "throughput", lambda model: model.forecast(alike.jobs, cluster, running), ()
+        )
         beside: Sequence[Interval | str | None] = self._ask(
             "interference", lambda model: _beside(model, cluster, alike.jobs), ()
         )
@@ -203,6 +214,8 @@ class ModelForecaster:
             try:
                 bundle = self._library.load(kind)
                 predictor = _predictor(bundle)
+                if kind == throughput.KIND and self._network is not None:
+                    predictor = predictor.at_site(self._network, no_points())
                 self._opened[kind] = KEPT[kind](predictor) if kind in KEPT else predictor
                 self._versions[kind] = bundle.version
                 if is_tested(bundle.tested):

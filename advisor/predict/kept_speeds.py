@@ -7,21 +7,31 @@ import numpy as np
 
 from advisor.domain.forecast import MOST_RATIO, Interval, Placement
 from advisor.domain.job import GpuRange, Job
+from advisor.predict.interference_items import name_key
 from advisor.predict.kept_run_times import CHUNK, listed
 from advisor.predict.placements import PlacementIndex, candidates
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
+from advisor.predict.throughput_site import Evidence, SitePoints
 
-# What the speeds of a job depend on: its model and GPU type, the GPUs on the largest node there is for it, the GPUs it
-# asks for, and its range.
-_Asked = tuple[str | None, str | None, int, int | None, GpuRange | None]
+# What the speeds of a job depend on: its model, the GPUs on the largest node there is for it, the GPUs it asks for, and
+# its range.
+_Asked = tuple[str | None, int, int | None, GpuRange | None]
+# The model, the GPUs and the nodes of a job.
+_Point = tuple[str, int, int]
+# Steps of one placement scatter by 4 to 9 %; fitting again takes longer the more points there are.
+_SCATTER, _MOST_POINTS = 0.08, 200
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """The speeds of a job by placement; `all_known` is False where the model does not know some of them."""
+    """The speeds of a job by placement; `all_known` is False where the model does not know some of them.
+
+    `evidence` is what its model showed on this network.
+    """
 
     by_placement: Mapping[Placement, Interval]
     all_known: bool
+    evidence: Evidence
 
 
 class KeptSpeeds:
@@ -29,18 +39,24 @@ class KeptSpeeds:
 
     def __init__(self, model: ThroughputForecaster) -> None:
         """Take a model, without any answers kept."""
-        self.model = model
+        self._unseen = self.model = model
+        self._steps: dict[_Point, float] = {}
         self._kept: dict[_Asked, Speeds | None] = {}
 
-    def forecast(self, jobs: Sequence[Job], cluster: PlacementIndex) -> list[Speeds | None]:
+    def forecast(
+        self, jobs: Sequence[Job], cluster: PlacementIndex, running: Sequence[Job] = ()
+    ) -> list[Speeds | None]:
         """Return the speeds of pending jobs; None where there is no placement to forecast.
+
+        Step times that running jobs state are learned, and kept when these jobs have ended.
 
         Raises `ModelError` if the model returns invalid values.
         """
+        self._learn(running)
         asked: list[_Asked] = []
         for job in jobs:
             gang, hints = job.gang, job.hints
-            asked.append((hints.model, gang.gpu_type, cluster.gpus_on_node(job), gang.gpu_count, hints.gpus))
+            asked.append((hints.model, cluster.gpus_on_node(job), gang.gpu_count, hints.gpus))
         # A mapping keeps the order in which jobs come, so that equal queues make equal tables.
         distinct, before = dict.fromkeys(asked), self._kept
         self._kept = {key: before[key] for key in distinct if key in before}
@@ -49,13 +65,30 @@ class KeptSpeeds:
             self._kept.update(self._relative(fresh[start : start + CHUNK]))
         return [self._kept[key] for key in asked]
 
+    def _learn(self, running: Sequence[Job]) -> None:
+        """Take in the step times of running jobs; the last one counts for each model, size and number of nodes."""
+        steps = self._steps | dict(point for job in running if (point := _point(job)) is not None)
+        if not _differ(steps, self._steps):
+            return
+        # Those that were learned last stay.
+        self._steps = dict(list(steps.items())[-_MOST_POINTS:])
+        self._kept = {}
+        self.model = self._unseen.at_site(self._unseen.network, self._points())
+
+    def _points(self) -> SitePoints:
+        """Return what was learned as a table; a job is taken to fill its GPUs, whatever their number."""
+        family = np.array([key for key, _, _ in self._steps], dtype=np.str_)
+        gpus, nodes = (np.array([point[column] for point in self._steps], dtype=np.float64) for column in (1, 2))
+        batch = self._unseen.largest_batches(self._unseen.codes(family.tolist()))
+        table = PlacementTable(profile=self._unseen.codes(family.tolist()), gpus=gpus, nodes=nodes, local_batch=batch)
+        return SitePoints(family=family, work=table.work(batch), step_s=np.array(list(self._steps.values())))
+
     def _relative(self, asked: Sequence[_Asked]) -> dict[_Asked, Speeds | None]:
-        places = {key: list(candidates(*key[2:])) for key in asked}
+        places = {key: list(candidates(*key[1:])) for key in asked}
         rows = [(key, place) for key in asked for place in places[key]]
         if not rows:
             return dict.fromkeys(asked)
         profile = self.model.codes([model for (model, *_), _ in rows])
-        gpu_type = self.model.type_codes([gpu_type for (_, gpu_type, *_), _ in rows])
         # A job that changes its size keeps its batch as a whole (DL2), which fills its GPUs as it is asked for.
         batch = self.model.largest_batches(profile)
         asked_gpus = np.array([places[key][0].placement.gpus for key, _ in rows], dtype=np.float64)
@@ -65,12 +98,9 @@ class KeptSpeeds:
             tables.append(
                 PlacementTable(
                     profile=profile,
-                    gpu_type=gpu_type,
                     gpus=gpus,
                     nodes=np.array([candidate.nodes for candidate in placed], dtype=np.float64),
-                    tier=np.array([candidate.placement.tier for candidate in placed], dtype=np.int64),
                     local_batch=batch * asked_gpus / gpus,
-                    link_gbps=np.full(len(rows), np.nan),
                 )
             )
         speeds_by_key: dict[_Asked, dict[Placement, Interval]] = {key: {} for key in asked}
@@ -78,7 +108,27 @@ class KeptSpeeds:
         for (key, place), interval in zip(rows, ratios, strict=True):
             if interval is not None:
                 speeds_by_key[key][place.placement] = interval
+        evidence = dict(
+            zip([key for key, _ in rows], map(Evidence, self.model.evidence(profile).tolist()), strict=True)
+        )
         return {
-            key: Speeds(by_placement=speeds, all_known=len(speeds) == len(places[key])) if places[key] else None
+            key: Speeds(by_placement=speeds, all_known=len(speeds) == len(places[key]), evidence=evidence[key])
+            if places[key]
+            else None
             for key, speeds in speeds_by_key.items()
         }
+
+
+def _point(job: Job) -> tuple[_Point, float] | None:
+    """Return where a job runs and its step time in seconds; None where it does not state both model and step."""
+    hints, allocation = job.hints, job.allocation
+    key = name_key(hints.model)
+    gpus = sum(part.count for part in allocation.gpus) if allocation else 0
+    if allocation is None or hints.step_s is None or not key or gpus < len(allocation.nodes) or not allocation.nodes:
+        return None
+    return (key, gpus, len(allocation.nodes)), hints.step_s
+
+
+def _differ(steps: Mapping[_Point, float], before: Mapping[_Point, float]) -> bool:
+    """Whether there is a new point, or one that moved by more than its scatter."""
+    return any(abs(step_s - before.get(point, np.inf)) > _SCATTER * step_s for point, step_s in steps.items())

@@ -99,9 +99,12 @@ class Parts:
     between: Vector
     overlap: Vector
 
-    def total(self, volume: float = 0.0) -> Vector:
-        """Return the log of the step, in steps at the reference batch; `volume` adds to the log of the volume."""
-        sending = np.logaddexp(self.inside, self.between + volume)
+    def total(self, volume: Vector | float = 0.0, inside: Vector | float = 0.0) -> Vector:
+        """Return the log of the step, in steps at the reference batch.
+
+        `volume` adds to the log of what is sent between nodes, `inside` to that within a node.
+        """
+        sending = np.logaddexp(self.inside + inside, self.between + volume)
         return np.asarray(np.logaddexp(self.overlap * self.computing, self.overlap * sending) / self.overlap)
 
 

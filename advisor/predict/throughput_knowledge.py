@@ -1,7 +1,6 @@
 """Holds the knowledge about models and networks: the JSON beside the graph of a throughput model."""
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self
@@ -10,33 +9,85 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from advisor.errors import ModelError
-from advisor.predict.correction import WEIGHTS
-from advisor.predict.interference_items import name_key
 from advisor.predict.scaling import COUNT, DEFAULT, INSIDE, OVERLAP, SCALE, SHAPE, VOLUME, Law, Prior, Vector
 
 Numbers = Annotated[list[Annotated[float, Field(ge=-100.0, le=100.0)]], Field(min_length=COUNT, max_length=COUNT)]
 Deviations = Annotated[list[Annotated[float, Field(gt=0.0, le=100.0)]], Field(min_length=COUNT, max_length=COUNT)]
 Positive = Annotated[float, Field(gt=0.0)]
 _CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-# How much wider a profile is believed on a cluster where it was not measured, and when points of the job come in.
-_ELSEWHERE, _AGAIN = 0.5, 2.0
-_LEAST_DEVIATION = 0.02
+# How much wider a profile is believed on a cluster where it was not measured.
+_ELSEWHERE = 0.5
+# Before anything is measured, models on one network are taken to differ by this share of the whole deviation.
+DEFAULT_WITHIN = 0.5
 _SCALE_ELSEWHERE = 0.8
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """The belief about a network: `(12,)` each.
+
+    A model on it differs from `mean` by `within`; the mean itself is known to `doubt`.
+    """
+
+    mean: Vector
+    within: Vector
+    doubt: Vector
+
+    def prior(self) -> Prior:
+        """Return the belief about a model that was never seen on it."""
+        return Prior(mean=self.mean, deviation=np.hypot(self.within, self.doubt))
+
+    def seen(self, laws: Sequence[Law], before: Sequence[Prior]) -> "Network":
+        """Return the belief after laws of models on it, each fitted from its prior; number by number, after Bayes."""
+        weight, total = self.doubt**-2, self.doubt**-2 * self.mean
+        for law, prior in zip(laws, before, strict=True):
+            informed = informed_by(law, prior)
+            # What the points say without the prior: their middle, and how far off that is.
+            said = prior.mean + (law.theta - prior.mean) / informed
+            own = 1.0 / (np.diag(law.covariance) / informed + self.within**2)
+            weight, total = weight + own, total + own * said
+        return Network(mean=total / weight, within=self.within, doubt=weight**-0.5)
+
+
+def informed_by(law: Law, prior: Prior) -> Vector:
+    """Return which share of each number of a law its points tell, `(12,)`, above 0 to 1; the rest is the prior's."""
+    informed = np.clip(1.0 - np.diag(law.covariance) / prior.deviation**2, 1e-6, 1.0)
+    # Each job has a scale of its own, of which the prior tells nothing.
+    informed[SCALE] = 1.0
+    return np.asarray(informed, dtype=np.float64)
+
+
+class Calibration(BaseModel):
+    """By how many stated deviations the 10 % and the 90 % quantile lie from the median, as measured."""
+
+    model_config = _CHECKED
+
+    low: Annotated[float, Field(ge=-20.0, le=0.0)] = -1.2816
+    high: Annotated[float, Field(ge=0.0, le=20.0)] = 1.2816
+
+
 class Population(BaseModel):
-    """What models have in common on one network: means and deviations of the law's numbers, and the largest sizes."""
+    """What models have in common on one network, as `Network` has it, and the largest sizes.
+
+    `ratios` calibrates the deviations that the graph states, by the models left out there.
+    """
 
     model_config = _CHECKED
 
     mean: Numbers
-    deviation: Deviations
+    within: Deviations
+    doubt: Deviations
     gpus: Positive
     nodes: Positive
+    ratios: Calibration = Calibration()
+
+    def network(self) -> Network:
+        """Return the population as a belief about its network."""
+        return Network(mean=np.array(self.mean), within=np.array(self.within), doubt=np.array(self.doubt))
 
     def prior(self) -> Prior:
-        """Return the population as a prior."""
-        return Prior(mean=np.array(self.mean), deviation=np.array(self.deviation))
+        """Return the belief about a model that was never seen on the network."""
+        return self.network().prior()
 
 
 class Profile(BaseModel):
@@ -51,8 +102,6 @@ class Profile(BaseModel):
     cluster: str
     theta: Numbers
     covariance: Annotated[list[list[float]], Field(min_length=COUNT, max_length=COUNT)]
-    weights: Annotated[list[float], Field(min_length=WEIGHTS, max_length=WEIGHTS)]
-    noise: Positive
     reference: Positive
     batch: tuple[Positive, Positive]
     gpus: Positive
@@ -72,59 +121,28 @@ class Profile(BaseModel):
         return Law(theta=np.array(self.theta), covariance=np.array(self.covariance))
 
 
-class Calibration(BaseModel):
-    """By how many stated deviations the 10 % and the 90 % quantile lie from the median, as measured."""
-
-    model_config = _CHECKED
-
-    low: Annotated[float, Field(ge=-20.0, le=0.0)] = -1.2816
-    high: Annotated[float, Field(ge=0.0, le=20.0)] = 1.2816
-
-
 class Knowledge(BaseModel):
-    """All that a throughput model knows beside its graph.
-
-    `profiled` calibrates jobs of a measured model; `adapted` and `one_node` jobs of which points were observed, some on
-    several nodes or none; `unseen` jobs of which nothing is at hand; `ratios` the graph. `speeds` are logs of the speed
-    of one GPU of a cluster over that of the first, where they have models in common.
-    """
+    """All that a throughput model knows beside its graph; `pooled` is of a network that was not measured."""
 
     model_config = _CHECKED
 
     pooled: Population
     clusters: dict[str, Population]
     profiles: list[Profile]
-    speeds: dict[str, Annotated[float, Field(ge=-20.0, le=20.0)]] = {}
-    profiled: Calibration = Calibration()
-    adapted: Calibration = Calibration()
-    one_node: Calibration = Calibration()
-    unseen: Calibration = Calibration()
-    ratios: Calibration = Calibration()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Belief:
-    """The prior of one job, and the profile that it is based on, if any."""
-
-    prior: Prior
-    profile: Profile | None
-    is_same_cluster: bool
-    gpus: float
-    nodes: float
 
 
 # What serves where nothing was fitted: no size was ever measured.
 UNTRAINED = Knowledge(
-    pooled=Population(mean=DEFAULT.mean.tolist(), deviation=DEFAULT.deviation.tolist(), gpus=1e-9, nodes=1e-9),
+    pooled=Population(
+        mean=DEFAULT.mean.tolist(),
+        within=(DEFAULT_WITHIN * DEFAULT.deviation).tolist(),
+        doubt=(np.sqrt(1.0 - DEFAULT_WITHIN**2) * DEFAULT.deviation).tolist(),
+        gpus=1e-9,
+        nodes=1e-9,
+    ),
     clusters={},
     profiles=[],
 )
-
-
-def tokens(name: str | None) -> frozenset[str]:
-    """Return the words with a letter and a digit in a name, as `a100` in `nvidia_a100-sxm4`."""
-    words = re.findall(r"[a-z0-9]+", (name or "").lower())
-    return frozenset(word for word in words if re.search(r"[a-z]", word) and re.search(r"\d", word))
 
 
 def parse_knowledge(text: str, name: str) -> Knowledge:
@@ -141,47 +159,11 @@ def write_knowledge(knowledge: Knowledge) -> str:
     return json.dumps(knowledge.model_dump(mode="json"), sort_keys=True)
 
 
-def believe(knowledge: Knowledge, model: str | None, cluster: str | None) -> Belief:
-    """Return the belief about a job of `model` on `cluster`, each None where unknown."""
-    here = {name_key(name): each for name, each in knowledge.clusters.items()}.get(name_key(cluster))
-    population = here or knowledge.pooled
-    named = [each for each in knowledge.profiles if name_key(model) and name_key(each.model) == name_key(model)]
-    exact = next((each for each in named if name_key(each.cluster) == name_key(cluster)), None)
-    if exact is not None:
-        law = exact.law()
-        deviation = _AGAIN * np.maximum(np.sqrt(np.diag(law.covariance)), _LEAST_DEVIATION)
-        prior = Prior(mean=law.theta, deviation=deviation)
-        profile: Profile | None = exact
-    elif named:
-        profile = named[0]
-        prior = _moved(named[0], knowledge, population, _speed(knowledge, cluster) - _speed(knowledge, profile.cluster))
-    else:
-        profile = None
-        prior = population.prior()
-    return Belief(
-        prior=prior,
-        profile=profile,
-        is_same_cluster=exact is not None,
-        gpus=max(population.gpus, exact.gpus if exact else 0.0),
-        nodes=max(population.nodes, exact.nodes if exact else 0.0),
-    )
-
-
-def _speed(knowledge: Knowledge, cluster: str | None) -> float:
-    """Return the log of the speed of a cluster's GPU over that of the first; NaN where it is not known."""
-    speeds = {name_key(name): speed for name, speed in knowledge.speeds.items()}
-    return speeds.get(name_key(cluster), np.nan)
-
-
-def _moved(profile: Profile, knowledge: Knowledge, population: Population, speed: float = np.nan) -> Prior:
-    """Return a profile moved to another cluster: its computing, and the deviation of its volume from others.
-
-    `speed` is the log of how much faster the GPU is there, NaN where that is not known.
-    """
+def moved(profile: Profile, knowledge: Knowledge, population: Population) -> Prior:
+    """Return a profile moved to another network: its computing, and the deviation of its volumes from others."""
     law, wide = profile.law(), population.prior()
     there = knowledge.clusters.get(profile.cluster, knowledge.pooled)
     mean, deviation = law.theta.copy(), np.sqrt(np.diag(law.covariance)) + _ELSEWHERE
-    mean[SCALE] -= 0.0 if np.isnan(speed) else speed
     deviation[SCALE] = _SCALE_ELSEWHERE
     for number in (VOLUME, INSIDE):
         mean[number] += population.mean[number] - there.mean[number]
@@ -190,19 +172,3 @@ def _moved(profile: Profile, knowledge: Knowledge, population: Population, speed
     mean[SHAPE:], deviation[SHAPE:] = wide.mean[SHAPE:], wide.deviation[SHAPE:]
     deviation[OVERLAP] = wide.deviation[OVERLAP]
     return Prior(mean=mean, deviation=deviation)
-
-
-def live_laws(knowledge: Knowledge, models: Sequence[str]) -> Vector:
-    """Return the numbers of each model on an unknown network, those of an unknown model last.
-
-    `(n_models + 1, 12)`; where a model was measured on several clusters, the mean over them. All start at a scale of 0.
-    """
-    pooled = knowledge.pooled.prior()
-    rows = [
-        np.mean([_moved(own, knowledge, knowledge.pooled).mean for own in knowledge.profiles if own.model == model],
-                axis=0)
-        for model in models
-    ]  # fmt: skip
-    laws = np.array([*rows, pooled.mean], dtype=np.float64)
-    laws[:, SCALE] = 0.0
-    return laws

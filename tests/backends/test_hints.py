@@ -10,11 +10,12 @@ from advisor.domain.job import GpuRange, JobHints, Sensitivity
     ("comment", "found"),
     [
         (
-            "sadvise: model=bert gpus=2-8 ckpt=300 sensitivity=high off",
+            "sadvise: model=bert gpus=2-8 ckpt=300 step=0.31 sensitivity=high off",
             JobHints(
                 model="bert",
                 gpus=GpuRange(low=2, high=8),
                 checkpoint_s=300.0,
+                step_s=0.31,
                 sensitivity=Sensitivity.HIGH,
                 opted_out=True,
             ),
@@ -40,6 +41,8 @@ def test_declared_words_are_read(comment: str, found: JobHints) -> None:
         "gpus=0",
         "gpus=many",
         "ckpt=soon",
+        "step=0",
+        "step=nan",
         "sensitivity=extreme",
         "model=",
         "off=1",

@@ -8,10 +8,11 @@ import pytest
 
 from advisor.errors import TraceError
 from advisor.fit.publish import publish
-from advisor.fit.throughput_calibration import calibrate, fold_of, learn_knowledge
 from advisor.fit.throughput_data import files_of, model_of, read_measured
-from advisor.fit.throughput_fit import fit_throughput
+from advisor.fit.throughput_fit import calibrate, fit_throughput
+from advisor.fit.throughput_population import learn_laws
 from advisor.predict.scaling import VOLUME
+from advisor.predict.throughput_knowledge import Calibration
 from tests.predict.throughput_cluster import theta_of, write_cluster
 
 HEADER = "placement,local_bsz,step_time,sync_time"
@@ -81,6 +82,7 @@ def test_compressed_files_and_folders_are_read_alike(tmp_path: Path) -> None:
         ("num_nodes,num_replicas,local_bsz,step_time\n3,2,8,1\n", "2 GPUs on 3 nodes"),
         ("num_nodes,num_replicas,local_bsz,step_time\n1.5,2,8,1\n", "whole number"),
         ("global_batch_size,x\n1,2\n", "numbers of GPUs"),
+        ("exec_plan,placement\nga,1\n", "iter_time is missing"),
         ("global_batch_size,1,2\n64,-3,1\n", "cannot be negative"),
         ("global_batch_size,1,2\n64,x,1\n", "1 is 'x'"),
         ("global_batch_size,1,2\n64,0,\n", "no measurement in it"),
@@ -115,42 +117,45 @@ def test_missing_paths_and_empty_folders_are_told(tmp_path: Path) -> None:
 def test_laws_of_a_cluster_agree_with_those_it_was_made_with(tmp_path: Path) -> None:
     measured = read_measured(write_cluster(tmp_path / "net_t4"), "auto")
 
-    knowledge = learn_knowledge(measured, seed=0)
+    knowledge = learn_laws(measured).knowledge()
 
     volumes = {each.model: each.theta[VOLUME] for each in knowledge.profiles}
     assert volumes["alpha"] == pytest.approx(theta_of(0)[VOLUME], abs=0.3)
     assert volumes["delta"] > volumes["alpha"]
-    assert knowledge.clusters["net_t4"].deviation[VOLUME] < knowledge.pooled.deviation[VOLUME] + 0.5
+    assert knowledge.clusters["net_t4"].doubt[VOLUME] < 0.5 * knowledge.pooled.doubt[VOLUME]
 
 
 def test_order_of_rows_does_not_matter(tmp_path: Path) -> None:
     measured = read_measured(write_cluster(tmp_path / "net_t4"), "auto")
     shuffled = measured.take(np.random.default_rng(2).permutation(len(measured)))
 
-    one, other = learn_knowledge(measured, seed=0), learn_knowledge(shuffled, seed=0)
+    one, other = learn_laws(measured).knowledge(), learn_laws(shuffled).knowledge()
 
     assert one.pooled.mean == pytest.approx(other.pooled.mean, abs=1e-3)
-    assert one.profiled.high == pytest.approx(other.profiled.high, abs=0.05)
+    assert one.clusters["net_t4"].doubt == pytest.approx(other.clusters["net_t4"].doubt, abs=1e-3)
 
 
 def test_calibration_widens_for_errors_larger_than_stated_and_each_model_weighs_the_same() -> None:
-    errors = np.linspace(-3.0, 3.0, 101)
+    errors, before = np.linspace(-3.0, 3.0, 101), Calibration()
 
-    wide, narrow = calibrate([errors] * 8), calibrate([0.1 * errors] * 8)
-    mixed = calibrate([*[np.zeros(1000)] * 1, *[errors] * 8])
+    wide, narrow = calibrate([errors] * 8, before), calibrate([0.1 * errors] * 8, before)
+    mixed = calibrate([*[np.zeros(1000)] * 1, *[errors] * 8], before)
 
     assert wide.high > 2.0 > narrow.high and wide.low < -2.0
     assert mixed.high > 1.8
-    assert calibrate([]).high == pytest.approx(1.2816)
+    assert calibrate([], wide) == wide
+    assert wide.high > calibrate([0.1 * errors], wide).high > narrow.high
 
 
-def test_a_shape_is_in_one_fold_only() -> None:
-    shapes = ["a", "b", "c", "a", "b", "c", "d"]
+def test_rubick_rows_of_plain_data_parallelism_are_read_by_digit(tmp_path: Path) -> None:
+    lines = "exec_plan,placement,iter_time,forward\nga,26,0.25,1\ngc,8,0.5,1\nga,44,0,1\nga,2,1.5,1\n"
 
-    found = fold_of(shapes, 3, np.random.default_rng(0))
+    found = read_measured([written(tmp_path, lines)], "auto")
 
-    assert found[:3].tolist() == found[3:6].tolist()
-    assert set(found.tolist()) == {0, 1, 2}
+    assert found.gpus.tolist() == [8.0, 2.0] and found.least.tolist() == [2.0, 2.0]
+    # The file states no batch: one for the whole job, the same at every size.
+    assert (found.batch * found.gpus).tolist() == found.batch_asked.tolist() == [64.0, 64.0]
+    assert found.step_s.tolist() == [0.25, 1.5]
 
 
 def test_fit_is_the_same_twice_and_passes_the_gate(tmp_path: Path) -> None:

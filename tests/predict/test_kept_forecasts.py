@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from advisor.domain.forecast import Placement
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import LocalityTier
 from advisor.predict.bundle import Bundle
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.history import History, keys_of
@@ -205,3 +207,21 @@ def test_history_that_was_read_back_has_stamps() -> None:
 
     assert (again.stamps(asked) > 0).all()
     assert again.version > 0
+
+
+def test_step_times_in_comments_make_placements_over_several_nodes_known() -> None:
+    def seen(job_id: int, nodes: list[str], gpus: int, step_s: float) -> Job:
+        hints = make_hints(model="Omega", step_s=step_s)
+        return make_job(job_id, gang=make_gang(gpus), running_on=nodes, started_ago_s=600.0, hints=hints)
+
+    asks = make_job(1, gang=make_gang(4), hints=make_hints(model="omega"))
+    running = [seen(2, ["n01"], 1, 1.0), seen(3, ["n01"], 4, 1.1), seen(4, ["n01", "n02"], 4, 1.6)]
+    model = forecaster(start_times=False)
+
+    before, after = (model.forecasts(make_snapshot([asks, *seen], NODES)).of(1) for seen in ((), running))
+    ended = model.forecasts(make_snapshot([asks], NODES)).of(1)
+
+    spread = Placement(gpus=4, tier=LocalityTier.LEAF)
+    assert spread not in before.speed_by_placement and any("step=" in text for text in before.unknown)
+    assert after.speed_by_placement[spread].median == pytest.approx(1.1 / 1.6, rel=0.15)
+    assert ended.speed_by_placement == after.speed_by_placement

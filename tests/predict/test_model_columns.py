@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from advisor.features.backlog import BacklogTable, Load
-from advisor.predict.correction import KNOTS, WEIGHTS
-from advisor.predict.correction import columns_of as correction_columns
 from advisor.predict.run_time_features import COLUMNS, MISSING, RUNS_KEPT, Recalled, features
 from advisor.predict.scaling import shape_of
 from advisor.predict.start_time import CENTRE, UNKNOWN, log_wait_of, model_rows
@@ -187,38 +185,6 @@ def test_wait_is_a_mean_and_the_deviation_that_its_square_leaves() -> None:
     assert wait.spread.tolist() == [0.5, pytest.approx(0.05)]
 
 
-def test_correction_has_hats_over_the_batch_and_columns_of_the_placement() -> None:
-    rows = correction_columns(work("4", "13", "444", "11", "1111", batch=2.0), 1.0, 4.0)
-
-    # The batch lies halfway between the least and the most in logarithms: between the fourth and the fifth knot.
-    hats = np.zeros(KNOTS)
-    hats[[3, 4]] = 0.5
-    assert rows.shape == (5, WEIGHTS)
-    assert rows[:, :KNOTS].tolist() == [pytest.approx(hats.tolist())] * 5
-    assert rows[0, KNOTS : 2 * KNOTS].tolist() == pytest.approx(hats.tolist())
-    assert not rows[1:, KNOTS : 2 * KNOTS].any()
-    placement = rows[:, 2 * KNOTS : 2 * KNOTS + 10]
-    two, three = float(np.log2(3.0)), 2.0
-    assert placement.tolist() == [
-        pytest.approx([2.0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-        pytest.approx([0, 1, 0, 0, 1, 1, two, two, 0, 1]),
-        pytest.approx([0, 0, 1, 0, three, 0, 0, 0, 0, 0]),
-        pytest.approx([0, 1, 0, 0, 0, 0, 0, 0, 1, 1]),
-        pytest.approx([0, 0, 1, np.log2(4.0 / 3.0), 0, 0, 0, 0, 1, 1]),
-    ]
-    # In the middle of the batches there is no tilt.
-    assert np.abs(rows[:, 2 * KNOTS + 10 :]).max() < 1e-12
-
-
-@pytest.mark.parametrize(("batch", "tilt"), [(0.5, -1.0), (1.0, -1.0), (np.sqrt(2.0), -0.5), (4.0, 1.0), (9.0, 1.0)])
-def test_correction_tilts_with_the_batch_and_stays_level_beyond(batch: float, tilt: float) -> None:
-    (row,) = correction_columns(work("4", batch=batch), 1.0, 4.0)
-
-    placement = row[2 * KNOTS : 2 * KNOTS + 10]
-    powers = row[2 * KNOTS + 10 :].reshape(3, 10)
-    assert powers.tolist() == [pytest.approx((placement * tilt**power).tolist()) for power in (1, 2, 3)]
-
-
 def test_shape_of_a_placement_is_that_of_its_nodes() -> None:
     shape = shape_of(work("4", "13", "44", "1111", "244"))
 
@@ -234,7 +200,7 @@ def test_shape_of_a_placement_is_that_of_its_nodes() -> None:
 def test_columns_of_a_ratio_compare_two_placements() -> None:
     asked, base = work("44", "1", batch=2.0), work("1", "13", batch=8.0)
 
-    rows = ratio_columns(np.array([0.5, -0.5]), np.array([True, False]), asked, base)
+    rows = ratio_columns(np.array([0.5, -0.5]), np.array([1, 0]), asked, base)
 
     assert rows.tolist() == [
         pytest.approx([0.5, 1, 3, 1, 2, 0, 1, -2, 3, 1, 0.5, 1]),

@@ -1,9 +1,8 @@
-"""The scaling law, how points teach it, and what it leaves over."""
+"""The scaling law, and how points teach it."""
 
 import numpy as np
 import pytest
 
-from advisor.predict.correction import WEIGHTS, columns_of, regress
 from advisor.predict.scaling import COUNT, DEFAULT, INSIDE, PARAMETERS, VOLUME, Prior, learn, log_step, slopes
 from tests.predict.throughput_cluster import THETA, work
 
@@ -88,23 +87,3 @@ def test_an_outlier_hardly_moves_the_law() -> None:
 
     # The mean of the three points there is off by 1.
     assert np.abs(log_step(law.theta, points) - log_step(THETA, points)).max() < 0.15
-
-
-def test_correction_learns_a_bump_in_the_batch_and_stays_level_beyond() -> None:
-    batch = np.geomspace(1.0, 128.0, 40)
-    rows = work(*["1"] * 40).take(np.arange(40))
-    rows.batch[:] = batch
-    bump = 0.3 * np.exp(-((np.log2(batch) - 3.0) ** 2))
-
-    weights = regress(np.vstack([columns_of(rows, 1.0, 128.0)] * 20), np.tile(bump, 20))
-
-    beyond = columns_of(work("1", "1", batch=128.0).take(np.array([0])), 1.0, 128.0) @ weights
-    further = columns_of(work("1", batch=1e6), 1.0, 128.0) @ weights
-    assert columns_of(rows, 1.0, 128.0) @ weights == pytest.approx(bump, abs=0.05)
-    assert beyond == pytest.approx(further)
-
-
-def test_correction_without_points_is_what_it_was_before() -> None:
-    before = np.arange(WEIGHTS, dtype=np.float64)
-
-    assert regress(columns_of(work(), 1.0, 2.0), np.zeros(0), before) is before

@@ -48,12 +48,9 @@ def placements(jobs: int, candidates: int, model: ThroughputForecaster) -> tuple
     def table(gpus: np.ndarray, nodes: np.ndarray) -> PlacementTable:
         return PlacementTable(
             profile=profile,
-            gpu_type=np.full(rows, -1),
             gpus=gpus,
             nodes=nodes,
-            tier=np.where(nodes > 1, 1, 0),
             local_batch=batch * asked / gpus,
-            link_gbps=np.full(rows, np.nan),
         )
 
     profile = np.repeat(rng.integers(-1, len(model.models), jobs), candidates)

@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
 from advisor.errors import ConfigError
-from advisor.fit.throughput_calibration import fold_of, learn_knowledge
-from advisor.fit.throughput_data import GPUS_PER_NODE, StepTimes, files_of, read_measured
+from advisor.fit.throughput_data import FORMS, GPUS_PER_NODE, StepTimes, files_of, read_measured
+from advisor.fit.throughput_fit import fit_measured
 from advisor.fit.throughput_population import work_of
 from advisor.predict.interference_items import name_key
 from advisor.predict.intervals import Intervals
-from advisor.predict.throughput_adapt import adapt
-from advisor.predict.throughput_knowledge import UNTRAINED, Knowledge
+from advisor.predict.throughput import PlacementTable, ThroughputForecaster
+from advisor.predict.throughput_site import SitePoints
 from tools.evaluation.report import Report, Score, print_report, score
-from tools.evaluation.served import ManyFiles
+from tools.evaluation.served import ManyFiles, bundled
 
 SEED = 20240601
-FORMS = ("pollux", "elasticflow")
+LEFT_OUT = ("model", "cluster")
 Vector = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
@@ -51,7 +51,7 @@ _COMPARISON = re.compile(rf"(\w+)\s*({'|'.join(COMPARISONS)})\s*(\d+(?:\.\d+)?)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """Rows of one model that were forecast, and what was said of them."""
+    """Rows of one model that were forecast, and the step times that were forecast for them."""
 
     rows: StepTimes
     said: Intervals
@@ -60,12 +60,33 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """What to fit on, which points of the job are known beside, and what to judge: all of one model."""
+    """What to fit on, which points of the site are known, and what to judge: all of one model.
+
+    `points` are those of the job itself, `others` those of another model on its network. `name` is what the job calls
+    its model.
+    """
 
     train: StepTimes
     points: StepTimes
+    others: StepTimes
     judged: StepTimes
+    name: str
     key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of the model to judge, beside the training, and what is left out of that.
+
+    `profile` and `point` are comparisons of rows: all rows that match the first are known, one of those that match the
+    second. With `of_another` that one, and its rows of `profile`, are those of another model, each in turn.
+    """
+
+    profile: str | None = None
+    point: str | None = None
+    of_another: bool = False
+    unnamed: bool = False
+    left_out: str = "model"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -73,13 +94,23 @@ def add_to(app: typer.Typer) -> None:
     app.command("throughput", cls=ManyFiles)(throughput)
 
 
-def throughput(
+def throughput(  # noqa: PLR0913, PLR0917 - a command takes the options it has
     test: Annotated[list[Path], typer.Option("--test", help="Files, or folders of files, to be judged on.")],
     form: Annotated[str, typer.Option("--format", help=f"Form of the files: {', '.join(FORMS)}.")] = "pollux",
     train: Annotated[list[Path] | None, typer.Option("--train", help="Files, or folders of files, to fit on.")] = None,
     profile: Annotated[
         str | None, typer.Option("--profile", help='Rows to be judged that are known, as "nodes==1 and gpus<=2".')
     ] = None,
+    point: Annotated[
+        str | None, typer.Option("--point", help='One further known row, as "gpus==2 and nodes==2"; of a middle batch.')
+    ] = None,
+    of_another: Annotated[
+        bool, typer.Option("--of-another", help="The row of --point is of another model of the cluster, each in turn.")
+    ] = False,
+    unnamed: Annotated[bool, typer.Option("--unnamed", help="Jobs do not name their model.")] = False,
+    left_out: Annotated[
+        str, typer.Option("--leave-out", help=f"What is not fitted on: {', '.join(LEFT_OUT)} of the rows to judge.")
+    ] = "model",
     folds: Annotated[
         int | None, typer.Option("--folds", help="Number of parts of the placements; each is judged by the others.")
     ] = None,
@@ -89,47 +120,55 @@ def throughput(
     seed: Annotated[int, typer.Option("--seed", help="Which placements fall into which part.")] = SEED,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Judge forecasts of step times; errors are percentages of the step time, with elasticflow of the iterations/s."""
+    """Judge forecasts as they are served; errors are percentages of the step time, or of iterations/s (elasticflow)."""
     if form not in FORMS:
         raise ConfigError(f"--format {form}: there are {', '.join(FORMS)}")
+    if left_out not in LEFT_OUT:
+        raise ConfigError(f"--leave-out {left_out}: there are {', '.join(LEFT_OUT)}")
     train_files, test_files = files_of(train or []), files_of(test)
     judge_on = read_measured(test_files, form, gpus_per_node)
     fit_on = read_measured(train_files, form, gpus_per_node)
-    is_rate = form == "elasticflow"
-    print_report(evaluate(fit_on, judge_on, profile=profile, folds=folds, seed=seed, is_rate=is_rate), as_json=json)
+    known = Known(profile=profile, point=point, of_another=of_another, unnamed=unnamed, left_out=left_out)
+    report = evaluate(fit_on, judge_on, known, folds=folds, seed=seed, is_rate=form == "elasticflow")
+    print_report(report, as_json=json)
 
 
 def evaluate(
     train: StepTimes,
     test: StepTimes,
+    known: Known,
     *,
-    profile: str | None = None,
     folds: int | None = None,
     seed: int = SEED,
     is_rate: bool = False,
 ) -> Report:
-    """Fit, forecast and compare; raises `ConfigError` where nothing is known, or nothing is left to judge.
+    """Fit, forecast and compare; raises `ConfigError` where nothing is left to judge.
 
     `is_rate` counts errors in iterations per second instead of seconds.
     """
-    if folds is not None and (profile is not None or folds < 2):
+    if folds is not None and (known != Known() or folds < 2):
         raise ConfigError(
-            "--folds takes 2 or more, and excludes --profile: its parts are placements that are not known"
+            "--folds takes 2 or more, and excludes --profile and its like: its parts are placements that are not known"
         )
+    if known.of_another and known.point is None:
+        raise ConfigError("--of-another needs --point: the row of the other model that is known")
     notes: list[str] = []
-    splits = list(_parts(train, test, folds, seed, notes) if folds else _models(train, test, profile, notes))
+    splits = list(_parts(train, test, folds, seed, notes) if folds else _models(train, test, known, notes))
     if not splits:
-        raise ConfigError("no row is left to judge: every row of --test matches --profile")
+        raise ConfigError("no row is left to judge: every row of --test matches --profile, or none --point")
     judged, fit_s, predict_s = _judge(splits, seed)
     if not judged:
-        raise ConfigError("nothing is known of the models to judge: name files with --train, or points with --profile")
+        raise ConfigError("nothing is left to judge: every row of --test has the fewest GPUs of its model")
     ours = list(judged[0].by_baseline)
     scores = [_score("throughput", judged, None, is_rate)]
     scores += [_score(name, judged, name, is_rate) for name in ours]
-    models = sorted({str(each.rows.model[0]) for each in judged})
-    for model in models if len(models) > 1 else ():
-        own = [each for each in judged if each.rows.model[0] == model]
-        scores.append(_score(f"throughput: {model}", own, None, is_rate))
+    for what, units in (
+        ("", [str(each.rows.model[0]) for each in judged]),
+        ("on ", [str(each.rows.cluster[0]) for each in judged]),
+    ):
+        for name in sorted(set(units)) if len(set(units)) > 1 else ():
+            own = [each for each, unit in zip(judged, units, strict=True) if unit == name]
+            scores.append(_score(f"throughput: {what}{name}", own, None, is_rate))
     return Report(
         what="throughput, error of the " + ("iterations per second" if is_rate else "step time"),
         train_rows=len(train),
@@ -141,30 +180,68 @@ def evaluate(
     )
 
 
-def _models(train: StepTimes, test: StepTimes, profile: str | None, notes: list[str]) -> Iterator[Split]:
-    """Split by model: it is left out of the training where any of its rows to judge stand there."""
-    columns = {"nodes": test.nodes, "gpus": test.gpus, "batch": test.batch_asked, "local_bsz": test.batch_asked}
-    columns |= {"local_batch": test.batch}
-    known = np.zeros(len(test), dtype=np.bool_) if profile is None else matching(profile, columns)
-    simple_train = np.array([name_key(name) for name in train.model.tolist()], dtype=np.str_)
+def _models(train: StepTimes, test: StepTimes, known: Known, notes: list[str]) -> Iterator[Split]:
+    """Split by model: it, or its cluster, is left out of the training where any of its rows to judge stand there."""
+    given = _matching(known.profile, test)
+    names = np.array([name_key(name) for name in train.model.tolist()], dtype=np.str_)
     trained = set(_fingerprints(train))
     left_out = []
-    for cluster, model in sorted(set(zip(test.cluster.tolist(), test.model.tolist(), strict=True))):
+    kinds = sorted(set(zip(test.cluster.tolist(), test.model.tolist(), strict=True)))
+    for cluster, model in kinds:
         own = (test.cluster == cluster) & (test.model == model)
-        if known[own].all():
+        if given[own].all():
             continue
-        judged, fit_on, key = test.take(own & ~known), train, ""
-        if not trained.isdisjoint(_fingerprints(judged)):
-            left_out.append(model)
-            fit_on, key = train.take(simple_train != name_key(model)), name_key(model)
-        yield Split(train=fit_on, points=test.take(own & known), judged=judged, key=key)
+        fit_on, key = train, ""
+        if not trained.isdisjoint(_fingerprints(test.take(own & ~given))):
+            is_model = known.left_out == "model"
+            left_out.append(model if is_model else cluster)
+            fit_on = train.take(names != name_key(model) if is_model else train.cluster != cluster)
+            key = name_key(model) if is_model else cluster
+        for points, others in _known_rows(test, given, known, (cluster, model), kinds):
+            yield Split(
+                train=fit_on,
+                points=test.take(points),
+                others=test.take(others),
+                judged=test.take(own & ~points),
+                name="" if known.unnamed else model,
+                key=key,
+            )
     if left_out:
         notes.append(
             f"Rows to judge stand in --train: {', '.join(dict.fromkeys(left_out))}, each left out of the training "
             "when its own rows were judged."
         )
-    if profile is not None and not known.any():
-        notes.append(f"No row of --test matches --profile {profile!r}.")
+    if known.profile is not None and not given.any():
+        notes.append(f"No row of --test matches --profile {known.profile!r}.")
+
+
+def _known_rows(
+    test: StepTimes, given: Mask, known: Known, judged: tuple[str, str], kinds: Sequence[tuple[str, str]]
+) -> Iterator[tuple[Mask, Mask]]:
+    """Return which rows of the job and of another model are known, `(n_rows,)` each, once for each other model."""
+
+    def rows_of(kind: tuple[str, str]) -> Mask:
+        return np.asarray((test.cluster == kind[0]) & (test.model == kind[1]), dtype=np.bool_)
+
+    own, nothing = rows_of(judged) & given, np.zeros(len(test), dtype=np.bool_)
+    if known.point is None:
+        yield own, nothing
+        return
+    of = [kind for kind in kinds if kind[0] == judged[0] and kind != judged] if known.of_another else [judged]
+    for kind in of:
+        candidates = np.flatnonzero(rows_of(kind) & ~given & _matching(known.point, test))
+        if len(candidates):
+            middle = candidates[np.argsort(test.batch_asked[candidates], kind="stable")[len(candidates) // 2]]
+            with_point = rows_of(kind) & given
+            with_point[middle] = True
+            yield (own, with_point) if known.of_another else (with_point, nothing)
+
+
+def _matching(text: str | None, rows: StepTimes) -> Mask:
+    if text is None:
+        return np.zeros(len(rows), dtype=np.bool_)
+    columns = {"nodes": rows.nodes, "gpus": rows.gpus, "batch": rows.batch_asked, "local_bsz": rows.batch_asked}
+    return matching(text, columns | {"local_batch": rows.batch})
 
 
 def _parts(train: StepTimes, test: StepTimes, folds: int, seed: int, notes: list[str]) -> Iterator[Split]:
@@ -182,28 +259,57 @@ def _parts(train: StepTimes, test: StepTimes, folds: int, seed: int, notes: list
         nothing = judged.take(np.zeros(len(judged), dtype=np.bool_))
         for cluster, model in sorted(set(zip(judged.cluster.tolist(), judged.model.tolist(), strict=True))):
             own = (judged.cluster == cluster) & (judged.model == model)
-            yield Split(train=fit_on, points=nothing, judged=judged.take(own), key=f"part {part}")
+            rows = judged.take(own)
+            yield Split(train=fit_on, points=nothing, others=nothing, judged=rows, name=model, key=f"part {part}")
+
+
+def fold_of(shapes: Sequence[str], folds: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Assign each row to a fold at random, rows of equal shape to the same; `(n_rows,)`."""
+    distinct, index = np.unique(np.array(shapes), return_inverse=True)
+    dealt = generator.permutation(len(distinct)) % folds
+    return np.asarray(dealt[index], dtype=np.int64)
 
 
 def _judge(splits: Sequence[Split], seed: int) -> tuple[list[Judged], float, float]:
-    """Return what was said of each split that anything is known of, and the seconds for fitting and for forecasting."""
+    """Return the forecasts of each split, and the seconds for fitting and for forecasting."""
     judged: list[Judged] = []
-    fitted: dict[str, Knowledge] = {}
+    fitted: dict[str, ThroughputForecaster] = {}
     fit_s = predict_s = 0.0
     for split in splits:
         base = rows_known(split.judged, split.points, split.train)
-        if not len(base):
+        rows = split.judged.take(~np.isin(_fingerprints(split.judged), _fingerprints(base)))
+        if not len(rows):
             continue
         started = time.perf_counter()
         if split.key not in fitted:
-            fitted[split.key] = learn_knowledge(split.train, seed) if len(split.train) else UNTRAINED
+            fitted[split.key] = ThroughputForecaster.from_bundle(bundled(fit_measured(split.train, seed=seed)))
         between = time.perf_counter()
-        model, cluster = str(split.judged.model[0]), str(split.judged.cluster[0])
-        job = adapt(fitted[split.key], work_of(split.points), split.points.step_s, model=model, cluster=cluster)
-        said = job.step_s(work_of(split.judged))
+        said = _steps(fitted[split.key], split, rows, base.take(_nearest(rows, base, _BATCH_WEIGHT)))
         fit_s, predict_s = fit_s + between - started, predict_s + time.perf_counter() - between
-        judged.append(Judged(rows=split.judged, said=said, by_baseline=baselines(split.judged, base, split.train)))
+        judged.append(Judged(rows=rows, said=said, by_baseline=baselines(rows, base, split.train)))
     return judged, fit_s, predict_s
+
+
+def _steps(model: ThroughputForecaster, split: Split, rows: StepTimes, base: StepTimes) -> Intervals:
+    """Return the step times of rows, in seconds, as the speeds relative to `base` that are served give them."""
+    cluster = str(rows.cluster[0])
+    parts = [(split.name or "the job", split.points), ("another", split.others)]
+    points = SitePoints(
+        family=np.array([name_key(name) for name, known in parts for _ in range(len(known))], dtype=np.str_),
+        work=work_of(_joined(split.points, split.others)),
+        step_s=np.concatenate([known.step_s for _, known in parts]),
+    )
+    served = model.at_site(cluster if cluster in model.knowledge.clusters else None, points)
+    name = split.name or ("the job" if len(split.points) else None)
+    ratio = served.relative(*(_table(each, served.codes([name] * len(rows))) for each in (rows, base)))
+    step_s = base.step_s * (rows.gpus * rows.batch) / (base.gpus * base.batch)
+    return Intervals(low=step_s / ratio.high, median=step_s / ratio.median, high=step_s / ratio.low, known=ratio.known)
+
+
+def _table(rows: StepTimes, codes: NDArray[np.int64]) -> PlacementTable:
+    return PlacementTable(
+        profile=codes, gpus=rows.gpus, nodes=rows.nodes, local_batch=rows.batch, least=rows.least, most=rows.most
+    )
 
 
 def _score(name: str, judged: Sequence[Judged], baseline: str | None, is_rate: bool) -> Score:
@@ -220,7 +326,10 @@ def _score(name: str, judged: Sequence[Judged], baseline: str | None, is_rate: b
     low = np.concatenate([each.said.low for each in judged])
     high = np.concatenate([each.said.high for each in judged])
     known = np.concatenate([each.said.known for each in judged])
-    return score(name, "%", errors, inside=(low <= true) & (true <= high), known=known, further=further)
+    inside = (low <= true) & (true <= high)
+    if known.any():
+        further["unflagged covered"] = float(np.mean(inside[known]))
+    return score(name, "%", errors, inside=inside, known=known, further=further)
 
 
 def _rankings(judged: Sequence[Judged], said: Sequence[Vector]) -> dict[str, float]:
@@ -297,13 +406,11 @@ def baselines(judged: StepTimes, known: StepTimes, train: StepTimes) -> Mapping[
 
 
 def rows_known(judged: StepTimes, points: StepTimes, train: StepTimes) -> StepTimes:
-    """Return the rows to start from: those of the job, else of its model on this cluster, of its model, or all."""
+    """Return the rows to start from: those of the job, else of its model on this cluster, or its smallest."""
     is_model = np.array([name_key(name) == name_key(judged.model[0]) for name in train.model.tolist()], dtype=np.bool_)
-    is_here = train.cluster == judged.cluster[0]
-    for rows in (points, train.take(is_model & is_here), train.take(is_model), train.take(is_here), train):
-        if len(rows):
-            return rows
-    return points
+    trained = train.take(is_model & (train.cluster == judged.cluster[0]))
+    fewest = judged.take(judged.gpus == judged.gpus.min())
+    return next(rows for rows in (points, trained, fewest) if len(rows))
 
 
 def _nearest(judged: StepTimes, known: StepTimes, batch_weight: float) -> NDArray[np.int64]:

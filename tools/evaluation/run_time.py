@@ -130,7 +130,7 @@ def trial(tables: Tables, train: Sequence[Path], test: Sequence[Path], *, split_
     spared = ", ".join(f"{np.count_nonzero(rows)} {why}" for why, rows in unjudged.items() if rows.any())
     rows = f"Of {np.count_nonzero(of_test)} jobs of the test {np.count_nonzero(judged)} are judged"
     return Trial(
-        jobs=jobs, fitted_on=fitted_on, judged=judged, notes=(*counted, f"{rows}; not: {spared or 'none'}. {choice}")
+        jobs=jobs, fitted_on=fitted_on, judged=judged, notes=(*counted, f"{rows}; not: {spared or 'none'}.", choice)
     )
 
 
@@ -161,7 +161,8 @@ def unseen_users(tried: Trial, *, folds: int, seed: int) -> Iterator[Trial]:
             jobs=tried.jobs,
             fitted_on=usable & (part != number),
             judged=usable & (part == number),
-            notes=(*tried.notes[:-1], note) if number == 0 else (),
+            # The last two notes are of the split by time.
+            notes=(*tried.notes[:-2], note) if number == 0 else (),
         )
 
 

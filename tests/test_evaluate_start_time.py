@@ -109,7 +109,7 @@ def test_rows_never_seen_to_start_are_counted_not_judged(tmp_path: Path) -> None
     report = run("--train", path, "--test", path, "--split", "2021-05-11")
 
     assert report["test_rows"] == 79
-    assert any("Not judged: 1 rows" in note for note in report["notes"])
+    assert any("1 of jobs never seen to start" in note for note in report["notes"])
 
 
 def test_baselines_answer_for_accounts_and_partitions_never_seen(tmp_path: Path) -> None:

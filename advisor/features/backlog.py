@@ -39,6 +39,7 @@ class BacklogTable(Columns):
     eligible: Floats  # (n_jobs,)
     since_submit_s: Floats  # (n_jobs,)
     since_eligible_s: Floats  # (n_jobs,), 0 before the job is eligible
+    begins_in_s: Floats  # (n_jobs,), until the begin time of the job, 0 if it has none
     ahead: Load
     ahead_in_partition: Load
     ahead_in_account: Load
@@ -48,7 +49,7 @@ class BacklogTable(Columns):
 
     def __post_init__(self) -> None:
         loads = (self.ahead, self.ahead_in_partition, self.ahead_in_account, self.running, self.running_in_account)
-        columns = (self.gpus, self.limit_s, self.eligible, self.since_submit_s, self.since_eligible_s)
+        columns = (self.gpus, self.limit_s, self.eligible, self.since_submit_s, self.since_eligible_s, self.begins_in_s)
         lengths = {len(column) for column in (*columns, *(part for load in loads for part in (load.gpus, load.gpu_s)))}
         if lengths != {len(self.job_id)}:
             raise ValueError(f"the columns of a backlog differ in length: {sorted(lengths | {len(self.job_id)})}")
@@ -97,6 +98,7 @@ def backlog_table(snapshot: Snapshot, expected_s: Mapping[int, float] | None = N
         eligible=eligible,
         since_submit_s=np.maximum(now - submit_time, 0.0),
         since_eligible_s=eligible * np.maximum(now - np.where(known, eligible_time, submit_time), 0.0),
+        begins_in_s=np.where(known, np.maximum(eligible_time - now, 0.0), 0.0),
         ahead=pending.before(everybody[: len(line)]),
         ahead_in_partition=pending.before(partition),
         ahead_in_account=pending.before(account[: len(line)]),

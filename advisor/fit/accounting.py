@@ -163,6 +163,7 @@ def _table(jobs: list[_Ended]) -> EndedJobs:
             memory_mib=numbers(job.asked.memory_mib for job in jobs),
             limit_s=numbers(job.limit_s for job in jobs),
             submit_time=numbers(job.submit_time for job in jobs),
+            waited_s=np.zeros(len(jobs)),
             elapsed_s=np.zeros(len(jobs)),
         ),
         run_s=numbers(job.run_s for job in jobs),

@@ -1,4 +1,4 @@
-"""Fits the run-time model: forests that predict whole distributions, and the levels at which to read them."""
+"""Fits the run-time model: forests that predict whole distributions, asked while a job waits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.probation import Coverage
-from advisor.domain.units import DAY_S, HOUR_S
+from advisor.domain.units import HOUR_S
 from advisor.errors import ModelError
 from advisor.fit.export import predictions
 from advisor.fit.fitted import Fitted, Source
-from advisor.predict.history import History, keys_of, runs_of
+from advisor.predict.history import History, bursts_of, keys_of, runs_of
 from advisor.predict.run_time import KIND, RunTimeParameters, Support, outputs_of
-from advisor.predict.run_time_curve import AdaptiveLevels, Grid, quantiles_and_mean
-from advisor.predict.run_time_features import COLUMNS, GROUPS, LEVELS, Features, features
-from advisor.predict.run_time_replay import chunks, recall_in_order, steps
+from advisor.predict.run_time_curve import AdaptiveLevels, Grid, are_inside, quantiles_and_mean
+from advisor.predict.run_time_features import COLUMNS, Features, features
+from advisor.predict.run_time_replay import asked_at, chunks, recall_in_order, steps
 from advisor.predict.run_time_table import EndedJobs, RunTimeTable
 
 if TYPE_CHECKING:
@@ -35,31 +35,35 @@ OVER_LIMIT = (
     *(-0.45, -0.3, -0.2, -0.1, -0.05, -0.02),
 )
 _LEAF_STEPS = 1024
+# The parts of its wait after which each job is fitted on: a pending job is forecast in every cycle until it starts.
+MOMENTS = (0.0, 0.5, 1.0)
+# A run of this share of its limit or more was ended by the limit: it would have lasted longer.
+TIMED_OUT_RATIO = 0.98
 GRID = Grid(over_anchor=np.array(OVER_ANCHOR), over_limit=np.array(OVER_LIMIT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of the forests and their calibration.
+    """Settings of the forests and of the levels.
 
     Hundreds of jobs of one array end alike. Each job weighs the size of its burst (same user, request and day) to
     the power of minus `burst_power`, and a leaf holds at least `leaf_ratio` of all weight, so that no single burst
-    fills it. The latest `calibration_ratio` of the jobs set the levels, with the nominal levels weighing as much as
-    `nominal_weight` jobs; `rate` is the step of the levels in service. `trees` is a power of two.
+    fills it. The latest `held_out_ratio` of the jobs judge a fit without them. In service a burst moves the levels by
+    `rate` times its size to the power of `step_power`. `trees` is a power of two.
     """
 
-    trees: int = 128
-    leaf_ratio: float = 0.02
+    trees: int = 32
+    leaf_ratio: float = 0.005
     column_ratio: float = 0.6
-    burst_power: float = 0.5
-    calibration_ratio: float = 0.3
-    nominal_weight: float = 500.0
+    burst_power: float = 0.25
+    step_power: float = 0.5
+    held_out_ratio: float = 0.3
     rate: float = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """Jobs as they were at submission, in that order; `cap` is the logarithm of the time limit.
+    """Jobs at each of `MOMENTS`, one moment after the other; `cap` is the logarithm of the time limit.
 
     `due` marks the jobs whose limits would have ended them by the last end. Of jobs submitted later only the shorter
     ones have ended, and learning from those would make forecasts too short.
@@ -69,6 +73,7 @@ class _Rows:
     log_run: Floats
     cap: Floats
     weight: Floats
+    burst: NDArray[np.int64]
     submit_time: Floats
     end_time: Floats
     due: NDArray[np.bool_]
@@ -97,14 +102,12 @@ def fit_run_time(
         dropped["older than the latest " + str(MOST_ROWS)] = len(good) - len(latest)
     kept = ended.take(np.sort(latest))
     history, rows = _seen_in_order(kept, chosen)
-    levels, metrics = _calibrated(rows, chosen, seed)
     forests = _forests(rows, _learnt(rows), chosen, seed)
     parameters = RunTimeParameters(
         over_anchor=OVER_ANCHOR,
         over_limit=OVER_LIMIT,
-        levels=tuple(tuple(float(level) for level in row) for row in levels),
         rate=chosen.rate,
-        burst_power=chosen.burst_power,
+        step_power=chosen.step_power,
         support=support_of(kept.jobs),
         history=history.to_json() if keep_history else None,
     )
@@ -116,7 +119,8 @@ def fit_run_time(
         parameters=parameters.model_dump_json(),
         probe=rows.seen.rows[-2000:],
         sources=tuple(sources),
-        metrics=metrics | {"rows": float(len(kept)), "rows_left_out": float(sum(dropped.values()))},
+        metrics=_held_out(rows, chosen, seed)
+        | {"rows": float(len(kept)), "rows_left_out": float(sum(dropped.values()))},
         seed=seed,
         text=_text(len(kept), dropped, keep_history=keep_history),
         settings={name: str(getattr(chosen, name)) for name in Settings.__slots__},
@@ -124,33 +128,28 @@ def fit_run_time(
 
 
 def _seen_in_order(kept: EndedJobs, settings: Settings) -> tuple[History, _Rows]:
-    """Return the history after the last end, and the rows as they would have been at each submission."""
-    history, keys, runs = History(), keys_of(kept.jobs), runs_of(kept)
+    """Return the history after the last end, and the rows as they would have been at each moment."""
+    keys, runs = keys_of(kept.jobs), runs_of(kept)
+    burst = bursts_of(keys, kept.jobs.submit_time)
     seen, order = [], []
-    for chunk in chunks(steps(kept, np.ones(len(kept), dtype=np.bool_))):
-        recalled = recall_in_order(history, chunk, keys, runs)
-        rows = np.concatenate([step.rows for step in chunk])
-        seen.append(features(kept.jobs.take(rows), recalled, runs[rows, 1]))
-        order.append(rows)
+    for moment in MOMENTS:
+        history, asked = History(), asked_at(kept, moment)
+        for chunk in chunks(steps(asked, np.ones(len(kept), dtype=np.bool_))):
+            recalled = recall_in_order(history, chunk, keys, runs)
+            rows = np.concatenate([step.rows for step in chunk])
+            seen.append(features(asked.jobs.take(rows), recalled, runs[rows, 1]))
+            order.append(rows)
     rows = np.concatenate(order)
     return history, _Rows(
         seen=Features.join(seen),
         log_run=np.log(runs[rows, 0]),
         cap=np.log(runs[rows, 1]),
-        weight=_burst_sizes([keys[row][1] or "" for row in rows.tolist()], kept.jobs.submit_time[rows])
-        ** -settings.burst_power,
+        weight=np.bincount(burst)[burst].astype(np.float64)[rows] ** -settings.burst_power / len(MOMENTS),
+        burst=burst[rows],
         submit_time=kept.jobs.submit_time[rows],
         end_time=kept.end_time[rows],
         due=(kept.end_time - runs[:, 0] + runs[:, 1] <= np.max(kept.end_time))[rows],
     )
-
-
-def _burst_sizes(requests: list[str], submit_time: Floats) -> Floats:
-    """Return, for each job, the number of jobs of the same user and request submitted on the same day."""
-    days = (submit_time // DAY_S).astype(np.int64).tolist()
-    names = [f"{day} {request}" for day, request in zip(days, requests, strict=True)]
-    _, number, count = np.unique(names, return_inverse=True, return_counts=True)
-    return count[number].astype(np.float64)
 
 
 def _learnt(rows: _Rows) -> NDArray[np.bool_]:
@@ -164,8 +163,8 @@ def _forests(rows: _Rows, chosen: NDArray[np.bool_], settings: Settings, seed: i
     These are quantile regression forests (Meinshausen 2006) with a fixed grid of thresholds.
     """
     return (
-        _forest(rows, rows.seen.anchor, GRID.over_anchor, chosen, settings, seed),
-        _forest(rows, rows.cap, GRID.over_limit, chosen, settings, seed + 1),
+        _rounded(_past_limits(_forest(rows, rows.seen.anchor, GRID.over_anchor, chosen, settings, seed), rows, chosen)),
+        _rounded(_forest(rows, rows.cap, GRID.over_limit, chosen, settings, seed + 1)),
     )
 
 
@@ -181,10 +180,34 @@ def _forest(
         max_features=settings.column_ratio,
         random_state=seed,
     )
-    forest.fit(rows.seen.rows[chosen], below.astype(np.float32), sample_weight=rows.weight[chosen])
+    return forest.fit(rows.seen.rows[chosen], below.astype(np.float32), sample_weight=rows.weight[chosen])
+
+
+def _past_limits(forest: Any, rows: _Rows, chosen: NDArray[np.bool_]) -> Any:
+    """Put the estimate of Kaplan and Meier (1958) into the leaves of the forest over the anchor.
+
+    A run that its limit ended says that the job needs more; one of those next to a job with a longer limit must not
+    count as an end. Over the limit itself no threshold lies past it.
+    """
+    log_run, weight, size = rows.log_run[chosen], rows.weight[chosen], len(GRID.over_anchor) + 1
+    place = np.searchsorted(GRID.over_anchor, log_run - rows.seen.anchor[chosen])
+    timed_out = log_run >= rows.cap[chosen] + np.log(TIMED_OUT_RATIO)
     for tree in forest.estimators_:
-        # The graph computes in float32. Thresholds are rounded down to it, which moves no float32 row to another side;
-        # leaves are rounded so that the mean over a power of two of trees is exact in either precision.
+        cell, cells = tree.apply(rows.seen.rows[chosen]) * size + place, tree.tree_.node_count * size
+        ended, left = (np.bincount(cell, weight * of, cells).reshape(-1, size) for of in (~timed_out, timed_out))
+        # `(n_nodes, size)`: those not yet ended or timed out before each threshold.
+        at_risk = (ended + left)[:, ::-1].cumsum(axis=1)[:, ::-1]
+        gone = np.divide(ended, at_risk, out=np.zeros_like(ended), where=at_risk > 0)
+        leaves = np.unique(cell // size)
+        tree.tree_.value[leaves, :, 0] = 1.0 - np.cumprod(1.0 - gone[leaves, :-1], axis=1)
+    return forest
+
+
+def _rounded(forest: Any) -> Any:
+    """Round a forest so that its graph, which computes in float32, answers the same."""
+    for tree in forest.estimators_:
+        # Thresholds are rounded down to float32, which moves no float32 row to another side; leaves are rounded so that
+        # the mean over a power of two of trees is exact in either precision.
         tree.tree_.threshold[:] = _cut_to_float32(tree.tree_.threshold)
         tree.tree_.value[:] = np.round(tree.tree_.value * _LEAF_STEPS) / _LEAF_STEPS
     return forest
@@ -197,38 +220,25 @@ def _cut_to_float32(values: Floats) -> Floats:
     return cut.astype(np.float64)
 
 
-def _calibrated(rows: _Rows, settings: Settings, seed: int) -> tuple[Floats, dict[str, float]]:
-    """Return the initial levels, and the metrics on the latest jobs of forests fitted without them.
-
-    Conformalised quantiles (Romano et al., 2019) in the form of Chernozhukov et al. (2021): the level at which a
-    distribution is read is corrected, for each group of jobs and each end separately.
-    """
-    nominal = np.tile(np.array(LEVELS), (len(GROUPS), 1))
-    learnt = _learnt(rows)
-    split_time = np.quantile(rows.submit_time[learnt], 1.0 - settings.calibration_ratio)
-    before, after = learnt & (rows.end_time < split_time), learnt & (rows.submit_time >= split_time)
-    if min(np.count_nonzero(before), np.count_nonzero(after)) < FEWEST_ROWS // 4:
-        return nominal, {}
+def _held_out(rows: _Rows, settings: Settings, seed: int) -> dict[str, float]:
+    """Return the metrics on the latest jobs, as they were at submission, of forests fitted without them."""
+    learnt, at_submission = _learnt(rows), np.arange(len(rows.cap)) < len(rows.cap) // len(MOMENTS)
+    split_time = np.quantile(rows.submit_time[learnt], 1.0 - settings.held_out_ratio)
+    before = learnt & (rows.end_time < split_time)
+    after = learnt & at_submission & (rows.submit_time >= split_time)
+    if np.count_nonzero(before) < len(MOMENTS) * FEWEST_ROWS // 4 or np.count_nonzero(after) < FEWEST_ROWS // 4:
+        return {}
     forests = _forests(rows, before, settings, seed)
     anchor, cap, group = rows.seen.anchor[after], rows.cap[after], rows.seen.group[after]
-    run_s, weight = np.exp(rows.log_run[after]), rows.weight[after]
     shares = predictions(forests, rows.seen.rows[after]).astype(np.float32)
-    drawn = GRID.curves(shares, anchor, cap)
-    reached = drawn.level_of(run_s * (1.0 - 1e-9))
-    levels = nominal.copy()
-    for number in range(len(GROUPS)):
-        rows_of = group == number
-        if rows_of.any():
-            for column in (0, len(LEVELS) - 1):
-                levels[number, column] = _shrunken(
-                    reached[rows_of], weight[rows_of], LEVELS[column], settings.nominal_weight
-                )
-    plain = AdaptiveLevels(nominal, 0.0, settings.burst_power)
-    quantiles_s, _ = quantiles_and_mean(drawn, plain, group, np.zeros(len(run_s)))
-    inside = (run_s >= quantiles_s[:, 0]) & (run_s <= quantiles_s[:, -1])
-    return levels, {
+    run_s, drawn = np.exp(rows.log_run[after]), GRID.curves(shares, anchor, cap, group)
+    quantiles_s, _ = quantiles_and_mean(drawn, AdaptiveLevels(0.0, 0.0), group, np.zeros(len(run_s)))
+    inside = are_inside(run_s, quantiles_s)
+    burst = np.unique(rows.burst[after], return_inverse=True)[1]
+    return {
         "held_out_rows": float(len(run_s)),
-        "held_out_coverage_before_correction": float(np.mean(inside)),
+        "held_out_coverage": float(np.mean(inside)),
+        "held_out_coverage_by_burst": float(np.mean(np.bincount(burst, inside) / np.bincount(burst))),
         "held_out_median_error_h": float(np.mean(np.abs(run_s - quantiles_s[:, 2]))) / HOUR_S,
     }
 
@@ -238,13 +248,7 @@ def held_out_coverage(metrics: Mapping[str, float]) -> Coverage | None:
     if "held_out_rows" not in metrics:
         return None
     jobs = round(metrics["held_out_rows"])
-    return Coverage(jobs=jobs, inside=round(jobs * metrics["held_out_coverage_before_correction"]))
-
-
-def _shrunken(reached: Floats, weight: Floats, level: float, nominal_weight: float) -> float:
-    """Return the weighted quantile of the levels reached, shrunk towards the nominal level."""
-    measured, total = np.quantile(reached, level, weights=weight, method="inverted_cdf"), weight.sum()
-    return float((total * measured + nominal_weight * level) / (total + nominal_weight))
+    return Coverage(jobs=jobs, inside=round(jobs * metrics["held_out_coverage"]))
 
 
 def support_of(jobs: RunTimeTable) -> Support:

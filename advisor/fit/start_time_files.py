@@ -185,6 +185,7 @@ def _polls(cells: Mapping[str, list[str]], numbers: Mapping[str, Floats]) -> Pol
             eligible=(since_eligible_s >= 0.0).astype(np.float64),
             since_submit_s=np.maximum(poll_time - numbers["submit_time"], 0.0),
             since_eligible_s=np.maximum(since_eligible_s, 0.0),
+            begins_in_s=np.zeros(len(poll_time)),
             ahead=loads[0],
             ahead_in_partition=loads[1],
             ahead_in_account=loads[2],

@@ -143,7 +143,7 @@ def calibrate(polls: Polls, *, seen_until: float, seed: int) -> HeldOutForecasts
         raise ConfigError("no job was seen to start between the polls: give polls of a longer time to fit on")
     held_out = np.concatenate(rows_of_blocks)
     return HeldOutForecasts(
-        log_wait=log_wait_of(np.concatenate(predictions)),
+        log_wait=log_wait_of(np.concatenate(predictions), polls.table.since_submit_s[held_out]),
         true=log_wait(polls.wait_s[held_out]),
         weight=weight[held_out],
         poll_time=polls.poll_time[held_out],

@@ -52,6 +52,7 @@ _SPEED_UNKNOWN = {
 }
 _NEIGHBOURS_UNKNOWN = f"neighbours: its model, or one of theirs, {_OUTSIDE}"
 _START_UNKNOWN = f"start time: the state of this queue {_OUTSIDE}"
+_START_BOUND = "start time: it waits for another job or for a reservation"
 
 
 def is_tested(coverage: Coverage | None) -> bool:
@@ -250,8 +251,11 @@ def _starts_s(
     if job_ids is not None:
         table = table.take(np.flatnonzero(np.isin(table.job_id, np.array(sorted(job_ids), dtype=np.int64))))
     starts_s = listed(model.forecast(table), least=0.0, most=LATEST_TIME)
-    intervals_by_job = zip(table.job_id.tolist(), starts_s, strict=True)
-    return {job_id: interval or _START_UNKNOWN for job_id, interval in intervals_by_job}
+    bound = {job.job_id for job in snapshot.pending_gpu_jobs if job.dependency or job.reservation}
+    return {
+        job_id: _START_BOUND if job_id in bound else interval or _START_UNKNOWN
+        for job_id, interval in zip(table.job_id.tolist(), starts_s, strict=True)
+    }
 
 
 def _beside(model: InterferenceForecaster, cluster: PlacementIndex, jobs: Sequence[Job]) -> list[Interval | str | None]:

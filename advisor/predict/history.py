@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from advisor.domain.units import DAY_S
 from advisor.errors import ModelError
 from advisor.predict.manifest import fault_of
 from advisor.predict.run_time_features import RUNS_KEPT, Recalled
@@ -193,6 +194,17 @@ def keys_of(jobs: RunTimeTable) -> list[Keys]:
             )
         )
     return keys
+
+
+def bursts_of(keys: Sequence[Keys], submit_time: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the number of each job's burst, `(n_rows,)`: jobs of one user and request that were submitted on a day."""
+    names = [burst_of(of_job, time) for of_job, time in zip(keys, submit_time.tolist(), strict=True)]
+    return np.unique(names, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def burst_of(keys: Keys, submit_time: float) -> str:
+    """Return the name of the burst of a job."""
+    return f"{submit_time // DAY_S:.0f} {keys[REQUEST]}"
 
 
 def _part(text: str) -> str:

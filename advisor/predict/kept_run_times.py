@@ -17,12 +17,13 @@ from advisor.features.queue import limits_s
 from advisor.predict.history import Keys, keys_of
 from advisor.predict.intervals import Intervals
 from advisor.predict.run_time import Drawn, RunTimeForecaster, RunTimeTable
+from advisor.predict.run_time_features import wait_reached_s
 
 # Rows per batch: the tables between a request and its quantiles are a hundred times as wide as the request.
 CHUNK = 1024
 
-# All that the forecast of a job depends on, except its elapsed time.
-_Asked = tuple[str, str, str, tuple[str, ...], str, GangRequest, float | None, float]
+# All that the forecast of a job depends on, except its elapsed time; last come its submission and the wait reached.
+_Asked = tuple[str, str, str, tuple[str, ...], str, GangRequest, float | None, float, float]
 _Stamps = tuple[int, int]
 
 
@@ -47,6 +48,7 @@ def run_time_table(jobs: Sequence[Job], snapshot: Snapshot) -> RunTimeTable:
         ),
         limit_s=numbers(limits_s(jobs, snapshot)),
         submit_time=numbers(job.submit_time for job in jobs),
+        waited_s=numbers(_waited_s(job, snapshot) for job in jobs),
         elapsed_s=numbers(_elapsed_s(job, snapshot) for job in jobs),
     )
 
@@ -135,8 +137,12 @@ class KeptRunTimes:
         """Split jobs into those whose forecast still holds and those to forecast, with the requests of the latter."""
         same: dict[int, _Kept] = {}
         fresh: list[tuple[Job, _Asked]] = []
-        for job, limit_s in zip(jobs, limits_s(jobs, snapshot), strict=True):
-            asked = (job.user, job.account, job.name, job.partitions, job.qos, job.gang, limit_s, job.submit_time)
+        waits_s = wait_reached_s(np.array([_waited_s(job, snapshot) for job in jobs], dtype=np.float64)).tolist()
+        for job, limit_s, wait_s in zip(jobs, limits_s(jobs, snapshot), waits_s, strict=True):
+            asked = (
+                *(job.user, job.account, job.name, job.partitions, job.qos, job.gang),
+                *(limit_s, job.submit_time, wait_s),
+            )
             kept = before.get(job.job_id)
             if kept is not None and kept.asked == asked:
                 same[job.job_id] = kept
@@ -178,6 +184,11 @@ class KeptRunTimes:
             else None
             for interval, mean_s in zip(intervals, answers.mean_s.tolist(), strict=True)
         ]
+
+
+def _waited_s(job: Job, snapshot: Snapshot) -> float:
+    until = snapshot.taken_at if job.is_pending or job.start_time is None else job.start_time
+    return max(0.0, until - job.submit_time)
 
 
 def _elapsed_s(job: Job, snapshot: Snapshot) -> float:

@@ -8,16 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from advisor.domain.units import DAY_S
 from advisor.errors import ModelError
 from advisor.features.columns import Columns
 from advisor.predict.bundle import Bundle
-from advisor.predict.history import REQUEST, History, Keys, keys_of
+from advisor.predict.history import History, Keys, burst_of, keys_of
 from advisor.predict.intervals import Intervals
 from advisor.predict.manifest import fault_of
 from advisor.predict.onnx_model import OnnxModel
 from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, quantiles_and_mean
-from advisor.predict.run_time_features import COLD, COLUMNS, GROUPS, LEVELS, Recalled, features
+from advisor.predict.run_time_features import COLD, COLUMNS, Recalled, features
 from advisor.predict.run_time_table import LONGEST_S, EndedJobs, RunTimeTable
 
 __all__ = ["KIND", "EndedJobs", "RunTimeForecaster", "RunTimeQuantiles", "RunTimeTable", "Support"]
@@ -57,16 +56,15 @@ Thresholds = Annotated[
 
 
 class RunTimeParameters(BaseModel):
-    """The parameters of the graph: thresholds of the curves, levels to read them at, support, and a site's history."""
+    """The parameters of the graph: thresholds of the curves, how far a burst moves the levels, support, and history."""
 
     model_config = _CHECKED
 
-    format: Literal["sadvise.run_time/1"] = "sadvise.run_time/1"
+    format: Literal["sadvise.run_time/2"] = "sadvise.run_time/2"
     over_anchor: Thresholds
     over_limit: Thresholds
-    levels: Annotated[tuple[Annotated[tuple[float, ...], Field(strict=False)], ...], Field(strict=False)]
     rate: Annotated[float, Field(ge=0, le=0.1)]
-    burst_power: Annotated[float, Field(ge=0, le=1)]
+    step_power: Annotated[float, Field(ge=0, le=1)]
     support: Support
     history: str | None = None
 
@@ -77,8 +75,6 @@ class RunTimeParameters(BaseModel):
                 raise ValueError("thresholds have to rise")
         if self.over_limit[-1] >= 0:
             raise ValueError("thresholds over the limit have to be below 0")
-        if len(self.levels) != len(GROUPS) or any(len(row) != len(LEVELS) for row in self.levels):
-            raise ValueError(f"levels have to be {len(GROUPS)} times {len(LEVELS)}")
         return self
 
 
@@ -121,7 +117,7 @@ class RunTimeForecaster:
         self._model = model
         self._grid = Grid(over_anchor=np.array(parameters.over_anchor), over_limit=np.array(parameters.over_limit))
         self._support = parameters.support
-        self.levels = AdaptiveLevels(np.array(parameters.levels), parameters.rate, parameters.burst_power)
+        self.levels = AdaptiveLevels(parameters.rate, parameters.step_power)
         self.history = History() if parameters.history is None else History.from_json(parameters.history)
 
     @classmethod
@@ -156,7 +152,7 @@ class RunTimeForecaster:
         self.levels.note(
             due_time=float(ended.end_time[row]) + max(limit_s - run_s, 0.0),
             group=int(group),
-            burst=f"{ended.jobs.submit_time[row] // DAY_S:.0f} {keys[REQUEST]}",
+            burst=burst_of(keys, float(ended.jobs.submit_time[row])),
             quantiles_s=quantiles_s,
             run_s=min(max(run_s, 1.0), max(limit_s, 1.0)),
         )
@@ -166,7 +162,7 @@ class RunTimeForecaster:
         limit_s = self._cap_s(jobs)
         seen = features(jobs, recalled, limit_s)
         return Drawn(
-            curves=self._grid.curves(self._model.run(seen.rows), seen.anchor, np.log(limit_s)),
+            curves=self._grid.curves(self._model.run(seen.rows), seen.anchor, np.log(limit_s), seen.group),
             group=seen.group,
             elapsed_s=jobs.elapsed_s,
             known=(seen.group != COLD) | self._support.holds(jobs),

@@ -2,12 +2,13 @@
 
 import heapq
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.features.columns import Columns
-from advisor.predict.run_time_features import LEVELS
+from advisor.predict.run_time_features import GROUPS, LEVELS, SIBLINGS_ENDED
 
 Floats = NDArray[np.float64]
 
@@ -51,25 +52,49 @@ class Grid:
     over_anchor: Floats
     over_limit: Floats
 
-    def curves(self, shares: NDArray[np.float32], anchor: Floats, cap: Floats) -> Curves:
+    def curves(self, shares: NDArray[np.float32], anchor: Floats, cap: Floats, group: NDArray[np.int64]) -> Curves:
         """Return the curves of the model's outputs, `(n_rows, size)`: halfway between its two answers.
 
-        One half knows best where runs repeat the last ones, the other where they end at their limit.
+        One half knows best where runs repeat the last ones, the other where they end at their limit. Once siblings of
+        a job have ended, the former alone counts.
         """
         rising = np.clip(shares.astype(np.float64), 0.0, 1.0)
         cut = len(self.over_anchor)
-        near = _closed(rising[:, :cut], anchor, self.over_anchor, self.over_anchor[-1] + _TAIL)
-        far = _closed(rising[:, cut:], cap, self.over_limit, 0.0)
-        logs = np.sort(np.hstack([near[1], far[1]]), axis=1)
-        levels = (_read(logs, *near) + _read(logs, *far)) / 2
-        return Curves(levels=levels, logs=logs, cap=cap)
+        near = _Closed.of(rising[:, :cut], anchor, self.over_anchor, self.over_anchor[-1] + _TAIL)
+        far = _Closed.of(rising[:, cut:], cap, self.over_limit, 0.0)
+        logs = np.sort(np.hstack([near.logs, far.logs]), axis=1)
+        share = np.where(group == SIBLINGS_ENDED, 1.0, 0.5)[:, None]
+        return Curves(levels=share * near.at(logs) + (1.0 - share) * far.at(logs), logs=logs, cap=cap)
 
 
-def _closed(shares: Floats, origin: Floats, thresholds: Floats, end: float) -> tuple[Floats, Floats]:
-    """Return levels that rise from 0 to 1, and their logarithms."""
-    none = np.zeros((len(shares), 1))
-    points = np.concatenate([[thresholds[0] - _TAIL], thresholds, [end]])
-    return np.hstack([none, np.maximum.accumulate(shares, axis=1), none + 1.0]), origin[:, None] + points
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """One answer of the model as levels `(n_rows, n_points)` that rise from 0 to 1, at `points` over an origin."""
+
+    levels: Floats
+    origin: Floats
+    points: Floats
+
+    @classmethod
+    def of(cls, shares: Floats, origin: Floats, thresholds: Floats, end: float) -> "_Closed":
+        none = np.zeros((len(shares), 1))
+        points = np.concatenate([[thresholds[0] - _TAIL], thresholds, [end]])
+        return cls(np.hstack([none, np.maximum.accumulate(shares, axis=1), none + 1.0]), origin, points)
+
+    @property
+    def logs(self) -> Floats:
+        return self.origin[:, None] + self.points
+
+    def at(self, logs: Floats) -> Floats:
+        """Return the levels at logarithms `(n_rows, n)`."""
+        wanted = logs - self.origin[:, None]
+        above = np.clip(np.searchsorted(self.points, wanted), 1, len(self.points) - 1)
+        take = np.take_along_axis
+        return _between(
+            wanted,
+            (self.points[above - 1], self.points[above]),
+            (take(self.levels, above - 1, axis=1), take(self.levels, above, axis=1)),
+        )
 
 
 def _read(wanted: Floats, values: Floats, points: Floats) -> Floats:
@@ -95,22 +120,40 @@ class _Due:
     above_high: bool
 
 
+class _Burst(NamedTuple):
+    """How many jobs of a burst have counted, and how many of them ended below either end of their intervals."""
+
+    jobs: int = 0
+    below_low: int = 0
+    below_high: int = 0
+
+    def with_job(self, due: _Due) -> "_Burst":
+        return _Burst(self.jobs + 1, self.below_low + (not due.above_low), self.below_high + (not due.above_high))
+
+    def steps(self, power: float) -> tuple[float, float]:
+        """Return how far the burst moves the lowest and the highest level, for a rate of 1."""
+        size = max(self.jobs, 1)
+        low, high = LEVELS[0] * self.jobs - self.below_low, LEVELS[-1] * self.jobs - self.below_high
+        return low * size ** (power - 1.0), high * size ** (power - 1.0)
+
+
 class AdaptiveLevels:
     """The levels, by group of jobs, at which the curves are read so that stated quantiles are calibrated.
 
     Adaptive conformal inference (Gibbs and Candes, 2021) at either end of the interval: after a job that ended below
     its low end that level moves down a little, after any other up, so that in the long run the stated share is met. Two
     additions are ours. A job counts only once its time limit would have ended it, since among jobs of one age the short
-    ones end first. And a burst of jobs of one user has the weight that it has in the fit, hardly more than one job's.
+    ones end first. And a burst of jobs of one user moves the levels once, by the share of its jobs outside.
     """
 
-    def __init__(self, levels: Floats, rate: float, burst_power: float) -> None:
-        """Start with levels `(n_groups, len(LEVELS))`; `rate` is how far one job moves those at the ends."""
-        self.levels = np.maximum.accumulate(np.clip(levels, LOWEST, HIGHEST), axis=1)
-        self._rate, self._burst_power = rate, burst_power
+    def __init__(self, rate: float, step_power: float) -> None:
+        """Start with the nominal levels; a burst of `n` jobs moves those at the ends `rate * n**step_power` at most."""
+        # `(n_groups, len(LEVELS))`
+        self.levels = np.tile(np.array(LEVELS), (len(GROUPS), 1))
+        self._rate, self._step_power = rate, step_power
         self._due: list[_Due] = []
         self._noted = 0
-        self._sizes: dict[str, int] = {}
+        self._bursts: dict[str, _Burst] = {}
 
     def stated(self, group: NDArray[np.int64], nominal: Floats) -> Floats:
         """Return the levels of the curves, `(n_rows, n)`, for nominal levels `(n_rows, n)`."""
@@ -130,24 +173,34 @@ class AdaptiveLevels:
 
     def note(self, *, due_time: float, group: int, burst: str, quantiles_s: Floats, run_s: float) -> None:
         """Queue the result of a job with the forecast quantiles `(len(LEVELS),)`, to count when it is due."""
-        # An end right at either end of the interval lies inside.
-        above_low, above_high = bool(run_s >= quantiles_s[0]), bool(run_s > quantiles_s[-1])
+        above_low, above_high = not is_below(run_s, quantiles_s[0]), is_below(quantiles_s[-1], run_s)
         self._noted += 1
         if len(self._due) < MOST_DUE:
-            heapq.heappush(self._due, _Due(due_time, self._noted, group, burst, above_low, above_high))
+            heapq.heappush(self._due, _Due(due_time, self._noted, group, burst, bool(above_low), bool(above_high)))
 
     def settle(self, now: float) -> None:
         """Adapt the levels by the jobs that are due."""
         while self._due and self._due[0].due_time < now:
             due = heapq.heappop(self._due)
-            if len(self._sizes) > MOST_DUE:
-                self._sizes.clear()
-            size = self._sizes[due.burst] = self._sizes.get(due.burst, 0) + 1
-            weight = self._rate * size**-self._burst_power
+            if len(self._bursts) > MOST_DUE:
+                self._bursts.clear()
+            before = self._bursts.get(due.burst, _Burst())
+            after = self._bursts[due.burst] = before.with_job(due)
+            # What the burst so far has moved them is taken back.
+            moved = np.array(after.steps(self._step_power)) - before.steps(self._step_power)
             levels = self.levels[due.group]
-            levels[0] += weight * (LEVELS[0] - (not due.above_low))
-            levels[-1] += weight * (LEVELS[-1] - (not due.above_high))
+            levels[[0, -1]] += self._rate * moved
             levels[:] = np.clip(levels, LOWEST, HIGHEST)
+
+
+def is_below(first_s: Floats | float, second_s: Floats | float) -> NDArray[np.bool_]:
+    """Return whether run times are shorter than others by more than the rounding of a limit and its logarithm."""
+    return np.asarray(np.asarray(first_s) < np.asarray(second_s) * (1.0 - 1e-9), dtype=np.bool_)
+
+
+def are_inside(run_s: Floats, quantiles_s: Floats) -> NDArray[np.bool_]:
+    """Return which run times `(n_rows,)` lie within the outermost of their quantiles `(n_rows, n)`, or at one."""
+    return ~is_below(run_s, quantiles_s[:, 0]) & ~is_below(quantiles_s[:, -1], run_s)
 
 
 def quantiles_and_mean(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.units import HOUR_S
 from advisor.features.columns import Columns
 from advisor.predict.run_time_table import RunTimeTable
 
@@ -18,10 +19,13 @@ COLD_RATIO = 0.2
 # Stands for what is not known: below anything that is, so that a tree can split it off.
 MISSING = np.float32(-30.0)
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
-COLD, USER_KNOWN, REQUEST_KNOWN = range(3)
-GROUPS = ("cold", "user known", "request known")
+COLD, USER_KNOWN, REQUEST_KNOWN, SIBLINGS_ENDED = range(4)
+GROUPS = ("cold", "user known", "request known", "siblings ended")
 
-_OF_REQUEST = ("limit", "limit_over_anchor", "group", "gpus", "cpus", "cpus_per_gpu", "memory_per_cpu", "nodes")
+_OF_REQUEST = (
+    *("limit", "limit_over_anchor", "group", "gpus", "cpus", "cpus_per_gpu", "memory_per_cpu", "nodes"),
+    "waited",
+)
 _OF_BLOCK = (
     "last",
     "mean_of_two",
@@ -37,8 +41,11 @@ _OF_BLOCK = (
     "last_limit",
     "same_limit_ratio",
     "time_between",
+    "ended_since_submission",
 )
 COLUMNS = (*_OF_REQUEST, *(f"{block}_{column}" for block in BLOCKS for column in _OF_BLOCK))
+# The forecast of a pending job is made anew when its wait reaches one of these, so that it can be kept in between.
+WAITS_S = np.array([0.0, 0.25, 1.0, 4.0, 12.0, 24.0, 48.0, 96.0, 192.0, 384.0]) * HOUR_S
 # Weight of a run relative to the next newer one, in `recent_mean`.
 _DECAY = 0.6
 _TIMED_OUT, _INSTANT_S, _TRIAL_RATIO = 0.98, 120.0, 0.02
@@ -67,12 +74,16 @@ class Features(Columns):
 
 def features(jobs: RunTimeTable, recalled: Recalled, limit_s: Floats) -> Features:
     """Return the feature rows of jobs; `limit_s` is the time limit, or its substitute."""
-    limit = np.log(limit_s)
+    limit, waited_s = np.log(limit_s), wait_reached_s(jobs.waited_s)
     logs = [np.log(recalled.runs[:, block, :, 0]) for block in (NEAR, USER)]
     known = recalled.counts > 0
+    siblings = (recalled.runs[:, NEAR, :, 2] > jobs.submit_time[:, None]).any(axis=1)
     group = np.where(known[:, NEAR], REQUEST_KNOWN, np.where(known[:, USER], USER_KNOWN, COLD))
+    group = np.where(siblings, SIBLINGS_ENDED, group)
     centres = [_centre(recalled.runs[:, block]) for block in (NEAR, USER)]
     anchor = np.where(np.isnan(centres[NEAR]), centres[USER], centres[NEAR])
+    # Jobs that were submitted together end alike: the latest of them says more than the median of all runs.
+    anchor = np.where(siblings, _recent_mean(logs[NEAR]), anchor)
     anchor = np.where(np.isnan(anchor), limit + np.log(COLD_RATIO), anchor)
     anchor = np.minimum(anchor, limit)
     cpus, gpus = _log(jobs.cpus), np.log(np.maximum(jobs.gpus, 0.5))
@@ -85,17 +96,33 @@ def features(jobs: RunTimeTable, recalled: Recalled, limit_s: Floats) -> Feature
         cpus - np.log(np.maximum(jobs.gpus, 1.0)),
         _log(jobs.memory_mib) - cpus,
         _log(jobs.nodes),
+        np.log1p(waited_s),
     ]
     for block in (NEAR, USER):
         runs, counts = recalled.runs[:, block], recalled.counts[:, block]
-        columns += _block(runs, logs[block], counts, anchor=anchor, limit=limit, submit_time=jobs.submit_time)
+        columns += _block(
+            runs, logs[block], counts, anchor=anchor, limit=limit, submit_time=jobs.submit_time, waited_s=waited_s
+        )
     rows = np.column_stack(columns)
     rows = np.where(np.isfinite(rows), rows, MISSING).astype(np.float32)
     return Features(rows=rows, anchor=anchor, group=group)
 
 
+def wait_reached_s(waited_s: Floats) -> Floats:
+    """Return the last of `WAITS_S` that each wait `(n_rows,)` has reached."""
+    reached: Floats = WAITS_S[np.maximum(np.searchsorted(WAITS_S, waited_s, side="right") - 1, 0)]
+    return reached
+
+
 def _block(
-    runs: Floats, logs: Floats, counts: NDArray[np.int64], *, anchor: Floats, limit: Floats, submit_time: Floats
+    runs: Floats,
+    logs: Floats,
+    counts: NDArray[np.int64],
+    *,
+    anchor: Floats,
+    limit: Floats,
+    submit_time: Floats,
+    waited_s: Floats,
 ) -> list[Floats]:
     """Sum up the runs `(n_rows, RUNS_KEPT, 3)` of one block, whose logarithms are `logs`; NaN where there are none."""
     run_s, limit_s, end_time = runs[..., 0], runs[..., 1], runs[..., 2]
@@ -103,7 +130,6 @@ def _block(
     kept = there.sum(axis=1)
     by_size = np.sort(logs, axis=1)
     ratio = run_s / limit_s
-    decay = np.where(there, _DECAY ** np.arange(RUNS_KEPT), 0.0)
     quantiles = [_quantile(by_size, kept, level) - anchor for level in LEVELS]
     same_limit = np.abs(np.log(limit_s) - limit[:, None]) < 0.01
     steps = np.abs(np.diff(logs[:, :8], axis=1))
@@ -111,7 +137,7 @@ def _block(
     return [
         logs[:, 0] - anchor,
         _mean(logs[:, :2], there[:, :2]) - anchor,
-        _mean(logs, decay) - anchor,
+        _recent_mean(logs) - anchor,
         *quantiles,
         quantiles[3] - quantiles[1],
         _mean(steps, there[:, 1:8]),
@@ -119,10 +145,11 @@ def _block(
         _mean(ratio >= _TIMED_OUT, there),
         _mean(run_s < _INSTANT_S, there),
         np.log1p(counts.astype(np.float64)),
-        np.log1p(np.maximum(submit_time - end_time[:, 0], 0.0)),
+        np.log1p(np.maximum(submit_time + waited_s - end_time[:, 0], 0.0)),
         np.log(limit_s[:, 0]) - limit,
         _mean(same_limit, there),
         np.log1p(np.maximum(end_time[:, 0] - end_time[np.arange(len(kept)), np.maximum(kept - 1, 0)], 0.0)),
+        np.log1p((end_time > submit_time[:, None]).sum(axis=1).astype(np.float64)),
     ]
 
 
@@ -135,6 +162,11 @@ def _centre(runs: Floats) -> Floats:
     trial = (run_s < _INSTANT_S) & (run_s < _TRIAL_RATIO * limit_s)
     logs = np.sort(np.log(np.where(trial, np.nan, run_s)), axis=1)
     return _quantile(logs, _kept(logs), 0.5)
+
+
+def _recent_mean(logs: Floats) -> Floats:
+    """Return the mean of logarithms `(n_rows, RUNS_KEPT)`, newest first, each weighing less than the one before."""
+    return _mean(logs, np.where(np.isnan(logs), 0.0, _DECAY ** np.arange(RUNS_KEPT)))
 
 
 def _kept(logs: Floats) -> NDArray[np.int64]:

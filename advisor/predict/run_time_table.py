@@ -29,8 +29,8 @@ def name_family(name: str) -> str:
 class RunTimeTable(Columns):
     """Jobs, row by row; texts are empty and numbers NaN where not known, `limit_s` also where there is no limit.
 
-    `gpus`, `cpus`, `nodes` and `memory_mib` are of the whole job. `elapsed_s` is how long a job has run so far, 0 for
-    one that has not started.
+    `gpus`, `cpus`, `nodes` and `memory_mib` are of the whole job. `waited_s` is how long a job has been pending so
+    far, or was until its start; `elapsed_s` how long it has run, 0 for one that has not started.
     """
 
     user: tuple[str, ...]
@@ -44,6 +44,7 @@ class RunTimeTable(Columns):
     memory_mib: Floats
     limit_s: Floats
     submit_time: Floats
+    waited_s: Floats
     elapsed_s: Floats
 
     def __post_init__(self) -> None:

@@ -94,11 +94,15 @@ class LogWait:
     spread: Floats
 
 
-def log_wait_of(outputs: NDArray[np.floating]) -> LogWait:
-    """Return the mean and the deviation from the outputs of a graph, `(n_rows, n_outputs)`."""
+def log_wait_of(outputs: NDArray[np.floating], since_submit_s: Floats) -> LogWait:
+    """Return the mean and the deviation from the outputs of a graph, `(n_rows, n_outputs)`, and from the waits so far.
+
+    A job that has waited for so long waits for as long again: this rule errs elsewhere than the graph, and holds when
+    the queue is another one than that of the fit. The mean is halfway between both, in the logarithm.
+    """
     mean, square = outputs.astype(np.float64).T
     spread = np.sqrt(np.maximum(square - mean**2, _LEAST_SPREAD**2))
-    return LogWait(mean=CENTRE + mean, spread=spread)
+    return LogWait(mean=(CENTRE + mean + np.log10(np.maximum(since_submit_s, FLOOR_S))) / 2, spread=spread)
 
 
 class StartTimeForecaster:
@@ -120,7 +124,7 @@ class StartTimeForecaster:
             raise ModelError(f"model {name}: parameters: {fault_of(err)}; fit it again, or roll back") from err
 
     def forecast(self, table: BacklogTable) -> Intervals:
-        """Return the wait from now on of each row, in seconds.
+        """Return the wait from now on of each row, in seconds; none ends before the begin time of its job.
 
         Raises `ModelError` for GPU seconds of another kind than those that the model was fitted on, or for an answer
         that is not a number.
@@ -132,12 +136,12 @@ class StartTimeForecaster:
                 f"{'time limits' if fitted.by_limits else 'forecast run times'}: give it such"
             )
         rows = model_rows(table)
-        log_wait = log_wait_of(self._model.run(rows))
+        log_wait = log_wait_of(self._model.run(rows), table.since_submit_s)
         return Intervals(
-            low=_seconds(log_wait.mean + fitted.low * log_wait.spread),
+            low=np.maximum(_seconds(log_wait.mean + fitted.low * log_wait.spread), table.begins_in_s),
             # The mean of the logarithm: moving it to the median of the calibration's errors made it no better.
-            median=_seconds(log_wait.mean),
-            high=_seconds(log_wait.mean + fitted.high * log_wait.spread),
+            median=np.maximum(_seconds(log_wait.mean), table.begins_in_s),
+            high=np.maximum(_seconds(log_wait.mean + fitted.high * log_wait.spread), table.begins_in_s),
             known=self._supported(rows),
         )
 

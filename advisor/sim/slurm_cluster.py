@@ -159,6 +159,7 @@ class SimulatedSlurm:
             memory_mib=np.full(count, np.nan),
             limit_s=np.where(np.isfinite(jobs["limit_s"]), jobs["limit_s"], np.nan),
             submit_time=jobs["submit_time"].astype(np.float64),
+            waited_s=np.zeros(count),
             elapsed_s=np.zeros(count),
         )
 

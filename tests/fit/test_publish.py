@@ -84,7 +84,7 @@ def test_coverage_of_jobs_of_the_site_goes_into_the_manifest_and_the_card(tmp_pa
 @pytest.mark.parametrize(
     ("metrics", "coverage"),
     [
-        ({"held_out_rows": 200.0, "held_out_coverage_before_correction": 0.825}, Coverage(jobs=200, inside=165)),
+        ({"held_out_rows": 200.0, "held_out_coverage": 0.825}, Coverage(jobs=200, inside=165)),
         ({"rows": 40.0}, None),
     ],
 )

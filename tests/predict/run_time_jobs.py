@@ -19,6 +19,7 @@ def make_jobs(rows: int = 1, **columns: object) -> RunTimeTable:
         "memory_mib": 32_000.0,
         "limit_s": 86_400.0,
         "submit_time": MONDAY + 60.0 * np.arange(rows),
+        "waited_s": 0.0,
         "elapsed_s": 0.0,
     }
     filled: dict[str, object] = {

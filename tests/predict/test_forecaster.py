@@ -81,6 +81,16 @@ def test_starts_told_afterwards_are_those_told_with_all_else(tmp_path: Path) -> 
     assert (told.models, bare.models) == (whole.models, whole.models[:-1])
 
 
+@pytest.mark.parametrize("bond", [{"dependency": "afterok:1"}, {"reservation": "course"}], ids=["job", "reservation"])
+def test_start_that_another_job_or_a_reservation_decides_is_not_known(tmp_path: Path, bond: dict[str, str]) -> None:
+    snapshot = make_snapshot([make_job(1), make_job(2, **bond)], [make_node("n01", used=4)])  # type: ignore[arg-type]
+
+    forecast = ModelForecaster(shipped(tmp_path)).forecasts(snapshot).of(2)
+
+    assert forecast.start_s is None
+    assert "start time: it waits for another job or for a reservation" in forecast.unknown
+
+
 def test_running_job_is_never_forecast_to_have_ended(tmp_path: Path) -> None:
     run_time = ModelForecaster(shipped(tmp_path)).forecasts(busy()).of(90).run_time
 

@@ -127,6 +127,19 @@ def test_run_that_ended_after_the_submission_has_no_age() -> None:
     assert run_time_columns(recalled([(900.0, 3600.0, MONDAY + 500.0)]))["near_age"] == 0.0
 
 
+def test_runs_that_ended_while_a_job_waits_become_its_anchor() -> None:
+    runs = recalled([(1000.0, 9000.0, MONDAY + 500.0), (400.0, 9000.0, MONDAY + 400.0), (9000.0, 9000.0, MONDAY - 9.0)])
+
+    columns = run_time_columns(runs, waited_s=5000.0)
+
+    weights = np.array([1.0, 0.6, 0.36])
+    anchor = float(np.average(np.log([1000.0, 400.0, 9000.0]), weights=weights))
+    assert columns["anchor"] == pytest.approx(anchor)
+    # The wait counts in steps, the last of which is at an hour.
+    expected = {"group": 3.0} | logs(waited=3601.0, near_ended_since_submission=3.0, near_age=3101.0)
+    assert {name: columns[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+
+
 def load(gpus: float, hours: float) -> Load:
     return Load(gpus=np.array([gpus]), gpu_s=np.array([hours * HOUR_S]))
 
@@ -139,6 +152,7 @@ def start_columns(**changed: object) -> dict[str, float]:
         "eligible": np.array([1.0]),
         "since_submit_s": np.array([9 * HOUR_S]),
         "since_eligible_s": np.array([0.0]),
+        "begins_in_s": np.array([0.0]),
         "ahead": load(90.0, 990.0),
         "ahead_in_partition": load(10.0, 90.0),
         "ahead_in_account": load(40.0, 0.0),
@@ -178,10 +192,11 @@ def test_backlog_of_a_cluster_where_nothing_runs_is_not_known() -> None:
     assert (columns["log_limit_s"], columns["log_hours_since_submit"]) == (0.0, 0.0)
 
 
-def test_wait_is_a_mean_and_the_deviation_that_its_square_leaves() -> None:
-    wait = log_wait_of(np.array([[1.0, 1.25], [-1.0, 1.0]], np.float32))
+def test_wait_is_a_mean_halfway_to_the_wait_so_far_and_the_deviation_that_its_square_leaves() -> None:
+    wait = log_wait_of(np.array([[1.0, 1.25], [-1.0, 1.0]], np.float32), np.array([1e5, 0.0]))
 
-    assert wait.mean.tolist() == [CENTRE + 1.0, CENTRE - 1.0]
+    # Halfway to the wait so far, which is a minute at least.
+    assert wait.mean.tolist() == pytest.approx([(CENTRE + 6.0) / 2, (CENTRE - 1.0 + np.log10(60.0)) / 2])
     assert wait.spread.tolist() == [0.5, pytest.approx(0.05)]
 
 

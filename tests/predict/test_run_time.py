@@ -7,16 +7,16 @@ from advisor.errors import ModelError
 from advisor.fit.run_time_fit import fit_run_time
 from advisor.predict.bundle import Bundle
 from advisor.predict.run_time import RunTimeForecaster
-from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, quantiles_and_mean
-from advisor.predict.run_time_features import LEVELS
-from advisor.predict.run_time_replay import replay, steps
+from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, are_inside, quantiles_and_mean
+from advisor.predict.run_time_features import COLD, LEVELS, REQUEST_KNOWN, SIBLINGS_ENDED
+from advisor.predict.run_time_replay import asked_at, replay, steps
 from advisor.predict.run_time_table import EndedJobs
 from tests.predict.run_time_jobs import MONDAY, make_ended, make_jobs, make_site
 from tools.evaluation.served import bundled
 
 LATER = MONDAY + 90 * 86_400.0
-NOMINAL = np.tile(np.array(LEVELS), (3, 1))
-COLD = np.zeros(1, dtype=np.int64)
+NOMINAL = np.tile(np.array(LEVELS), (4, 1))
+FIRST = np.zeros(1, dtype=np.int64)
 
 
 @pytest.fixture(scope="module")
@@ -92,17 +92,17 @@ def test_a_running_job_is_never_said_to_have_ended(forecaster: RunTimeForecaster
 
 
 def test_half_of_an_even_curve_is_left_after_its_median() -> None:
-    plain = AdaptiveLevels(NOMINAL, 0.0, 0.0)
+    plain = AdaptiveLevels(0.0, 0.0)
 
-    found, _ = quantiles_and_mean(even_curve(), plain, COLD, np.array([100.0]))
+    found, _ = quantiles_and_mean(even_curve(), plain, FIRST, np.array([100.0]))
 
     np.testing.assert_allclose(np.log(found[0]) / np.log(10_000.0), 0.5 + np.array(LEVELS) / 2)
 
 
 def test_the_mean_of_a_curve_is_that_of_its_run_times() -> None:
-    plain = AdaptiveLevels(NOMINAL, 0.0, 0.0)
+    plain = AdaptiveLevels(0.0, 0.0)
 
-    _, mean_s = quantiles_and_mean(even_curve(), plain, COLD, np.zeros(1))
+    _, mean_s = quantiles_and_mean(even_curve(), plain, FIRST, np.zeros(1))
 
     assert mean_s[0] == pytest.approx(9999.0 / np.log(10_000.0), rel=0.02)
 
@@ -125,27 +125,30 @@ def test_first_job_of_a_replay_can_come_after_others_that_are_not_asked_about() 
     assert (last.ended.tolist(), last.rows.tolist()) == ([2], [])
 
 
-def test_a_curve_lies_halfway_between_the_two_answers_of_the_model() -> None:
+@pytest.mark.parametrize(("group", "share"), [(REQUEST_KNOWN, (0.4 + 0.8) / 2), (SIBLINGS_ENDED, 0.4)])
+def test_curve_is_the_mean_of_two_answers_until_siblings_have_ended(group: int, share: float) -> None:
     grid = Grid(over_anchor=np.array([-1.0, 1.0]), over_limit=np.array([-2.0, -1.0]))
     shares = np.array([[0.2, 0.6, 0.4, 0.8]], dtype=np.float32)
 
-    found = grid.curves(shares, np.log([1000.0]), np.log([1000.0 * np.e]))
+    found = grid.curves(shares, np.log([1000.0]), np.log([1000.0 * np.e]), np.array([group]))
 
     # A limit of e anchors: its second threshold is the anchor itself, where the first answer is halfway up.
-    assert found.level_of(np.array([1000.0]))[0] == pytest.approx((0.4 + 0.8) / 2, abs=1e-6)
+    assert found.level_of(np.array([1000.0]))[0] == pytest.approx(share, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("level", "kept"), [(0.0, [0.01, 0.15, 0.4, 0.65, 0.8]), (1.0, [0.2, 0.35, 0.6, 0.85, 0.99])], ids=["low", "high"]
-)
-def test_levels_stay_where_an_interval_says_something(level: float, kept: list[float]) -> None:
-    levels = AdaptiveLevels(np.full((1, 5), level), rate=0.01, burst_power=0.5)
+@pytest.mark.parametrize(("run_s", "kept"), [(0.5, [0.01, 0.8]), (9.0, [0.2, 0.99])], ids=["short", "long"])
+def test_levels_stay_where_an_interval_says_something(run_s: float, kept: list[float]) -> None:
+    levels = AdaptiveLevels(0.1, 0.5)
+    for number in range(100):
+        levels.note(due_time=0.0, group=0, burst=f"{number}", quantiles_s=np.arange(1.0, 6.0), run_s=run_s)
 
-    assert levels.levels.tolist() == [kept]
+    levels.settle(1.0)
+
+    assert levels.levels[0, [0, -1]].tolist() == kept
 
 
 def test_levels_widen_after_misses_and_only_when_the_limit_would_have_ended_the_job() -> None:
-    levels = AdaptiveLevels(NOMINAL, 0.01, 0.5)
+    levels = AdaptiveLevels(0.01, 0.5)
     for number in range(50):
         levels.note(due_time=100.0, group=2, burst=f"{number}", quantiles_s=np.arange(1.0, 6.0), run_s=9.0)
 
@@ -159,7 +162,7 @@ def test_levels_widen_after_misses_and_only_when_the_limit_would_have_ended_the_
 
 
 def test_a_burst_moves_the_levels_less_than_as_many_jobs_apart() -> None:
-    together, apart = AdaptiveLevels(NOMINAL, 0.001, 0.5), AdaptiveLevels(NOMINAL, 0.001, 0.5)
+    together, apart = AdaptiveLevels(0.001, 0.5), AdaptiveLevels(0.001, 0.5)
     for number in range(30):
         together.note(due_time=1.0, group=0, burst="one", quantiles_s=np.arange(1.0, 6.0), run_s=0.5)
         apart.note(due_time=1.0, group=0, burst=f"{number}", quantiles_s=np.arange(1.0, 6.0), run_s=0.5)
@@ -182,7 +185,7 @@ def test_coverage_recovers_after_a_shift(bundle: Bundle) -> None:
     )
     adaptive = RunTimeForecaster.from_bundle(bundle)
     fixed = RunTimeForecaster.from_bundle(bundle)
-    fixed.levels = AdaptiveLevels(fixed.levels.levels, 0.0, 0.0)
+    fixed.levels = AdaptiveLevels(0.0, 0.0)
 
     errors = []
     for each in (adaptive, fixed):
@@ -228,11 +231,33 @@ def test_a_replay_answers_as_one_job_at_a_time_does(bundle: Bundle) -> None:
         by_hand.add_ended(ends.take(np.flatnonzero((ends.end_time < now) & (ends.end_time >= begun))))
         expected.append(by_hand.forecast(jobs.jobs.take(np.array([row]))).quantiles_s[0])
     replayed = RunTimeForecaster.from_bundle(bundle)
-    replayed.levels = AdaptiveLevels(replayed.levels.levels, 0.0, 0.0)
+    replayed.levels = AdaptiveLevels(0.0, 0.0)
 
     found = replay(replayed, jobs, np.ones(60, dtype=np.bool_))
 
     np.testing.assert_allclose(found.quantiles_s, np.array(expected), rtol=1e-6)
+
+
+def test_run_that_its_limit_ended_lies_within_an_interval_up_to_the_limit() -> None:
+    limit_s = np.array([43_200.0, 3600.0, 7.0, 345_600.0])
+
+    inside = are_inside(limit_s, np.exp(np.log(limit_s))[:, None] * [0.5, 1.0])
+
+    assert inside.all() and not are_inside(limit_s + 0.1, limit_s[:, None] * [0.5, 1.0]).any()
+
+
+def test_job_that_waits_is_forecast_from_what_ended_meanwhile(bundle: Bundle) -> None:
+    """Of two jobs submitted together one starts at once and ends; the other learns of that before its own start."""
+    jobs = make_ended(
+        [5000.0, 5000.0], user="new", account="new", submit_time=LATER, end_time=[LATER + 5000.0, LATER + 15_000.0]
+    )
+
+    groups = [
+        replay(RunTimeForecaster.from_bundle(bundle), asked_at(jobs, moment), np.array([False, True])).group.tolist()
+        for moment in (0.0, 0.4, 1.0)
+    ]
+
+    assert groups == [[COLD], [COLD], [SIBLINGS_ENDED]]
 
 
 def test_no_jobs_have_no_forecasts(forecaster: RunTimeForecaster) -> None:
@@ -247,7 +272,7 @@ def test_no_jobs_have_no_forecasts(forecaster: RunTimeForecaster) -> None:
         {"outputs": ("a",)},
         {"parameters": ""},
         {"parameters": "{}"},
-        {"parameters": '{"format": "sadvise.run_time/2"}'},
+        {"parameters": '{"format": "sadvise.run_time/1"}'},
     ],
     ids=lambda changed: next(iter(changed.items())).__repr__(),
 )
@@ -263,8 +288,7 @@ def test_a_foreign_or_damaged_model_is_refused_in_one_line(bundle: Bundle, chang
     [
         ('"rate":0.0', '"rate":9.0'),
         ('"over_limit":[-12.0', '"over_limit":[-1.0'),
-        ('"levels":[[', '"levels":[[0.5,'),
-        ('"format":"sadvise.run_time/1"', '"format":"sadvise.run_time/1","code":"import os"'),
+        ('"format":"sadvise.run_time/2"', '"format":"sadvise.run_time/2","code":"import os"'),
     ],
 )
 def test_altered_parameters_are_refused(bundle: Bundle, old: str, new: str) -> None:

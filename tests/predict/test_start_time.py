@@ -83,6 +83,12 @@ def test_row_outside_of_what_was_fitted_on_is_not_known(
     assert np.isfinite(found.high).all()
 
 
+def test_job_does_not_start_before_its_begin_time(bundle: Bundle, table: BacklogTable) -> None:
+    found = StartTimeForecaster.from_bundle(bundle).forecast(changed(table, "begins_in_s", 1e6))
+
+    assert (found.low >= 1e6).all() and (found.median >= found.low).all() and (found.high >= found.median).all()
+
+
 def test_row_where_nothing_runs_is_not_known(bundle: Bundle) -> None:
     table = backlog_table(make_snapshot([make_job(1)]))
 

@@ -178,7 +178,7 @@ def test_column_that_was_zero_in_the_fit_holds_zero_alone() -> None:
 
 def noted(*runs: tuple[float, float]) -> AdaptiveLevels:
     """Levels after jobs of one burst that were due at some time and ran so long, where 10 to 90 s were forecast."""
-    levels = AdaptiveLevels(np.array([LEVELS]), rate=0.01, burst_power=1.0)
+    levels = AdaptiveLevels(rate=0.01, step_power=0.0)
     quantiles_s = np.linspace(10.0, 90.0, len(LEVELS))
     for due_time, run_s in runs:
         levels.note(due_time=due_time, group=0, burst="ada", quantiles_s=quantiles_s, run_s=run_s)
@@ -198,7 +198,7 @@ def test_levels_move_by_the_share_that_was_missed(run_s: float, low: float, high
     assert (levels.levels[0] - LEVELS).tolist() == pytest.approx([low, 0, 0, 0, high])
 
 
-def test_jobs_count_once_they_are_due_in_that_order_and_less_and_less_in_a_burst() -> None:
+def test_jobs_count_once_they_are_due_and_a_burst_of_them_is_one_step() -> None:
     levels = noted((300.0, 9.0), (200.0, 50.0), (200.0, 50.0))
 
     levels.settle(200.0)
@@ -208,8 +208,8 @@ def test_jobs_count_once_they_are_due_in_that_order_and_less_and_less_in_a_burst
     levels.settle(1000.0)
 
     assert untouched == 0.1
-    assert first_two == pytest.approx(0.1 + 0.001 + 0.0005)
-    assert levels.levels[0][0] == pytest.approx(first_two - 0.009 / 3)
+    assert first_two == pytest.approx(0.1 + 0.01 * 0.1)
+    assert levels.levels[0][0] == pytest.approx(0.1 + 0.01 * (0.1 - 1 / 3))
 
 
 def test_job_learns_from_those_that_ended_before_its_submission() -> None:
@@ -238,8 +238,7 @@ def test_thresholds_of_a_curve_rise_and_stay_below_the_limit(
     curves: dict[str, tuple[float, ...]] = {"over_anchor": (-1.0, 1.0), "over_limit": (-2.0, -1.0), name: thresholds}
 
     def made() -> RunTimeParameters:
-        levels = ((0.1, 0.25, 0.5, 0.75, 0.9),) * 3
-        return RunTimeParameters(levels=levels, rate=0.01, burst_power=0.5, support=SUPPORT, **curves)  # type: ignore[arg-type]
+        return RunTimeParameters(rate=0.01, step_power=0.5, support=SUPPORT, **curves)  # type: ignore[arg-type]
 
     if is_sound:
         assert getattr(made(), name) == thresholds

@@ -126,6 +126,7 @@ def _table(texts: Mapping[str, list[str]], numbers: Mapping[str, list[float]]) -
         name=("",) * len(user),
         partition=partition,
         qos=qos,
+        waited_s=np.zeros(len(user)),
         elapsed_s=np.zeros(len(user)),
         **columns,
     )

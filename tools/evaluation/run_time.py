@@ -1,4 +1,4 @@
-"""How far off forecasts of run times are, on jobs that were submitted after the fit."""
+"""How far off forecasts of run times are, on jobs that were submitted after the fit or whose users it never saw."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ConfigError
 from advisor.fit.run_time_fit import FEWEST_ROWS, fit_run_time
-from advisor.predict.history import REQUEST, keys_of, runs_of
+from advisor.predict.history import bursts_of, keys_of, runs_of
 from advisor.predict.run_time import RunTimeForecaster, RunTimeQuantiles
+from advisor.predict.run_time_curve import are_inside
 from advisor.predict.run_time_features import GROUPS, LEVELS
-from advisor.predict.run_time_replay import replay, steps
+from advisor.predict.run_time_replay import asked_at, replay, steps
 from advisor.predict.run_time_table import EndedJobs
 from tools.evaluation.drac import Tables, read_tables
 from tools.evaluation.report import Report, Score, print_report, score
@@ -27,6 +28,8 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LIMIT, RATIO, LAST_TWO, MEDIAN = "time limit", "median share of the limit", "user's last two runs", "user's median run"
+# The parts of the wait of a job after which it is forecast.
+MOMENTS: Final[Mapping[str, float]] = {"at submission": 0.0, "half-way": 0.5, "at the start": 1.0}
 TEST_DAYS: Final = 21
 # The share of the training rows that must have ended before the test begins, else all of them are fitted on.
 _LEAST_SHARE: Final = 0.1
@@ -54,13 +57,20 @@ def runtime(
     split: Annotated[
         str | None, typer.Option(help="Fit on jobs that ended before this date, judge those submitted from it on.")
     ] = None,
+    folds: Annotated[
+        int | None, typer.Option("--unseen-users", metavar="N", help="Leave out the users, in N parts, not the weeks.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the fit.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Judge forecasts of run times, made at each submission from the jobs that had ended by then."""
+    """Judge forecasts of run times, made while each job waits from the jobs that had ended by then."""
+    if folds is not None and split is not None:
+        raise ConfigError("--split and --unseen-users: the one leaves out weeks, the other users: give one of them")
     split_time = None if split is None else parsed_date(split)
     tables = read_tables([*train, *test])
-    print_report(judge(trial(tables, train, test, split_time=split_time), seed=seed), as_json=json)
+    tried = trial(tables, train, test, split_time=split_time)
+    trials = (tried,) if folds is None else tuple(unseen_users(tried, folds=folds, seed=seed))
+    print_report(judge(*trials, seed=seed), as_json=json)
 
 
 def trial(tables: Tables, train: Sequence[Path], test: Sequence[Path], *, split_time: float | None = None) -> Trial:
@@ -112,7 +122,16 @@ def trial(tables: Tables, train: Sequence[Path], test: Sequence[Path], *, split_
         for what, counts in left_out.items()
         if counts
     ]
-    return Trial(jobs=jobs, fitted_on=fitted_on, judged=judged, notes=(*counted, choice))
+    unjudged = {
+        "no run time or time limit": of_test & ~judgeable,
+        "submitted before the split": judgeable & ~judged & ~fitted_on,
+        "fitted on": judgeable & ~judged & fitted_on,
+    }
+    spared = ", ".join(f"{np.count_nonzero(rows)} {why}" for why, rows in unjudged.items() if rows.any())
+    rows = f"Of {np.count_nonzero(of_test)} jobs of the test {np.count_nonzero(judged)} are judged"
+    return Trial(
+        jobs=jobs, fitted_on=fitted_on, judged=judged, notes=(*counted, f"{rows}; not: {spared or 'none'}.", choice)
+    )
 
 
 def _default_split(submitted: Floats, ended: Floats, *, same: bool) -> float:
@@ -123,45 +142,112 @@ def _default_split(submitted: Floats, ended: Floats, *, same: bool) -> float:
     return at if np.count_nonzero(ended < at) >= FEWEST_ROWS else float(np.quantile(submitted, 0.6))
 
 
-def judge(of: Trial, *, seed: int) -> Report:
-    """Fit once, then forecast each judged job at its submission while the history grows; baselines likewise."""
+def unseen_users(tried: Trial, *, folds: int, seed: int) -> Iterator[Trial]:
+    """Split the users into parts, and judge all jobs of each part by a fit on the jobs of the other users.
+
+    Raises `ConfigError` if there are fewer users than parts.
+    """
+    users, user = np.unique(tried.jobs.jobs.user, return_inverse=True)
+    if not 1 < folds <= len(users):
+        raise ConfigError(f"--unseen-users {folds}: there are {len(users)} users: give a number from 2 to that")
+    part = np.random.default_rng(seed).permutation(len(users))[user] % folds
+    usable, _ = tried.jobs.usable()
+    note = (
+        f"Each of {len(users)} users is in one of {folds} parts; all jobs of a part are judged by a fit on the jobs of "
+        "the other users, of the same weeks. Their own history begins empty."
+    )
+    for number in range(folds):
+        yield Trial(
+            jobs=tried.jobs,
+            fitted_on=usable & (part != number),
+            judged=usable & (part == number),
+            # The last two notes are of the split by time.
+            notes=(*tried.notes[:-2], note) if number == 0 else (),
+        )
+
+
+def judge(*trials: Trial, seed: int) -> Report:
+    """Fit once for each trial, then forecast each judged job at each moment while the history grows.
+
+    Baselines likewise. The report is of the judged jobs of all trials together.
+    """
     began = time.perf_counter()
-    fitted = fit_run_time(of.jobs.take(np.flatnonzero(of.fitted_on)), seed=seed, keep_history=False)
-    fit_s = time.perf_counter() - began
-    forecaster = RunTimeForecaster.from_bundle(bundled(fitted))
-    began = time.perf_counter()
-    forecast = replay(forecaster, of.jobs, of.judged)
+    fits = [
+        bundled(fit_run_time(of.jobs.take(np.flatnonzero(of.fitted_on)), seed=seed, keep_history=False))
+        for of in trials
+    ]
+    fit_s, began = time.perf_counter() - began, time.perf_counter()
+    forecasts = {
+        name: [
+            replay(RunTimeForecaster.from_bundle(fit), asked_at(of.jobs, moment), of.judged)
+            for of, fit in zip(trials, fits, strict=True)
+        ]
+        for name, moment in MOMENTS.items()
+    }
     predict_s = time.perf_counter() - began
-    run_s, limit_s, _ = runs_of(of.jobs).T
-    true_s = run_s[of.judged]
-    scores = [_scored("sadvise", true_s, forecast.quantiles_s[:, 2], forecast.quantiles_s, known=forecast.known)]
-    for name, said_s in baselines(of.jobs, of.fitted_on, of.fitted_on | of.judged).items():
-        quantiles_s = quantiles_of(said_s, run_s, limit_s, of.fitted_on)[of.judged]
-        scores.append(_scored(name, true_s, said_s[of.judged], quantiles_s))
-        scores.append(_scored(f"{name}, its median", true_s, quantiles_s[:, 2], quantiles_s))
+    true_s = np.concatenate([runs_of(of.jobs)[of.judged, 0] for of in trials])
+    burst = np.concatenate([_bursts(of) for of in trials])
+    scores, notes = [], list[str]()
+    for name, moment in MOMENTS.items():
+        ours = RunTimeQuantiles.join(forecasts[name])
+        scores.append(
+            _scored(f"sadvise, {name}", true_s, ours.quantiles_s[:, 2], ours.quantiles_s, burst, known=ours.known)
+        )
+        by_trial = [_baselines(of, moment) for of in trials]
+        for baseline in by_trial[0]:
+            pairs = [of[baseline] for of in by_trial]
+            said_s, quantiles_s = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+            scores.append(_scored(f"{baseline}, {name}", true_s, said_s, quantiles_s, burst))
+        notes += _by_group(name, ours, true_s)
     return Report(
         what="run time, hours, none taken for more than its time limit",
-        train_rows=int(np.count_nonzero(of.fitted_on)),
+        train_rows=sum(int(np.count_nonzero(of.fitted_on)) for of in trials),
         test_rows=len(true_s),
         fit_s=fit_s,
         predict_s=predict_s,
         scores=tuple(scores),
-        notes=(*of.notes, *_notes(of, forecast, true_s)),
+        notes=(*(note for of in trials for note in of.notes), *_notes(trials), *notes),
     )
 
 
-def _scored(name: str, true_s: Floats, said_s: Floats, quantiles_s: Floats, *, known: Mask | None = None) -> Score:
+def _bursts(of: Trial) -> NDArray[np.int64]:
+    """Return the bursts of the judged jobs, `(n_judged,)`; users of two trials differ, so that their bursts do."""
+    return bursts_of(keys_of(of.jobs.jobs), of.jobs.jobs.submit_time)[of.judged]
+
+
+def _baselines(of: Trial, moment: float) -> Mapping[str, tuple[Floats, Floats]]:
+    """Return what each baseline says of the judged jobs at a moment, and its quantiles."""
+    run_s, limit_s, _ = runs_of(of.jobs).T
+    said_by_name = baselines(asked_at(of.jobs, moment), of.fitted_on, of.fitted_on | of.judged)
+    return {
+        name: (said_s[of.judged], quantiles_of(said_s, run_s, limit_s, of.fitted_on)[of.judged])
+        for name, said_s in said_by_name.items()
+    }
+
+
+def _scored(
+    name: str,
+    true_s: Floats,
+    said_s: Floats,
+    quantiles_s: Floats,
+    burst: NDArray[np.int64],
+    *,
+    known: Mask | None = None,
+) -> Score:
+    inside = are_inside(true_s, quantiles_s)
     further = {
+        "covered, bursts": by_burst(inside, burst),
         "pinball, h": pinball(true_s, quantiles_s) / HOUR_S,
         "pinball, log10": pinball(np.log10(true_s), np.log10(quantiles_s)),
         "rank correlation": float(np.nan_to_num(spearman(said_s, true_s))),
     }
-    inside = _inside(true_s, quantiles_s)
     return score(name, "h", np.abs(said_s - true_s) / HOUR_S, inside=inside, known=known, further=further)
 
 
-def _inside(true_s: Floats, quantiles_s: Floats) -> Mask:
-    return (true_s >= quantiles_s[:, 0]) & (true_s <= quantiles_s[:, -1])
+def by_burst(inside: Mask, burst: NDArray[np.int64]) -> float:
+    """Return the mean over bursts of the share of jobs inside their interval."""
+    _, number = np.unique(burst, return_inverse=True)
+    return float(np.mean(np.bincount(number, inside) / np.bincount(number)))
 
 
 def pinball(true: Floats, quantiles: Floats) -> float:
@@ -171,29 +257,32 @@ def pinball(true: Floats, quantiles: Floats) -> float:
     return float(np.mean(np.maximum(level * short, (level - 1) * short)))
 
 
-def _notes(of: Trial, forecast: RunTimeQuantiles, true_s: Floats) -> Iterator[str]:
-    judged = of.jobs.take(np.flatnonzero(of.judged))
-    users = len(set(judged.jobs.user))
-    days = (judged.jobs.submit_time // DAY_S).tolist()
-    bursts = len({(day, of_job[REQUEST]) for day, of_job in zip(days, keys_of(judged.jobs), strict=True)})
-    over = int(np.count_nonzero(judged.run_s > judged.jobs.limit_s))
+def _notes(trials: Sequence[Trial]) -> Iterator[str]:
+    judged = [of.jobs.take(np.flatnonzero(of.judged)) for of in trials]
+    users = {user for jobs in judged for user in jobs.jobs.user}
+    rows, bursts = sum(len(jobs) for jobs in judged), len(np.unique(np.concatenate([_bursts(of) for of in trials])))
+    over = sum(int(np.count_nonzero(jobs.run_s > jobs.jobs.limit_s)) for jobs in judged)
     yield (
-        f"The {len(true_s)} jobs judged are of {users} users and {bursts} bursts (same user, request and day); jobs of "
+        f"The {rows} jobs judged are of {len(users)} users and {bursts} bursts (same user, request and day); jobs of "
         "one burst are hardly independent, so a share among them is far less sure than the number of rows suggests."
     )
     yield (
-        "Nothing is fitted again during the test: the history and the levels of the intervals grow with every job that "
-        f"ended before a submission. {over} jobs outlived their limit by Slurm's grace; they count as the limit."
+        "Every job is judged at its submission, when half of its wait is over, and at its start, by whatever had ended "
+        "by then. Nothing is fitted again during the test: the history and the levels of the intervals grow with every "
+        f"job that ended. {over} jobs outlived their limit by Slurm's grace; they count as the limit."
     )
     yield (
-        "Each baseline appears twice: what it says, and that times the median ratio of the true run time to it in the "
-        "training. Its quantiles are those of this ratio times what it says, capped at the limit."
+        "The quantiles of a baseline are those of the ratio of the true run time to what it says in the training, at "
+        "the same moment, times what it says, capped at the limit."
     )
-    inside = _inside(true_s, forecast.quantiles_s)
-    for number, name in enumerate(GROUPS):
+
+
+def _by_group(name: str, forecast: RunTimeQuantiles, true_s: Floats) -> Iterator[str]:
+    inside = are_inside(true_s, forecast.quantiles_s)
+    for number, group in enumerate(GROUPS):
         rows = forecast.group == number
         if rows.any():
-            yield f"Covered where {name}: {np.mean(inside[rows]) * 100:.1f} % of {np.count_nonzero(rows)}."
+            yield f"Covered {name} where {group}: {np.mean(inside[rows]) * 100:.1f} % of {np.count_nonzero(rows)}."
 
 
 def baselines(jobs: EndedJobs, fitted_on: Mask, wanted: Mask) -> Mapping[str, Floats]:

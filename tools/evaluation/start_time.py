@@ -170,14 +170,22 @@ def _notes(
         f"Left out of the fit: {len(known) - len(started)} rows of earlier polls whose jobs had not started by then. "
         "The forecast weights the others for it; the baselines do not."
     )
-    unseen = int(np.sum((test.poll_time >= split_time) & ~np.isfinite(test.wait_s)))
-    if unseen:
-        yield f"Not judged: {unseen} rows of later polls whose jobs were never seen to start."
+    earlier, unseen = test.poll_time < split_time, ~np.isfinite(test.wait_s)
+    left_out = {"polled before that": earlier, "of jobs never seen to start": ~earlier & unseen}
+    spared = ", ".join(f"{np.count_nonzero(rows)} {why}" for why, rows in left_out.items() if rows.any())
+    yield f"Of {len(test)} rows of the test {len(later)} are judged; not: {spared or 'none'}.{_reason(known, test)}"
     if with_estimates:
         yield (
             "The estimates of Slurm are of other jobs on other clusters in another year, made at an unknown time: "
             "neither a wait nor a queue goes with them. That the hours differ does not tell which is better."
         )
+
+
+def _reason(known: Polls, test: Polls) -> str:
+    """Say why polls of the test are not judged, if polls that were fitted on are as late as they."""
+    if known.poll_time.max() < test.poll_time.min():
+        return ""
+    return " The files overlap in time, and a forecast is judged on polls after its fit alone; --split moves that date."
 
 
 def baselines(train: Polls, test: Polls) -> Mapping[str, tuple[Floats, ...]]:

@@ -59,6 +59,8 @@ def test_pairs_left_out_are_forecast_better_than_by_means(tmp_path: Path) -> Non
     assert report.test_rows == len(sides)
     assert errors["forecast"] < 0.02
     assert errors["forecast"] < errors["model + model"] < errors["mean of all"] < errors["no interference"]
+    # The made-up pairs run alike on both GPU types.
+    assert errors["the same pair on another GPU type"] < 0.02 < errors["mean of each of the two models"]
     assert report.scores[0].flagged == 0.0
     assert {"forecast, on v100", "forecast, gamma slowed"} <= set(errors)
 

@@ -183,4 +183,7 @@ def test_published_pairs_are_forecast_within_the_documented_errors() -> None:
 
     found = run("--format", "gavel", "--train", path, "--test", path, "--folds", "5")
 
-    assert found["scores"][0]["mean_error"] < 0.04  # type: ignore[index]
+    by_name = {score["name"]: score for score in found["scores"]}  # type: ignore[attr-defined]
+    assert by_name["forecast, on k80"]["mean_error"] < 0.04
+    # The speeds of pairs on V100 do not add up: nothing there is said to be known.
+    assert by_name["forecast, on v100"]["flagged"] == 1.0

@@ -162,7 +162,7 @@ def _fit_section(every_type: RelativeSpeeds, generator: np.random.Generator) -> 
             _ridge(rows, relative.speed, noise, weight),
             spreads,
             named,
-            alone_ridge(relative, unseen.features),
+            _by_alone(relative, unseen.features),
         ),
         products=rows,
         alone=alone_columns(relative.pairs, unseen.features),

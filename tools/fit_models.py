@@ -56,9 +56,9 @@ def throughput(data: Path) -> Fitted:
 
 
 def interference(data: Path) -> Fitted:
-    """Fit on Gavel's pairs of jobs on one GPU and DeepShare's gangs on the same network."""
-    folder = data / "interference"
-    return fit_interference([folder / "gavel_pairs.csv", folder / "deepshare_network_contention.csv"], seed=SEED)
+    """Fit on Gavel's pairs of jobs on one GPU, and DeepShare's gangs on the same network and alone."""
+    pairs = (data / "interference" / name for name in ("gavel_pairs.csv", "deepshare_network_contention.csv"))
+    return fit_interference([*pairs, data / "throughput" / "deepshare_isolated.csv"], seed=SEED)
 
 
 FITS: Final[Mapping[str, Callable[[Path], Fitted]]] = {

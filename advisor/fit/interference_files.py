@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from advisor.errors import ConfigError
+from advisor.fit.fitted import Source, source_of
 from advisor.fit.interference_profile import with_saturation
 from advisor.predict.interference_items import PROFILE, SETTINGS, Floats, Items, JobPairs, Rows, Shared, name_key
 
@@ -76,11 +77,15 @@ class RelativeSpeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """A form of table: the columns that identify it, the resource that its jobs share, and the reader of its rows."""
+    """A form of table: the columns that identify it, the resource that its jobs share, and the reader of its rows.
+
+    `singles` are the columns of the table of its jobs alone; none where it has no such table.
+    """
 
     columns: tuple[str, ...]
     shared: Shared
     sides: Callable[["Table"], Iterator[MeasuredSpeed]]
+    singles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +128,42 @@ def form_of(path: Path, header: Sequence[str]) -> str:
     raise ConfigError(f"{path}: its columns are of none of the known forms of pairs: {', '.join(FORMS)}")
 
 
+def read_files(files: Sequence[Path]) -> tuple[dict[Shared, list[MeasuredSpeed]], tuple[Source, ...]]:
+    """Read files of measured pairs and of jobs alone, whose columns determine their form; raises `ConfigError`."""
+    header_by_file = {file: read_table(file).header for file in files}
+    alone_by_form: dict[str, Path] = {}
+    sides: dict[Shared, list[MeasuredSpeed]] = {Shared.GPU: [], Shared.NODE: []}
+    sources = []
+    for file, header in header_by_file.items():
+        if form := _form_of_singles(header):
+            alone_by_form[form] = file
+            sources.append(source_of(file.name, file.read_bytes(), len(read_table(file).rows)))
+    for file, header in header_by_file.items():
+        if file not in alone_by_form.values():
+            form = form_of(file, header)
+            speeds = read_sides(file, form, alone_by_form.get(form))
+            sides[FORMS[form].shared] += speeds
+            sources.append(source_of(file.name, file.read_bytes(), len(speeds)))
+    return sides, tuple(sources)
+
+
+def _form_of_singles(header: Sequence[str]) -> str | None:
+    """Return the form of pairs that a table of jobs alone belongs to; None if it is no such table."""
+    return next((name for name, form in FORMS.items() if form.singles and set(form.singles) <= set(header)), None)
+
+
 def read_sides(path: Path, form: str, singles: Path | None = None) -> list[MeasuredSpeed]:
     """Read the measured pairs of a file as one speed per side; raises `ConfigError`."""
     table = read_table(path)
     if missing := [name for name in FORMS[form].columns if name not in table.header]:
         raise ConfigError(f"{path}: column {missing[0]} is missing: the form {form} needs it")
     if singles is not None:
-        table = Table(path=path, header=table.header, rows=table.rows, singles=read_table(singles).rows)
+        alone = read_table(singles)
+        if not FORMS[form].singles:
+            raise ConfigError(f"{singles}: the form {form} takes no table of jobs alone")
+        if missing := [name for name in FORMS[form].singles if name not in alone.header]:
+            raise ConfigError(f"{singles}: column {missing[0]} is missing: jobs alone of the form {form} need it")
+        table = Table(path=path, header=table.header, rows=table.rows, singles=alone.rows)
     return list(FORMS[form].sides(table))
 
 
@@ -225,17 +259,31 @@ def _both(jobs: Sequence[MeasuredJob], speeds: Sequence[float]) -> Iterator[Meas
 
 
 def _deepshare(table: Table) -> Iterator[MeasuredSpeed]:
+    alone = _deepshare_alone(table)
     for line in range(len(table.rows)):
-        mine, other = (
-            MeasuredJob(
-                model=text(table, line, f"{side}model"),
-                gpus=number(table, line, f"{side}gpus"),
-                nodes=number(table, line, f"{side}nodes"),
-            )
-            for side in ("", "corunner_")
-        )
+        mine, other = (_deepshare_job(table, line, side, alone) for side in ("", "corunner_"))
         if number(table, line, "extrapolated", empty=0.0) == 0.0:
             yield MeasuredSpeed(mine=mine, other=other, speed=number(table, line, "throughput_ratio"))
+
+
+def _deepshare_job(
+    table: Table, line: int, side: str, alone: Mapping[tuple[str, float, float], float] | None = None
+) -> MeasuredJob:
+    model = text(table, line, f"{side}model")
+    gpus, nodes = (number(table, line, f"{side}{column}") for column in ("gpus", "nodes"))
+    speed = (alone or {}).get((name_key(model), gpus, nodes), math.nan)
+    return MeasuredJob(model=model, gpus=gpus, nodes=nodes, steps_per_s=speed)
+
+
+def _deepshare_alone(table: Table) -> dict[tuple[str, float, float], float]:
+    """Return the samples per second of jobs alone, by model, GPUs and nodes, without extrapolated rows."""
+    singles = Table(path=table.path, header=(), rows=table.singles)
+    jobs = [_deepshare_job(singles, line, "") for line in range(len(singles.rows))]
+    return {
+        (name_key(job.model), job.gpus, job.nodes): number(singles, line, "samples_per_s")
+        for line, job in enumerate(jobs)
+        if number(singles, line, "extrapolated", empty=0.0) == 0.0
+    }
 
 
 def _blox(table: Table) -> Iterator[MeasuredSpeed]:
@@ -324,6 +372,7 @@ FORMS: Mapping[str, Form] = {
         ),
         shared=Shared.NODE,
         sides=_deepshare,
+        singles=("model", "gpus", "nodes", "samples_per_s"),
     ),
     "blox": Form(
         columns=("model1", "gpu_num1", "batch_size1", "speed1", "pipeline_strategy", "model2", "gpu_num2",
@@ -335,5 +384,6 @@ FORMS: Mapping[str, Form] = {
         columns=("model1", "batchsize1", "amp1", "speed1", "model2", "batchsize2", "amp2", "speed2"),
         shared=Shared.GPU,
         sides=_lucid,
+        singles=("model", "dataset", "batchsize", "amp", "speed", "gpu_util", "gmem_util", "gmem"),
     ),
 }  # fmt: skip

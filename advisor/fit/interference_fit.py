@@ -1,6 +1,7 @@
 """Fits the model of interference to measured pairs of jobs."""
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,27 +10,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import ConfigError
-from advisor.fit.fitted import Fitted, Source, source_of
-from advisor.fit.interference_files import FORMS, RelativeSpeeds, form_of, measured, read_sides, read_table
-from advisor.fit.interference_kernel import Chosen, basis, search, steadied
+from advisor.fit.fitted import Fitted, Source
+from advisor.fit.interference_files import RelativeSpeeds, measured, read_files
+from advisor.fit.interference_kernel import Chosen, basis, pairs_left_out, search, steadied
+from advisor.fit.interference_sums import SumOfSpeeds, sums_of, without_doubtful
+from advisor.fit.interference_unseen import alone_ridge, named_products, unseen_models
 from advisor.predict.interference import KIND
+from advisor.predict.interference_alone import ALONE_COLUMNS, Feature, alone_columns
 from advisor.predict.interference_items import PROFILE, Floats, Items, Rows, Shape, Shared, similarity
 from advisor.predict.interference_section import (
     COLUMNS,
-    MOST_COLUMNS,
+    MOST_PRODUCTS,
+    OF_ONE,
     OUTPUTS,
     InterferenceParameters,
     Likeness,
     MeasuredItem,
     Section,
     SectionParameters,
+    graph_rows,
     section_of,
 )
 
 LEAST_ROWS = 20
-MOST_COORDINATES = 48
-# The most rows for the closed form, which more would make slow; the quantiles need no more.
-JUDGED_ROWS = 2000
+MOST_COORDINATES = 80
+# The most rows for the errors on held-out rows, which more would make slow; the quantiles need no more.
+JUDGED_ROWS = 700
 SMALLEST_ERROR = 0.005
 PARTS = 5
 LOW, HIGH = 0.1, 0.9
@@ -43,26 +49,24 @@ _TEXT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedSection:
-    """One way of sharing: its parameters, its regressors for speed and spread, and its errors on held-out rows."""
+    """One way of sharing: its parameters, its regressors, and its figures on held-out rows.
+
+    The first regressors are of `products` `(n_rows, n_products)`, the last is of the columns of jobs `alone`.
+    """
 
     parameters: SectionParameters
-    regressors: tuple[Any, Any, Any]
-    rows: NDArray[np.float32]
-    error_of_pairs: float
-    error_of_models: float | None
+    regressors: tuple[Any, Any, Any, Any]
+    products: NDArray[np.float32]
+    alone: NDArray[np.float32]
+    metrics: Mapping[str, float]
+    sums: Sequence[SumOfSpeeds]
 
 
 def fit_interference(files: Sequence[Path], *, seed: int) -> Fitted:
     """Fit to files of measured pairs, whose columns determine their form; raises `ConfigError`."""
-    sides: dict[Shared, list[Any]] = {Shared.GPU: [], Shared.NODE: []}
-    sources = []
-    for file in files:
-        form = form_of(file, read_table(file).header)
-        speeds = read_sides(file, form)
-        sides[FORMS[form].shared] += speeds
-        sources.append(source_of(file.name, file.read_bytes(), len(speeds)))
+    sides, sources = read_files(files)
     gpu, node = (measured(speeds, shared) if speeds else None for shared, speeds in sides.items())
-    return fit_measured(gpu, node, seed=seed, sources=tuple(sources))
+    return fit_measured(gpu, node, seed=seed, sources=sources)
 
 
 def fit_measured(
@@ -75,63 +79,125 @@ def fit_measured(
     present = [section for section in fitted if section is not None]
     if not present:
         raise ConfigError("there are no measured pairs to fit to: give a table of them")
-    regressors = [
-        regressor for section in fitted for regressor in (_constants() if section is None else section.regressors)
-    ]
+    width = len(ALONE_COLUMNS) + max(section.products.shape[1] for section in present)
     parameters = InterferenceParameters(
         gpu=None if fitted[0] is None else fitted[0].parameters,
         node=None if fitted[1] is None else fitted[1].parameters,
     )
-    metrics: dict[str, float] = {}
-    for name, section in zip(("shared GPU", "shared nodes"), fitted, strict=True):
-        if section is not None:
-            metrics[f"{name}: mean error of relative speed, pairs left out"] = section.error_of_pairs
-            if section.error_of_models is not None:
-                metrics[f"{name}: mean error of relative speed, models left out"] = section.error_of_models
     return Fitted(
         kind=KIND,
-        columns=COLUMNS,
+        columns=COLUMNS[:width],
         outputs=OUTPUTS,
-        regressors=tuple(regressors),
+        regressors=tuple(regressor for section in fitted for regressor in _served(section, width)),
         parameters=parameters.model_dump_json(),
-        probe=np.concatenate([section.rows[:: max(1, len(section.rows) // 200)] for section in present]),
+        probe=np.concatenate([_probe(section, width) for section in present]),
         sources=sources,
-        metrics=metrics,
+        metrics={
+            f"{name}: {figure}": value
+            for name, section in zip(("shared GPU", "shared nodes"), fitted, strict=True)
+            if section is not None
+            for figure, value in section.metrics.items()
+        },
         seed=seed,
-        text=_TEXT,
+        text=" ".join([_TEXT, *(each.sentence for section in present for each in section.sums if each.is_doubtful)]),
     )
 
 
-def _fit_section(relative: RelativeSpeeds, generator: np.random.Generator) -> FittedSection:
+def _probe(section: FittedSection, width: int) -> NDArray[np.float32]:
+    step = max(1, len(section.products) // 200)
+    return graph_rows(section.products[::step], width, section.alone[::step])
+
+
+def _served(section: FittedSection | None, width: int) -> tuple[Any, ...]:
+    """Return the regressors of a way of sharing over all columns of the graph; constants, never used, without one."""
+    if section is None:
+        return _constants(width)
+    *of_products, of_alone = section.regressors
+    return (*(_widened(each, len(ALONE_COLUMNS), width) for each in of_products), _widened(of_alone, 0, width))
+
+
+def _widened(regressor: Any, first: int, width: int) -> Any:
+    """Return a linear regressor over `width` columns, of which it uses its own, from `first` on."""
+    wide = copy.copy(regressor)
+    wide.coef_ = np.zeros(width)
+    wide.coef_[first : first + len(regressor.coef_)] = regressor.coef_
+    wide.n_features_in_ = width
+    return wide
+
+
+def _fit_section(every_type: RelativeSpeeds, generator: np.random.Generator) -> FittedSection:
+    sums = sums_of(every_type) if every_type.shared is Shared.GPU else ()
+    relative = without_doubtful(every_type, sums).alone()
     if len(relative) < LEAST_ROWS or len(set(relative.pair.tolist())) < 3:
         raise ConfigError(
             f"{len(relative)} measured rows are too few to fit interference to: give at least {LEAST_ROWS}"
         )
     items, mean, spread = _standardised(relative.pairs.items)
-    pairs = replace(relative.pairs, items=items)
-    chosen = search(pairs, relative.speed, relative.pair, generator)
-    judged = _some_pairs(relative.pair, generator)
-    shown, out = steadied(pairs.take(judged), relative.speed[judged], relative.pair[judged], chosen)
+    chosen = search(replace(relative.pairs, items=items), relative.speed, relative.pair, generator)
+    noise = chosen.weights.noise
     draft = _parameters(relative, items, mean, spread, chosen)
-    section = section_of(draft, KIND)
-    rows, named_rows = section.pair_columns(relative.pairs), _named_columns(section, relative)
+    rows = section_of(draft, KIND).pair_products(relative.pairs)
+    judged = _some_pairs(relative.pair, generator)
+    few = relative.take(judged)
     weight = np.ones(len(relative))
-    weight[judged] = shown
-    speeds = _ridge(rows, relative.speed, chosen.weights.noise, weight)
-    errors = relative.speed[judged] - np.clip(out.by_pair, 0.0, draft.top_speed)
-    spreads, factors = _spreads(rows[judged], errors, relative.pair[judged], generator)
-    model_errors = relative.speed[judged][out.rows] - np.clip(out.by_model, 0.0, draft.top_speed)
-    unseen = _quantiles(model_errors if len(model_errors) else 2.0 * errors)
-    named_errors = _named_errors(rows, named_rows, relative, chosen.weights.noise, weight, generator)
-    named, named_factors = _spreads(named_rows, named_errors, relative.pair, generator)
-    known = draft.model_copy(update={"known_factors": factors, "named_factors": named_factors, "unseen_errors": unseen})
+    weight[judged] = steadied(replace(few.pairs, items=items), few.speed, few.pair, chosen)
+    errors = _errors_of_pairs(few, rows[judged], noise, weight[judged])
+    named_rows = named_products(section_of(draft, KIND), few.pairs)
+    named_errors = _named_errors(rows[judged], named_rows, few, noise, weight[judged], generator)
+    spreads, factors = _spreads(rows[judged], errors, few.pair, generator)
+    named, named_factors = _spreads(named_rows, named_errors, few.pair, generator)
+    unseen = unseen_models(few, lambda rest, inside: _refitted(rest, chosen, weight[judged][inside]))
+    known = draft.model_copy(
+        update={
+            "known_factors": factors,
+            "named_factors": named_factors,
+            "unseen_errors": _quantiles(unseen.errors if len(unseen.errors) else 2.0 * errors),
+            "unseen_named_errors": _quantiles(unseen.named_errors if len(unseen.errors) else 2.0 * named_errors),
+            "alone": unseen.features,
+        }
+    )
     return FittedSection(
         parameters=SectionParameters.model_validate(known.model_dump()),
-        regressors=(speeds, spreads, named),
-        rows=rows,
-        error_of_pairs=float(np.mean(np.abs(errors))),
-        error_of_models=float(np.mean(np.abs(model_errors))) if len(model_errors) else None,
+        regressors=(
+            _ridge(rows, relative.speed, noise, weight),
+            spreads,
+            named,
+            _by_alone(relative, unseen.features),
+        ),
+        products=rows,
+        alone=alone_columns(relative.pairs, unseen.features),
+        metrics={
+            "mean error of relative speed, pairs left out": float(np.mean(np.abs(errors))),
+            **_errors_of_models("models left out", unseen.errors),
+            **_errors_of_models("models left out, by name alone", unseen.named_errors),
+            **{name: value for each in sums for name, value in each.figures.items()},
+        },
+        sums=sums,
     )
+
+
+def _by_alone(relative: RelativeSpeeds, features: Sequence[Feature]) -> Any:
+    ridge = alone_ridge(relative, features)
+    # Features on which nothing depends give a constant, which the exported graph repeats to the bit.
+    ridge.coef_, ridge.intercept_ = np.round(ridge.coef_, 9), float(np.float32(ridge.intercept_))
+    return ridge
+
+
+def _refitted(relative: RelativeSpeeds, chosen: Chosen, weight: Floats) -> tuple[Section, Any]:
+    """Return the products of other rows with the same similarity, and the regression on them."""
+    section = section_of(_parameters(relative, *_standardised(relative.pairs.items), chosen), KIND)
+    return section, _ridge(section.pair_products(relative.pairs), relative.speed, chosen.weights.noise, weight)
+
+
+def _errors_of_models(which: str, errors: Floats) -> dict[str, float]:
+    return {f"mean error of relative speed, {which}": float(np.mean(np.abs(errors)))} if len(errors) else {}
+
+
+def _errors_of_pairs(relative: RelativeSpeeds, rows: NDArray[np.float32], noise: float, weight: Floats) -> Floats:
+    """Return the errors of the regression that is served, on pairs left out."""
+    out = pairs_left_out(rows.astype(np.float64), relative.speed, relative.pair, noise, weight)
+    errors: Floats = relative.speed - np.clip(out, 0.0, relative.speed.max())
+    return errors
 
 
 def _standardised(items: Items) -> tuple[Items, Floats, Floats]:
@@ -176,6 +242,8 @@ def _parameters(
         known_factors=(0.0, 0.0),
         named_factors=(0.0, 0.0),
         unseen_errors=(0.0, 0.0),
+        unseen_named_errors=(0.0, 0.0),
+        alone=(),
         top_speed=float(relative.speed.max()),
     )
 
@@ -197,7 +265,7 @@ def _products(sides: Sequence[Likeness], items: Items, chosen: Chosen) -> list[t
     # Products of long coordinates explain most of the differences between pairs.
     lengths = [_lengths(items, side) for side in sides]
     size = np.outer(*lengths).ravel()
-    order = np.argsort(-size, kind="stable")[: MOST_COLUMNS - len(alone)]
+    order = np.argsort(-size, kind="stable")[: MOST_PRODUCTS - len(alone)]
     both = [(int(place // widths[1]) + 1, int(place % widths[1]) + 1, weights.both**0.5) for place in order]
     return alone + both
 
@@ -213,15 +281,6 @@ def _ridge(rows: NDArray[np.float32], target: Floats, noise: float, weight: Floa
 
     # The columns are float32, as in service; only the equations are solved in float64.
     return Ridge(alpha=float(noise), solver="cholesky").fit(rows.astype(np.float64), target, sample_weight=weight)
-
-
-def _named_columns(section: Section, relative: RelativeSpeeds) -> NDArray[np.float32]:
-    """Return the columns of the same pairs if only models and sizes are known, as for live jobs."""
-    items = relative.pairs.items
-    settings = items.settings.copy()
-    settings[:, 0] = np.nan
-    shares, _ = section.shares(np.array([section.code(model) for model in items.model], np.intp), settings)
-    return section.named_columns(shares[relative.pairs.mine], shares[relative.pairs.other])
 
 
 def _named_errors(
@@ -271,9 +330,8 @@ def _quantiles(errors: Floats) -> tuple[float, float]:
     return float(min(ends[0], 0.0)), float(max(ends[1], 0.0))
 
 
-def _constants() -> tuple[Any, Any, Any]:
+def _constants(width: int) -> tuple[Any, ...]:
     """Return placeholder regressors for a way of sharing without measurements; their outputs are never used."""
     from sklearn.linear_model import Ridge
 
-    nothing = np.zeros((2, MOST_COLUMNS))
-    return Ridge().fit(nothing, np.ones(2)), Ridge().fit(nothing, np.zeros(2)), Ridge().fit(nothing, np.zeros(2))
+    return (Ridge().fit(np.zeros((2, width)), np.ones(2)),) * len(OF_ONE)

@@ -56,7 +56,7 @@ def search(pairs: JobPairs, speed: Floats, pair: Rows, generator: np.random.Gene
     few = pairs.take(rows)
     best = Chosen(mine=Shape(), other=Shape(), weights=Weights())
     # The weights are fixed before the search: recomputed in it, they would hide its own errors.
-    weight, _ = steadied(few, speed[rows], pair[rows], best)
+    weight = steadied(few, speed[rows], pair[rows], best)
     known = speed[rows], pair[rows], weight
     value = _loss(few, *known, best)
     factor = FIRST_FACTOR
@@ -113,15 +113,8 @@ def covariance(pairs: JobPairs, chosen: Chosen) -> Floats:
 
 
 def left_out(pairs: JobPairs, speed: Floats, pair: Rows, chosen: Chosen, weight: Floats | float = 1.0) -> LeftOut:
-    """Return the predictions for held-out rows, in closed form; `weight` `(n_rows,)` are the weights of the rows.
-
-    Leaving a block of rows out of a ridge regression changes their residuals from `(inv(K) y)` to
-    `solve(inv(K)[block, block], (inv(K) y)[block])`: Rasmussen and Williams, Gaussian Processes, 5.4.2.
-    """
-    gram = covariance(pairs, chosen)
-    gram[np.diag_indices_from(gram)] += chosen.weights.noise / weight
-    inverse = np.asarray(np.linalg.inv(gram), dtype=np.float64)
-    mean = float(np.average(speed, weights=np.broadcast_to(weight, speed.shape)))
+    """Return the predictions for held-out rows, in closed form; `weight` `(n_rows,)` are the weights of the rows."""
+    inverse, mean = _solved(covariance(pairs, chosen), speed, chosen.weights.noise, weight)
     solved: Floats = inverse @ (speed - mean)
     by_pair = speed - _block_residuals(inverse, solved, pair)
     blocks = [rows for rows in _rows_by_model(pairs) if len(rows) < len(pairs)]
@@ -129,6 +122,23 @@ def left_out(pairs: JobPairs, speed: Floats, pair: Rows, chosen: Chosen, weight:
     gaps = [np.linalg.solve(inverse[np.ix_(block, block)], solved[block]) for block in blocks]
     by_model = speed[rows] - (np.concatenate(gaps) if gaps else np.zeros(0))
     return LeftOut(by_pair=by_pair, by_model=by_model, rows=rows)
+
+
+def pairs_left_out(columns: Floats, speed: Floats, pair: Rows, noise: float, weight: Floats) -> Floats:
+    """Return the predictions `(n_rows,)` of a ridge regression on `columns` for rows whose pair is held out.
+
+    Leaving a block of rows out of a ridge regression changes their residuals from `(inv(K) y)` to
+    `solve(inv(K)[block, block], (inv(K) y)[block])`: Rasmussen and Williams, Gaussian Processes, 5.4.2.
+    """
+    inverse, mean = _solved(columns @ columns.T, speed, noise, weight)
+    return speed - _block_residuals(inverse, inverse @ (speed - mean), pair)
+
+
+def _solved(gram: Floats, speed: Floats, noise: float, weight: Floats | float) -> tuple[Floats, float]:
+    """Return the inverse of a covariance with noise, and the weighted mean of the speeds."""
+    gram[np.diag_indices_from(gram)] += noise / weight
+    mean = float(np.average(speed, weights=np.broadcast_to(weight, speed.shape)))
+    return np.asarray(np.linalg.inv(gram), dtype=np.float64), mean
 
 
 def _block_residuals(inverse: Floats, solved: Floats, pair: Rows) -> Floats:
@@ -165,18 +175,17 @@ def _mean_error(predicted: Floats, speed: Floats, top: float) -> float:
     return float(np.mean(np.abs(np.clip(predicted, 0.0, top) - speed)))
 
 
-def steadied(pairs: JobPairs, speed: Floats, pair: Rows, chosen: Chosen) -> tuple[Floats, LeftOut]:
-    """Return weights that reduce the influence of outliers, and the predictions for held-out rows under them.
+def steadied(pairs: JobPairs, speed: Floats, pair: Rows, chosen: Chosen) -> Floats:
+    """Return weights that reduce the influence of outliers.
 
     An error above `OUTLIER` counts linearly, not squared: least absolute errors by iteratively reweighted least
     squares.
     """
     weight = np.ones(len(pairs))
-    held_out = left_out(pairs, speed, pair, chosen)
     for _ in range(STEADYING):
-        weight = 1.0 / np.maximum(1.0, np.abs(speed - held_out.by_pair) / OUTLIER)
         held_out = left_out(pairs, speed, pair, chosen, weight)
-    return weight, held_out
+        weight = 1.0 / np.maximum(1.0, np.abs(speed - held_out.by_pair) / OUTLIER)
+    return weight
 
 
 def basis(items: Items, shape: Shape, limit: int) -> Floats:

@@ -8,14 +8,24 @@ from numpy.typing import NDArray
 
 from advisor.errors import ModelError
 from advisor.predict.bundle import Bundle
+from advisor.predict.interference_alone import ALONE_COLUMNS, alone_columns
 from advisor.predict.interference_items import Floats, JobPairs, Rows, Shared, name_key
-from advisor.predict.interference_section import COLUMNS, LEAST_SPEED, OUTPUTS, Section, read_parameters, section_of
+from advisor.predict.interference_section import (
+    COLUMNS,
+    LEAST_SPEED,
+    OF_ONE,
+    OUTPUTS,
+    Section,
+    graph_rows,
+    read_parameters,
+    section_of,
+)
 from advisor.predict.intervals import Intervals
 
 KIND = "interference"
 NOBODY, UNKNOWN = -2, -1
 # Pairs in one call of the graph; more would only take memory.
-CHUNK = 16_384
+CHUNK = 8_192
 # Two jobs that take turns: the forecast for a way of sharing without measurements.
 TURNS = 2.0
 _STEPS_OF_BATCH = 4
@@ -57,6 +67,7 @@ class InterferenceForecaster:
 
     def __init__(self, bundle: Bundle, sections: tuple[Section | None, Section | None]) -> None:
         self._model = bundle.model
+        self._width = len(bundle.columns)
         self._sections = sections
         models = sorted({model for section in sections if section is not None for model in section.models})
         self.models: tuple[str, ...] = tuple(models)
@@ -65,7 +76,8 @@ class InterferenceForecaster:
     @classmethod
     def from_bundle(cls, bundle: Bundle) -> "InterferenceForecaster":
         """Load a model; raises `ModelError` if it is damaged or of another kind."""
-        if bundle.kind != KIND or bundle.columns != COLUMNS or bundle.outputs != OUTPUTS:
+        width = len(bundle.columns)
+        if bundle.kind != KIND or bundle.columns != COLUMNS[:width] or bundle.outputs != OUTPUTS:
             raise ModelError(
                 f"model {bundle.kind} {bundle.version} is not an interference model of this release: fit it again"
             )
@@ -74,6 +86,9 @@ class InterferenceForecaster:
         gpu, node = (None if section is None else section_of(section, name) for section in (read.gpu, read.node))
         if gpu is None and node is None:
             raise ModelError(f"model {name}: parameters: nothing was measured; fit it again")
+        most = max(len(section.scale) for section in (gpu, node) if section is not None)
+        if len(ALONE_COLUMNS) + most > width:
+            raise ModelError(f"model {name}: parameters: {most} products do not fit the graph; fit it again")
         return cls(bundle, (gpu, node))
 
     def codes(self, names: Sequence[str]) -> Rows:
@@ -86,12 +101,20 @@ class InterferenceForecaster:
         if section is None:
             return _nothing_known(len(pairs))
         mine, other = section.coordinates(pairs.items)
-        known = section.knows(pairs.items)
+        known, measured = section.knows(pairs.items), section.measured(pairs.items)
+        alone = alone_columns(pairs, section.alone)
+
+        def columns(rows: slice) -> NDArray[np.float32]:
+            products = section.products(mine[pairs.mine[rows]], other[pairs.other[rows]])
+            return graph_rows(products, self._width, alone[rows])
+
         return self._speeds(
             shared,
             section,
-            lambda rows: section.columns(mine[pairs.mine[rows]], other[pairs.other[rows]]),
+            columns,
             known[pairs.mine] & known[pairs.other],
+            by_alone=~(measured[pairs.mine] & measured[pairs.other]) if section.alone else None,
+            anything=~section.on_measured_type(pairs.items)[pairs.mine],
         )
 
     def inflations(self, asked: NeighbourTable) -> Intervals:
@@ -140,7 +163,9 @@ class InterferenceForecaster:
         speeds = self._speeds(
             shared,
             section,
-            lambda rows: section.named_columns(shares[first[rows]], other_shares[second[rows]]),
+            lambda rows: graph_rows(
+                section.named_products(shares[first[rows]], other_shares[second[rows]]), self._width
+            ),
             different % 2 == 1,
             named=True,
         )
@@ -154,22 +179,29 @@ class InterferenceForecaster:
         known: NDArray[np.bool_],
         *,
         named: bool = False,
+        by_alone: NDArray[np.bool_] | None = None,
+        anything: NDArray[np.bool_] | None = None,
     ) -> Intervals:
-        """Return the speeds of pairs; `named` marks pairs of which little more than the names is known."""
-        first = 0 if shared is Shared.GPU else 3
+        """Return the speeds of pairs; `named` marks pairs of which little more than the names is known.
+
+        `by_alone` `(n_rows,)` marks pairs that are forecast by what their jobs show alone, `anything` those on a GPU
+        type of which no error is known: their interval is from hardly any speed to that alone. None if there is none.
+        """
+        first = 0 if shared is Shared.GPU else len(OF_ONE)
         parts = [
-            self._model.run(columns(slice(start, start + CHUNK)))[:, first : first + 3]
+            self._model.run(columns(slice(start, start + CHUNK)))[:, first : first + len(OF_ONE)]
             for start in range(0, len(known), CHUNK)
         ]
-        outputs = np.concatenate([np.empty((0, 3)), *parts]).astype(np.float64)
-        median = np.clip(outputs[:, 0], LEAST_SPEED, section.top_speed)
+        outputs = np.concatenate([np.empty((0, len(OF_ONE))), *parts]).astype(np.float64)
+        speed = outputs[:, 0] if by_alone is None else np.where(by_alone, outputs[:, 3], outputs[:, 0])
+        median = np.clip(speed, LEAST_SPEED, section.top_speed)
         spread = np.exp(np.clip(outputs[:, 2 if named else 1], -20.0, 3.0))
         factors = section.named_factors if named else section.known_factors
-        ends = [
-            np.where(known, factor * spread, error)
-            for factor, error in zip(factors, section.unseen_errors, strict=True)
-        ]
-        low, high = (np.clip(outputs[:, 0] + end, LEAST_SPEED, section.top_speed) for end in ends)
+        errors = section.unseen_named_errors if named else section.unseen_errors
+        ends = [np.where(known, factor * spread, error) for factor, error in zip(factors, errors, strict=True)]
+        low, high = (np.clip(speed + end, LEAST_SPEED, section.top_speed) for end in ends)
+        if anything is not None:
+            low[anything], high[anything] = LEAST_SPEED, max(1.0, section.top_speed)
         return Intervals(low=np.minimum(low, median), median=median, high=np.maximum(high, median), known=known)
 
 

@@ -7,14 +7,15 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import ModelError
+from advisor.predict.interference_alone import ALONE_COLUMNS, MOST_FEATURES, Feature
 from advisor.predict.interference_items import PROFILE, SETTINGS, Floats, Items, JobPairs, Rows, Shape, similarity
 from advisor.predict.manifest import fault_of
 
-MOST_COLUMNS = 1024
-COLUMNS = tuple(f"product_{number:04d}" for number in range(MOST_COLUMNS))
-OUTPUTS = tuple(
-    f"{shared}_{output}" for shared in ("gpu", "node") for output in ("speed", "log_spread", "named_log_spread")
-)
+MOST_PRODUCTS = 3072
+# A graph has the columns of jobs alone, and as many products as the larger of its two ways of sharing.
+COLUMNS = (*ALONE_COLUMNS, *(f"product_{number:04d}" for number in range(MOST_PRODUCTS)))
+OF_ONE = ("speed", "log_spread", "named_log_spread", "unseen_speed")
+OUTPUTS = tuple(f"{shared}_{output}" for shared in ("gpu", "node") for output in OF_ONE)
 # Settings further than this from the measured ones of a model, in doublings, count as unknown.
 LARGEST_REACH = 2.0
 LEAST_SPEED = 0.02
@@ -54,9 +55,11 @@ class MeasuredItem(BaseModel):
 class SectionParameters(BaseModel):
     """The parameters of one way of sharing.
 
-    A column is `scale * mine[i] * other[j]`, where coordinate 0 is the constant 1. `known_factors` are the 10 % and
+    A product is `scale * mine[i] * other[j]`, where coordinate 0 is the constant 1. `known_factors` are the 10 % and
     90 % quantiles of the error over the spread, `named_factors` the same if little more than the names of the models is
-    known, `unseen_errors` those of the error for a model that was never measured.
+    known. `unseen_errors` are those of the error for a model that was never measured, `unseen_named_errors` the same
+    if nothing else is known of it either. `alone` are the features that such a model is forecast by; none where the
+    products did better.
     """
 
     model_config = _CHECKED
@@ -66,10 +69,12 @@ class SectionParameters(BaseModel):
     profile_spread: list[float] = Field(min_length=len(PROFILE), max_length=len(PROFILE))
     mine: Likeness
     other: Likeness
-    products: list[tuple[int, int, float]] = Field(min_length=1, max_length=MOST_COLUMNS, strict=False)
+    products: list[tuple[int, int, float]] = Field(min_length=1, max_length=MOST_PRODUCTS, strict=False)
     known_factors: tuple[float, float] = Field(strict=False)
     named_factors: tuple[float, float] = Field(strict=False)
     unseen_errors: tuple[float, float] = Field(strict=False)
+    unseen_named_errors: tuple[float, float] = Field(strict=False)
+    alone: tuple[Feature, ...] = Field(max_length=MOST_FEATURES, strict=False)
     top_speed: float = Field(gt=0)
 
 
@@ -108,24 +113,32 @@ class Section:
     known_factors: tuple[float, float]
     named_factors: tuple[float, float]
     unseen_errors: tuple[float, float]
+    unseen_named_errors: tuple[float, float]
+    alone: tuple[Feature, ...]
     top_speed: float
 
-    def columns(self, mine: Floats, other: Floats) -> NDArray[np.float32]:
-        """Return the columns of pairs from their coordinates, `(n_rows, MOST_COLUMNS)`."""
-        rows = np.zeros((len(mine), MOST_COLUMNS), dtype=np.float32)
+    def products(self, mine: Floats, other: Floats) -> NDArray[np.float32]:
+        """Return the products of pairs from their coordinates, `(n_rows, n_products)`."""
         one = np.ones((len(mine), 1), dtype=np.float32)
         left = np.concatenate([one, mine.astype(np.float32)], axis=1)
         right = np.concatenate([one, other.astype(np.float32)], axis=1)
-        used = len(self.scale)
-        np.multiply(left[:, self.first], right[:, self.second], out=rows[:, :used])
-        rows[:, :used] *= self.scale.astype(np.float32)
-        return rows
+        products: NDArray[np.float32] = left[:, self.first] * right[:, self.second]
+        products *= self.scale.astype(np.float32)
+        return products
 
     def coordinates(self, items: Items) -> tuple[Floats, Floats]:
         """Return the coordinates of jobs as the slowed and as the other side, from all that is known of them."""
         scaled = replace(items, profile=(items.profile - self.profile_mean) / self.profile_spread)
         mine, other = (similarity(scaled, self.items, side.shape) @ side.basis for side in (self.mine, self.other))
         return mine, other
+
+    def measured(self, items: Items) -> NDArray[np.bool_]:
+        """Return which jobs are of a model that was measured, on whatever GPU type."""
+        return np.isin(np.array(items.model), np.array(self.models))
+
+    def on_measured_type(self, items: Items) -> NDArray[np.bool_]:
+        """Return which jobs are on a GPU type that was measured."""
+        return np.isin(np.array(items.group), np.array(sorted(self.groups)))
 
     def knows(self, items: Items) -> NDArray[np.bool_]:
         """Return which jobs are of a model and a GPU type that were measured, not far from where they were."""
@@ -161,13 +174,13 @@ class Section:
         scaled: Floats = weights / weights.sum(axis=1, keepdims=True)
         return scaled, ~never & reached
 
-    def named_columns(self, mine: Floats, other: Floats) -> NDArray[np.float32]:
-        """Return the columns of pairs from the shares of their jobs, each `(n_rows, n_items)`.
+    def named_products(self, mine: Floats, other: Floats) -> NDArray[np.float32]:
+        """Return the products of pairs from the shares of their jobs, each `(n_rows, n_items)`.
 
         The forecast for a pair is the mean over the GPU types on which both were measured: on two types at once no pair
-        was, and columns of one job on one type beside another on another would be drawn to the mean of all pairs.
+        was, and products of one job on one type beside another on another would be drawn to the mean of all pairs.
         """
-        total = np.zeros((len(mine), MOST_COLUMNS), dtype=np.float32)
+        total = np.zeros((len(mine), len(self.scale)), dtype=np.float32)
         types = np.zeros(len(mine), dtype=np.float32)
         for group in sorted(self.groups):
             inside = np.array([item_group == group for item_group in self.items.group])
@@ -177,17 +190,28 @@ class Section:
                 shares[np.ix_(rows, np.flatnonzero(inside))] @ side.coordinates[inside] / mass[rows, None]
                 for shares, side, mass in zip((mine, other), (self.mine, self.other), masses, strict=True)
             )
-            total[rows] += self.columns(left, right)
+            total[rows] += self.products(left, right)
             types[rows] += 1.0
         apart = np.flatnonzero(types == 0)
-        total[apart] = self.columns(mine[apart] @ self.mine.coordinates, other[apart] @ self.other.coordinates)
+        total[apart] = self.products(mine[apart] @ self.mine.coordinates, other[apart] @ self.other.coordinates)
         types[apart] = 1.0
         return total / types[:, None]
 
-    def pair_columns(self, pairs: JobPairs) -> NDArray[np.float32]:
-        """Return the columns of pairs of jobs."""
+    def pair_products(self, pairs: JobPairs) -> NDArray[np.float32]:
+        """Return the products of pairs of jobs, `(n_rows, n_products)`."""
         mine, other = self.coordinates(pairs.items)
-        return self.columns(mine[pairs.mine], other[pairs.other])
+        return self.products(mine[pairs.mine], other[pairs.other])
+
+
+def graph_rows(
+    products: NDArray[np.float32], width: int, alone: NDArray[np.float32] | None = None
+) -> NDArray[np.float32]:
+    """Return rows of a graph, `(n_rows, width)`: the columns of jobs alone, 0 if not given, then the products."""
+    rows = np.zeros((len(products), width), dtype=np.float32)
+    if alone is not None:
+        rows[:, : len(ALONE_COLUMNS)] = alone
+    rows[:, len(ALONE_COLUMNS) : len(ALONE_COLUMNS) + products.shape[1]] = products
+    return rows
 
 
 def read_parameters(text: str, name: str) -> InterferenceParameters:
@@ -228,6 +252,8 @@ def section_of(parameters: SectionParameters, name: str) -> Section:
         known_factors=parameters.known_factors,
         named_factors=parameters.named_factors,
         unseen_errors=parameters.unseen_errors,
+        unseen_named_errors=parameters.unseen_named_errors,
+        alone=parameters.alone,
         top_speed=parameters.top_speed,
     )
 

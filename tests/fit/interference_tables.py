@@ -9,6 +9,7 @@ GAVEL = (
 DEEPSHARE = (
     "model", "gpus", "nodes", "corunner_model", "corunner_gpus", "corunner_nodes", "throughput_ratio", "extrapolated",
 )  # fmt: skip
+DEEPSHARE_SINGLES = ("model", "gpus", "nodes", "samples_per_s", "extrapolated")
 BLOX = (
     "index", "model1", "dataset1", "gpu_num1", "batch_size1", "speed1", "co_pipeline_rank", "pipeline_strategy",
     "model2", "dataset2", "gpu_num2", "batch_size2", "speed2",

@@ -1,14 +1,15 @@
 """Measured pairs as they are published: which rows count, what is refused."""
 
 import gzip
+import math
 from pathlib import Path
 
 import pytest
 
 from advisor.errors import ConfigError
-from advisor.fit.interference_files import FORMS, form_of, measured, read_sides, read_table
+from advisor.fit.interference_files import FORMS, form_of, measured, read_files, read_sides, read_table
 from advisor.predict.interference_items import PROFILE, Shared
-from tests.fit.interference_tables import BLOX, DEEPSHARE, GAVEL, LUCID, LUCID_SINGLES, write
+from tests.fit.interference_tables import BLOX, DEEPSHARE, DEEPSHARE_SINGLES, GAVEL, LUCID, LUCID_SINGLES, write
 
 
 def test_both_sides_of_a_pair_are_read_relative_to_alone(tmp_path: Path) -> None:
@@ -50,6 +51,27 @@ def test_use_of_the_gpu_alone_comes_from_the_singles(tmp_path: Path) -> None:
     assert sides[0].mine.gpu_busy == 55.0
     assert sides[0].mine.steps_per_s == 12.5
     assert sides[1].speed == 0.7
+
+
+def test_files_of_speeds_alone_are_found_by_their_columns(tmp_path: Path) -> None:
+    pairs = write(tmp_path, DEEPSHARE, ["A,2,2,B,4,2,0.9,0"])
+    singles = write(tmp_path, DEEPSHARE_SINGLES, ["a,2,2,150,0", "B,4,4,70,0", "B,4,2,80,1"], name="alone.csv")
+
+    sides, sources = read_files([pairs, singles])
+
+    [side] = sides[Shared.NODE]
+    assert side.mine.steps_per_s == 150.0
+    assert math.isnan(side.other.steps_per_s)
+    assert [(source.name, source.rows) for source in sources] == [("alone.csv", 3), ("pairs.csv", 1)]
+
+
+@pytest.mark.parametrize(("form", "columns"), [("gavel", GAVEL), ("lucid", LUCID)])
+def test_speeds_alone_of_another_form_are_refused(tmp_path: Path, form: str, columns: tuple[str, ...]) -> None:
+    pairs = write(tmp_path, columns, [",".join("1" for _ in columns)])
+    singles = write(tmp_path, DEEPSHARE_SINGLES, ["A,2,2,150,0"], name="alone.csv")
+
+    with pytest.raises(ConfigError, match="jobs alone"):
+        read_sides(pairs, form, singles)
 
 
 def test_sides_and_repeats_of_a_pair_have_one_number(tmp_path: Path) -> None:

@@ -8,11 +8,19 @@ import pytest
 from advisor.errors import ConfigError
 from advisor.fit.interference_files import measured, read_sides
 from advisor.fit.interference_fit import fit_interference, fit_measured
-from advisor.fit.interference_kernel import Chosen, Weights, covariance, left_out, search
+from advisor.fit.interference_kernel import Chosen, Weights, covariance, left_out, pairs_left_out, search
 from advisor.fit.publish import check_parity, publish
 from advisor.predict.interference_items import Shape, Shared
 from advisor.predict.interference_section import COLUMNS, OUTPUTS
-from tests.fit.interference_tables import DEEPSHARE, GAVEL, deepshare_rows, gavel_rows, write
+from tests.fit.interference_tables import (
+    DEEPSHARE,
+    DEEPSHARE_SINGLES,
+    GAVEL,
+    NEED_BY_MODEL,
+    deepshare_rows,
+    gavel_rows,
+    write,
+)
 
 
 def test_one_fit_takes_both_ways_of_sharing_and_is_published(tmp_path: Path) -> None:
@@ -22,9 +30,10 @@ def test_one_fit_takes_both_ways_of_sharing_and_is_published(tmp_path: Path) -> 
     fitted = fit_interference([gpu, node], seed=3)
     entry = publish(fitted, tmp_path / "models", "site-1", today="2026-11-21")
 
-    assert (fitted.kind, fitted.columns, fitted.outputs) == ("interference", COLUMNS, OUTPUTS)
+    assert (fitted.kind, fitted.outputs) == ("interference", OUTPUTS)
+    assert fitted.columns == COLUMNS[: len(fitted.columns)]
     assert [source.rows for source in fitted.sources] == [220, 100]
-    assert len(fitted.metrics) == 4
+    assert len(fitted.metrics) == 3 + 3 + 4
     assert fitted.metrics["shared GPU: mean error of relative speed, pairs left out"] < 0.02
     assert entry.parity.max_error <= entry.parity.tolerance
 
@@ -78,6 +87,52 @@ def test_rows_left_out_in_closed_form_are_as_fitted_without_them(tmp_path: Path)
     kept = gram[np.ix_(inside, inside)] + chosen.weights.noise * np.eye(int(np.count_nonzero(inside)))
     expected = mean + gram[np.ix_(~inside, inside)] @ np.linalg.solve(kept, found.speed[inside] - mean)
     assert said.by_pair[~inside] == pytest.approx(expected, abs=1e-9)
+    # Of a regression that is cut to few columns the errors are its own, not those of the whole.
+    values, vectors = np.linalg.eigh(gram)
+    columns = vectors[:, -9:] * np.sqrt(values[-9:])
+    cut = columns @ columns.T
+    kept = cut[np.ix_(inside, inside)] + chosen.weights.noise * np.eye(int(np.count_nonzero(inside)))
+    expected = mean + cut[np.ix_(~inside, inside)] @ np.linalg.solve(kept, found.speed[inside] - mean)
+    served = pairs_left_out(columns, found.speed, found.pair, chosen.weights.noise, np.ones(len(found)))
+    assert served[~inside] == pytest.approx(expected, abs=1e-9)
+
+
+def test_gpu_type_whose_speeds_do_not_add_up_is_left_out_and_named(tmp_path: Path) -> None:
+    rows = gavel_rows(gpu_types=("k80",))
+    # A wrong speed alone of one model makes its pairs add up to far too little.
+    doubtful = [_slowed(row.replace("k80", "v100")) if "Gamma" in row else row.replace("k80", "v100") for row in rows]
+
+    both = fit_interference([write(tmp_path, GAVEL, rows + doubtful)], seed=3)
+    alone = fit_interference([write(tmp_path, GAVEL, doubtful, name="alone.csv")], seed=3)
+
+    assert '"v100"' not in both.parameters and '"k80"' in both.parameters
+    assert "on v100" in both.text and "on k80" not in both.text
+    assert '"v100"' in alone.parameters and "on v100" in alone.text
+    sums = [both.metrics[f"shared GPU: sum of the two speeds of a pair on {name}, mean"] for name in ("v100", "k80")]
+    assert sums[0] < sums[1]
+
+
+def _slowed(row: str) -> str:
+    *cells, beside, other_beside = row.split(",")
+    return ",".join([*cells, str(float(beside) / 2), str(float(other_beside) / 2)])
+
+
+def test_model_that_was_never_measured_is_forecast_by_its_speed_alone(tmp_path: Path) -> None:
+    pairs = write(tmp_path, DEEPSHARE, deepshare_rows())
+    speeds = {model: 100.0 * 2.0 ** (3.0 * need) for model, need in NEED_BY_MODEL.items()}
+    singles = write(
+        tmp_path,
+        DEEPSHARE_SINGLES,
+        [f"{model},{gpus},2,{gpus * speed},0" for model, speed in speeds.items() for gpus in (2, 4)],
+        name="alone.csv",
+    )
+
+    with_speeds, without = (fit_interference(files, seed=3) for files in ([pairs, singles], [pairs]))
+
+    error = "shared nodes: mean error of relative speed, models left out"
+    assert with_speeds.metrics[error] < 0.5 * without.metrics[error]
+    assert '"step_time"' in with_speeds.parameters
+    assert check_parity(with_speeds, _graph(with_speeds)).rows > 20
 
 
 def test_search_is_no_worse_than_where_it_starts_and_looks_at_part_of_large_tables(

@@ -209,6 +209,8 @@ def test_gpu_type_or_model_that_was_never_measured_is_flagged_by_speeds(
     types = np.array(table.pairs.items.group)[table.pairs.mine]
     assert found.known[types == "v100"].all()
     assert not found.known[types == "a100"].any()
+    # Nothing is known of the errors there: the interval says so.
+    assert (found.high - found.low)[types == "a100"].min() > 0.7
     assert np.abs(found.median - table.speed).mean() < 0.1
 
 
@@ -255,6 +257,8 @@ def _changed(parameters: str, path: list[Any], value: object) -> str:
         pytest.param(["gpu", "profile_spread"], [0.0] * 6, id="no spread"),
         pytest.param(["gpu", "profile_spread", 0], 0.0, id="no spread of one"),
         pytest.param(["gpu", "items"], [], id="no items"),
+        pytest.param(["gpu", "alone"], [{"name": "colour", "mean": 0.0, "spread": 1.0}], id="no such feature"),
+        pytest.param(["gpu", "products"], [[0, 1, 1.0]] * 999, id="more products than the graph has"),
     ],
 )
 def test_damaged_parameters_are_refused(bundle: Bundle, path: list[Any], value: object) -> None:

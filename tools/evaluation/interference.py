@@ -60,7 +60,8 @@ def interference(  # noqa: PLR0913, PLR0917 - a command takes the options it has
     train: Annotated[list[Path], typer.Option("--train", help="Tables of measured pairs to fit on.")],
     test: Annotated[list[Path], typer.Option("--test", help="Tables of measured pairs to be judged on.")],
     singles: Annotated[
-        Path | None, typer.Option("--singles", help="Table of jobs alone (form lucid): use of the GPU and its memory.")
+        Path | None,
+        typer.Option("--singles", help="Table of jobs alone, for the forms deepshare and lucid."),
     ] = None,
     folds: Annotated[
         int | None, typer.Option("--folds", help="Number of parts of the pairs; each is judged by the others.")
@@ -161,11 +162,12 @@ def _not_fitted_on(table: RelativeSpeeds, fit_rows: Rows, test_rows: Rows) -> tu
     return kept, len(test_rows) - len(kept)
 
 
-def _identities(table: RelativeSpeeds) -> Rows:
-    """Number the jobs of a table, `(n_items,)`; equal ones have the same number."""
+def _identities(table: RelativeSpeeds, *, with_group: bool = True) -> Rows:
+    """Number the jobs of a table, `(n_items,)`; equal ones, on whatever GPU type if asked, have the same number."""
     items = table.pairs.items
     settings = [tuple(row) for row in np.nan_to_num(items.settings, nan=-1.0).tolist()]
-    return _numbered(list(zip(items.group, items.model, items.variant, settings, strict=True)))
+    groups = items.group if with_group else ("",) * len(items)
+    return _numbered(list(zip(groups, items.model, items.variant, settings, strict=True)))
 
 
 def _numbered(keys: Sequence[Hashable]) -> Rows:
@@ -264,15 +266,28 @@ def baselines(train: RelativeSpeeds, test: RelativeSpeeds) -> Mapping[str, Float
     models = _numbered(train.pairs.items.model)
     overall = np.full(len(test), train.speed.mean())
     by_model = _mean_of(train.speed, models[train.pairs.mine], models[test.pairs.mine], overall)
-    pairs = [models[rows.pairs.mine] * (models.max() + 1) + models[rows.pairs.other] for rows in (train, test)]
+    by_other = _mean_of(train.speed, models[train.pairs.other], models[test.pairs.other], overall)
+    by_two = _mean_of(train.speed, _pairs_of(models, train), _pairs_of(models, test), by_model)
+    anywhere = _identities(train, with_group=False)
     return {
         "no interference": np.ones(len(test)),
         "mean of all": overall,
         "mean of the model": by_model,
-        "mean of the two models": _mean_of(train.speed, pairs[0], pairs[1], by_model),
+        "mean of each of the two models": (by_model + by_other) / 2.0,
+        "mean of the two models together": by_two,
+        # Where the pair was measured on the GPU type itself it is held out.
+        "the same pair on another GPU type": _mean_of(
+            train.speed, _pairs_of(anywhere, train), _pairs_of(anywhere, test), by_two
+        ),
         "model + model": _added(train, test, models),
         "job + job": _added(train, test, _identities(train)),
     }
+
+
+def _pairs_of(numbers: Rows, rows: RelativeSpeeds) -> Rows:
+    """Number the pairs of rows, `(n_rows,)`, by the numbers `(n_items,)` of their jobs."""
+    pairs: Rows = numbers[rows.pairs.mine] * (numbers.max() + 1) + numbers[rows.pairs.other]
+    return pairs
 
 
 def _mean_of(speed: Floats, keys: Rows, asked: Rows, otherwise: Floats) -> Floats:

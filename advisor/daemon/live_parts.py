@@ -165,7 +165,7 @@ def forecaster(config: Config) -> StartForecaster:
     from advisor.predict.library import Library
 
     library = Library(Path(config.forecasts.models))
-    return ModelForecaster(library, start_times=False, network=config.forecasts.network or None)
+    return ModelForecaster(library, start_times=False, network=config.forecasts.network or None, learns=True)
 
 
 def neighbours_known(config: Config) -> KnownModels:

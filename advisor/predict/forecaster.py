@@ -14,6 +14,7 @@ from advisor.errors import ModelError
 from advisor.features.backlog import backlog_table
 from advisor.predict import start_time, throughput
 from advisor.predict.bundle import Bundle
+from advisor.predict.ended_seen import EndedSeen
 from advisor.predict.interference import InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Shared
 from advisor.predict.kept_run_times import KeptRunTimes, listed
@@ -103,14 +104,18 @@ _NOTHING = _Told(None, None, None, None)
 class ModelForecaster:
     """Forecasts with the models in use; a note names each model that is missing, damaged or returns invalid values."""
 
-    def __init__(self, library: Library, *, start_times: bool = True, network: str | None = None) -> None:
+    def __init__(
+        self, library: Library, *, start_times: bool = True, network: str | None = None, learns: bool = False
+    ) -> None:
         """Take the models of a library; they are opened when they are first needed.
 
         With `start_times` False starts are not forecast: plans do not use them, and each depends on all other jobs.
-        `with_starts` then forecasts those of some jobs. `network` names the measured network that is this site's.
+        `with_starts` then forecasts those of some jobs. `network` names the measured network that is this site's. With
+        `learns` run times are learnt from the jobs that end from one snapshot to the next.
         """
         self._library = library
         self._network = network
+        self._ended = EndedSeen() if learns else None
         self._kinds = [kind for kind in PREDICTORS if start_times or kind != start_time.KIND]
         self._opened: dict[str, Any] = {}
         self._versions: dict[str, str] = {}
@@ -128,6 +133,8 @@ class ModelForecaster:
         kinds = self._kinds
         for kind in kinds:
             self._model(kind)
+        if self._ended is not None:
+            self.add_ended(self._ended.since_last(snapshot))
         cluster, alike = PlacementIndex(snapshot), _Alike(pending)
         run_times: Sequence[RunTime | None] = self._ask(
             "run_time", lambda model: model.forecast(pending, running, snapshot), ()

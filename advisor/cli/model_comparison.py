@@ -23,6 +23,8 @@ RULES = "rules"
 SNAPSHOTS = 10
 DRAWS = 12
 HORIZON_S = 12 * 3600.0
+# An interval that ends beyond eleven times the run time says nothing.
+_WIDEST = 10.0
 _NOT_SIMULATED = (
     "not compared: the plans differ in the nodes that they name for gangs alone, and named nodes are not simulated"
 )
@@ -301,7 +303,9 @@ def _places(found: "PlacesCompared") -> str:
         return "; ".join(["no gang for which it names nodes was seen to start where Slurm chose", *rest])
     interval = ""
     if found.low is not None and found.high is not None:
-        interval = f", 95 % interval {_percent(found.low)} to {_percent(found.high)}"
+        is_wide = found.high > _WIDEST
+        bounds = f"{_percent(found.low)} to {_percent(found.high)}"
+        interval = ", too few for an interval" if is_wide else f", 95 % interval {bounds}"
     change = (
         f"run time {_percent(found.change)} on the nodes that it names, against those on which Slurm started "
         f"{plural(found.gangs, 'gang')}{interval}, by the performance model, not observed"

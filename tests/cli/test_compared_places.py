@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from advisor.cli.model_comparison import _places
 from advisor.cycle import Cycle
 from advisor.domain.actions import NodeRange, SetNodeList, SetNodeRange
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.journal import SqliteJournal
+from advisor.journal.place_comparison import PlacesCompared
 from advisor.journal.policy_comparison import PlanPair, rolled_out
 from advisor.planning.case import Case
 from advisor.sim.slurm_rollout import SlurmRollout
@@ -91,6 +93,16 @@ def test_named_nodes_are_compared_by_the_performance_model(sadvise: Sadvise, mod
         "against those on which Slurm started 2 gangs, 95 % interval "
     ) in words
     assert "by the performance model, not observed" in words and "rules: run time" not in words
+
+
+@pytest.mark.parametrize(
+    ("high", "said"),
+    [(0.5, "2 gangs, 95 % interval -80.0 % to +50.0 %, by"), (900.0, "2 gangs, too few for an interval, by")],
+)
+def test_interval_that_says_nothing_is_not_shown(high: float, said: str) -> None:
+    found = PlacesCompared(gangs=2, same=0, by_name=0, unseen=0, change=-0.4, low=-0.8, high=high)
+
+    assert said in _places(found)
 
 
 def test_rollout_says_that_named_nodes_are_not_simulated(sadvise: Sadvise, models: Path, path: Path) -> None:

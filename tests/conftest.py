@@ -6,6 +6,11 @@ from collections.abc import Generator
 from typing import Any, Final, TextIO
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 # At its limit, pytest-timeout raises in the test, shows the stacks of all threads and lets the other tests run. A test
 # that waits again on its way out, in a `with` block or a fixture, or that never leaves compiled code, does not end so:

@@ -81,7 +81,7 @@ class ThroughputForecaster:
         """
         keys = {name_key(name): name for name in knowledge.clusters}
         if network is not None and name_key(network) not in keys:
-            raise ModelError(f"network {network!a} was not measured: the model knows {', '.join(keys.values())}")
+            raise ModelError(f"forecasts.network {network!a} was not measured: name one of {', '.join(keys.values())}")
         self._bundle = bundle
         self.knowledge = knowledge
         self.network = None if network is None else keys[name_key(network)]

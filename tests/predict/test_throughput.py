@@ -251,7 +251,7 @@ def test_model_is_known_on_the_network_that_it_was_measured_on(forecaster: Throu
 
     one, four = steps(theta_of(2), work("4", "1111"))
     assert found.known.all() and found.median == pytest.approx([one / four], rel=0.1)
-    with pytest.raises(ModelError, match="was not measured: the model knows cloud_t4, ib_a100"):
+    with pytest.raises(ModelError, match="was not measured: name one of cloud_t4, ib_a100"):
         forecaster.at_site("cloud_v100", no_points())
 
 

@@ -114,7 +114,7 @@ def test_no_access_out_of_bounds_and_no_undefined_behaviour(tmp_path: Path) -> N
     }
 
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=280, check=False
     )
 
     assert (done.returncode, done.stdout) == (0, "checked\n"), done.stderr[-2000:]

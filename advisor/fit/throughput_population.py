@@ -13,7 +13,7 @@ from advisor.predict.throughput_knowledge import (
     DEFAULT_WITHIN,
     UNTRAINED,
     Knowledge,
-    Network,
+    NetworkBelief,
     Population,
     Profile,
     informed_by,
@@ -51,8 +51,8 @@ class Learned:
     groups: tuple[Group, ...]
     laws: tuple[Law, ...]
     before: tuple[Prior, ...]
-    clusters: Mapping[str, Network]
-    pooled: Network
+    clusters: Mapping[str, NetworkBelief]
+    pooled: NetworkBelief
 
     def knowledge(self) -> Knowledge:
         """Return the knowledge that is served, without calibration."""
@@ -104,9 +104,9 @@ def _networks(
     groups: Sequence[Group],
     laws: Sequence[Law],
     before: Sequence[Prior],
-    pooled: Network,
-    clusters: Mapping[str, Network],
-) -> tuple[dict[str, Network], Network]:
+    pooled: NetworkBelief,
+    clusters: Mapping[str, NetworkBelief],
+) -> tuple[dict[str, NetworkBelief], NetworkBelief]:
     """Return each network, and the belief about one that was never measured, as laws fitted from `before` show them.
 
     A network counts once, however many models and rows were measured on it.
@@ -118,7 +118,7 @@ def _networks(
     start = DEFAULT_WITHIN * DEFAULT.deviation
     within = np.sqrt((apart + _MODELS_BEFORE * start**2) / (informed.sum(axis=0) + _MODELS_BEFORE))
     within = np.maximum(within, _LEAST_DEVIATION)
-    anywhere = Network(mean=pooled.mean, within=within, doubt=pooled.doubt)
+    anywhere = NetworkBelief(mean=pooled.mean, within=within, doubt=pooled.doubt)
     own = {
         name: anywhere.seen(
             [law for group, law in zip(groups, laws, strict=True) if group.cluster == name],
@@ -131,10 +131,10 @@ def _networks(
     unsure = DEFAULT.deviation**2 - start**2
     squares = ((means - mean) ** 2).sum(axis=0) + _NETWORKS_BEFORE * unsure
     doubt = np.sqrt(squares / (len(names) + _NETWORKS_BEFORE) * (1.0 + 1.0 / len(names)))
-    return own, Network(mean=mean, within=within, doubt=np.maximum(doubt, _LEAST_DEVIATION))
+    return own, NetworkBelief(mean=mean, within=within, doubt=np.maximum(doubt, _LEAST_DEVIATION))
 
 
-def _common(groups: Sequence[Group], clusters: Mapping[str, Network], pooled: Network) -> Knowledge:
+def _common(groups: Sequence[Group], clusters: Mapping[str, NetworkBelief], pooled: NetworkBelief) -> Knowledge:
     """Return the knowledge that models have in common."""
     return Knowledge(
         pooled=_population(pooled, groups),
@@ -146,7 +146,7 @@ def _common(groups: Sequence[Group], clusters: Mapping[str, Network], pooled: Ne
     )
 
 
-def _population(network: Network, groups: Sequence[Group]) -> Population:
+def _population(network: NetworkBelief, groups: Sequence[Group]) -> Population:
     return Population(
         mean=network.mean.tolist(),
         within=network.within.tolist(),

@@ -23,7 +23,7 @@ _SCALE_ELSEWHERE = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class NetworkBelief:
     """The belief about a network: `(12,)` each.
 
     A model on it differs from `mean` by `within`; the mean itself is known to `doubt`.
@@ -37,7 +37,7 @@ class Network:
         """Return the belief about a model that was never seen on it."""
         return Prior(mean=self.mean, deviation=np.hypot(self.within, self.doubt))
 
-    def seen(self, laws: Sequence[Law], before: Sequence[Prior]) -> "Network":
+    def seen(self, laws: Sequence[Law], before: Sequence[Prior]) -> "NetworkBelief":
         """Return the belief after laws of models on it, each fitted from its prior; number by number, after Bayes."""
         weight, total = self.doubt**-2, self.doubt**-2 * self.mean
         for law, prior in zip(laws, before, strict=True):
@@ -46,7 +46,7 @@ class Network:
             said = prior.mean + (law.theta - prior.mean) / informed
             own = 1.0 / (np.diag(law.covariance) / informed + self.within**2)
             weight, total = weight + own, total + own * said
-        return Network(mean=total / weight, within=self.within, doubt=weight**-0.5)
+        return NetworkBelief(mean=total / weight, within=self.within, doubt=weight**-0.5)
 
 
 def informed_by(law: Law, prior: Prior) -> Vector:
@@ -67,7 +67,7 @@ class Calibration(BaseModel):
 
 
 class Population(BaseModel):
-    """What models have in common on one network, as `Network` has it, and the largest sizes.
+    """What models have in common on one network, as `NetworkBelief` has it, and the largest sizes.
 
     `ratios` calibrates the deviations that the graph states, by the models left out there.
     """
@@ -81,9 +81,9 @@ class Population(BaseModel):
     nodes: Positive
     ratios: Calibration = Calibration()
 
-    def network(self) -> Network:
+    def network(self) -> NetworkBelief:
         """Return the population as a belief about its network."""
-        return Network(mean=np.array(self.mean), within=np.array(self.within), doubt=np.array(self.doubt))
+        return NetworkBelief(mean=np.array(self.mean), within=np.array(self.within), doubt=np.array(self.doubt))
 
     def prior(self) -> Prior:
         """Return the belief about a model that was never seen on the network."""

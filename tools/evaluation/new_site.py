@@ -24,7 +24,7 @@ SIZES: Final = (5, 10, 20, 40, 80)
 ADAPTED: Final = "performance model"
 FITTED: Final = "interference forecast"
 UNADAPTED: Final = "performance model, prior alone"
-MEANS: Final = "mean of the two models"
+MEANS: Final = "mean of the two models together"
 NOTHING: Final = "no interference"
 # The errors of a forecast, `(n_repetitions, n_rows)`, and whether its interval holds the speed.
 Errors = tuple[Floats, np.ndarray]

@@ -67,11 +67,13 @@ class KeptSpeeds:
 
     def _learn(self, running: Sequence[Job]) -> None:
         """Take in the step times of running jobs; the last one counts for each model, size and number of nodes."""
-        steps = self._steps | dict(point for job in running if (point := _point(job)) is not None)
-        if not _differ(steps, self._steps):
+        stated = dict(point for job in running if (point := _point(job)) is not None)
+        # Of too many points the first of those stated now stay, so that an unchanged queue is learned from once.
+        stated = dict(list(stated.items())[:_MOST_POINTS])
+        if not _differ(stated, self._steps):
             return
-        # Those that were learned last stay.
-        self._steps = dict(list(steps.items())[-_MOST_POINTS:])
+        before = {point: step_s for point, step_s in self._steps.items() if point not in stated}
+        self._steps = dict(list((before | stated).items())[-_MOST_POINTS:])
         self._kept = {}
         self.model = self._unseen.at_site(self._unseen.network, self._points())
 

@@ -44,7 +44,7 @@ _OF_BLOCK = (
     "ended_since_submission",
 )
 COLUMNS = (*_OF_REQUEST, *(f"{block}_{column}" for block in BLOCKS for column in _OF_BLOCK))
-# The forecast of a pending job is made anew when its wait reaches one of these, so that it can be kept in between.
+# The forecast of a pending job is made again when its wait reaches one of these, so that it can be kept in between.
 WAITS_S = np.array([0.0, 0.25, 1.0, 4.0, 12.0, 24.0, 48.0, 96.0, 192.0, 384.0]) * HOUR_S
 # Weight of a run relative to the next newer one, in `recent_mean`.
 _DECAY = 0.6

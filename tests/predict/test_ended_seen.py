@@ -47,7 +47,7 @@ def test_job_that_slurm_still_shows_ended_when_it_says() -> None:
         pytest.param([RUNNING], 60.0, id="runs on"),
         pytest.param([make_job(7, gpus=4)], 60.0, id="waits again"),
         pytest.param([replace(RUNNING, state=JobState.SUSPENDED)], 60.0, id="suspended"),
-        pytest.param([], LONGEST_GAP_S + 1.0, id="nobody looked"),
+        pytest.param([], LONGEST_GAP_S + 1.0, id="no look in between"),
         pytest.param([], -60.0, id="the clock went back"),
     ],
 )

@@ -16,9 +16,12 @@ from advisor.domain.topology import LocalityTier
 from advisor.predict.bundle import Bundle
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.history import History, keys_of
+from advisor.predict.kept_speeds import KeptSpeeds
 from advisor.predict.library import Library
+from advisor.predict.placements import PlacementIndex
 from advisor.predict.run_time import EndedJobs
 from advisor.predict.run_time_features import RUNS_KEPT
+from advisor.predict.throughput import ThroughputForecaster
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_node, make_snapshot
 from tests.predict.run_time_jobs import make_ended, make_jobs
 
@@ -225,3 +228,19 @@ def test_step_times_in_comments_make_placements_over_several_nodes_known() -> No
     assert spread not in before.speed_by_placement and any("step=" in text for text in before.unknown)
     assert after.speed_by_placement[spread].median == pytest.approx(1.1 / 1.6, rel=0.15)
     assert ended.speed_by_placement == after.speed_by_placement
+
+
+def test_queue_that_states_too_many_step_times_is_learned_from_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advisor.predict.kept_speeds._MOST_POINTS", 3)
+    model = KeptSpeeds(ThroughputForecaster.from_bundle(Library(Path("/nonexistent")).load("throughput")))
+    running = [
+        make_job(number, running_on=["n01"], hints=make_hints(model=f"model{number}", step_s=0.5))
+        for number in range(1, 6)
+    ]
+    cluster = PlacementIndex(make_snapshot(running, [make_node("n01")]))
+
+    model.forecast([], cluster, running)
+    learned = model.model
+    model.forecast([], cluster, running)
+
+    assert model.model is learned

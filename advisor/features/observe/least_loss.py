@@ -18,7 +18,7 @@ LOSS_COLUMNS: Final = ("loss", "is_planned", "overdue")
 SEEN_COLUMNS: Final = OUTLOOK_COLUMNS + LOSS_COLUMNS
 # A gang that surely loses less than this share of its run time takes what is free.
 LEAST_LOSS: Final = 0.05
-# A loss is sure by the lower end of how far a GPU type is behind the best one: so many standard deviations.
+# A loss is sure by the lower end of how far a GPU type is behind the best one, this many standard deviations.
 SURE: Final = 1.0
 _LARGEST_LOSS: Final = 10.0
 _LARGEST_LOG: Final = 3.0

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import select
 import socket
 import stat
 import threading
@@ -24,9 +25,10 @@ from advisor.settings import LoopbackAddress, SocketFile, address_of
 # Requests are a few hundred bytes and answers are ready at once; a client that needs longer is broken or hostile.
 SLOWEST_S: Final = 5.0
 MOST_CONNECTIONS: Final = 32
-# A connection has this long to be answered before a newer one may take its place, also where the machine is busy.
-SHORTEST_S: Final = 0.1
+# A client has this long to go on before a newer connection may take its place.
+SHORTEST_S: Final = 0.2
 _LOOK_S: Final = 0.2
+_CROWDED_LOOK_S: Final = 0.02
 _SOCKET_MODE: Final = 0o660
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -59,8 +61,8 @@ def served(listen: str, metrics: Metrics) -> Iterator[str]:
 class _Server(ThreadingMixIn, TCPServer):
     """Listens, and answers each request in a thread of its own.
 
-    Of more than `MOST_CONNECTIONS`, the oldest without a whole request is cut off, else the oldest, and none before it
-    is `SHORTEST_S` old: a client that asks at once is answered before its turn comes.
+    Of more than `MOST_CONNECTIONS`, the oldest whose client the server waits for is cut off, once it is `SHORTEST_S`
+    old: a client that has sent its request and reads the answer is served, however busy the machine is.
     """
 
     allow_reuse_address = True
@@ -116,28 +118,28 @@ class _Server(ThreadingMixIn, TCPServer):
                     self._path.unlink()
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection and note when; cut off the oldest where there are too many."""
+        """Accept a connection and note when; where there are too many, one is cut off first."""
         connection, client = super().get_request()
         with self._connections:
-            replaced = [self._oldest()] if self._is_crowded() else []
-            self._forget(*replaced)
+            while len(self._begun_by_connection) >= MOST_CONNECTIONS:
+                _cut_off(self._idle()[:1])
+                self._connections.wait(_CROWDED_LOOK_S)
             self._begun_by_connection[connection] = time.monotonic()
-        _cut_off(replaced)
         return connection, client
 
-    def _is_crowded(self) -> bool:
-        """Return whether a connection must make room; waits until one ends or the oldest has had its time."""
-        while len(self._begun_by_connection) >= MOST_CONNECTIONS:
-            left_s = self._begun_by_connection[self._oldest()] + SHORTEST_S - time.monotonic()
-            if left_s <= 0.0:
-                return True
-            self._connections.wait(left_s)
-        return False
-
-    def _oldest(self) -> Any:
-        """Return the oldest connection of those without a whole request, else of all."""
-        # The first of the smallest, and connections are in the order of their age.
-        return min(self._begun_by_connection, key=self._asked.__contains__)
+    def _idle(self) -> list[Any]:
+        """Return the connections whose client the server waits for, and those older than `SLOWEST_S`, oldest first."""
+        now = time.monotonic()
+        waits = select.poll()
+        # Input that is not read yet waits for the server, and so does an answer that the client has room for.
+        for connection in self._begun_by_connection:
+            waits.register(connection, select.POLLOUT if connection in self._asked else select.POLLIN)
+        waiting = {descriptor for descriptor, _ in waits.poll(0)}
+        return [
+            connection
+            for connection, begun in self._begun_by_connection.items()
+            if now - begun > (SLOWEST_S if connection.fileno() in waiting else SHORTEST_S)
+        ]
 
     def note_request(self, connection: Any) -> None:
         """Note that a whole request has come."""
@@ -147,14 +149,10 @@ class _Server(ThreadingMixIn, TCPServer):
     def shutdown_request(self, request: Any) -> None:
         """Close a connection."""
         with self._connections:
-            self._forget(request)
+            self._begun_by_connection.pop(request, None)
+            self._asked.discard(request)
+            self._connections.notify()
         super().shutdown_request(request)
-
-    def _forget(self, *connections: Any) -> None:
-        for connection in connections:
-            self._begun_by_connection.pop(connection, None)
-            self._asked.discard(connection)
-        self._connections.notify()
 
     def service_actions(self) -> None:
         """Shut down connections older than `SLOWEST_S`, also of clients that send a byte now and then."""

@@ -1,7 +1,9 @@
 """Forecasts the speeds of the jobs of a queue, cycle after cycle; equal requests are forecast once."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,8 +20,18 @@ from advisor.predict.throughput_site import Evidence, SitePoints
 _Asked = tuple[str | None, int, int | None, GpuRange | None]
 # The model, the GPUs and the nodes of a job.
 _Point = tuple[str, int, int]
-# Steps of one placement scatter by 4 to 9 %; fitting again takes longer the more points there are.
-_SCATTER, _MOST_POINTS = 0.08, 200
+# Steps of one placement scatter by 4 to 9 %.
+_SCATTER: Final = 0.08
+# Fitting again takes longer the more points there are, and no user displaces the points of others.
+_MOST_POINTS: Final = 200
+_MOST_OF_USER: Final = 20
+
+
+class _Step(NamedTuple):
+    """A step time in seconds, and the user whose job states it."""
+
+    step_s: float
+    user: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +52,7 @@ class KeptSpeeds:
     def __init__(self, model: ThroughputForecaster) -> None:
         """Take a model, without any answers kept."""
         self._unseen = self.model = model
-        self._steps: dict[_Point, float] = {}
+        self._steps: dict[_Point, _Step] = {}
         self._kept: dict[_Asked, Speeds | None] = {}
 
     def forecast(
@@ -69,11 +81,15 @@ class KeptSpeeds:
         """Take in the step times of running jobs; the last one counts for each model, size and number of nodes."""
         stated = dict(point for job in running if (point := _point(job)) is not None)
         # Of too many points the first of those stated now stay, so that an unchanged queue is learned from once.
+        stated = _most_of_each_user(stated, _MOST_OF_USER)
         stated = dict(list(stated.items())[:_MOST_POINTS])
         if not _differ(stated, self._steps):
             return
-        before = {point: step_s for point, step_s in self._steps.items() if point not in stated}
-        self._steps = dict(list((before | stated).items())[-_MOST_POINTS:])
+        before = {point: step for point, step in self._steps.items() if point not in stated}
+        # From the last learned to the first.
+        newest_first = dict(reversed((before | stated).items()))
+        kept = list(_most_of_each_user(newest_first, _MOST_OF_USER).items())[:_MOST_POINTS]
+        self._steps = dict(reversed(kept))
         self._kept = {}
         self.model = self._unseen.at_site(self._unseen.network, self._points())
 
@@ -83,7 +99,8 @@ class KeptSpeeds:
         gpus, nodes = (np.array([point[column] for point in self._steps], dtype=np.float64) for column in (1, 2))
         batch = self._unseen.largest_batches(self._unseen.codes(family.tolist()))
         table = PlacementTable(profile=self._unseen.codes(family.tolist()), gpus=gpus, nodes=nodes, local_batch=batch)
-        return SitePoints(family=family, work=table.work(batch), step_s=np.array(list(self._steps.values())))
+        step_s = np.array([step.step_s for step in self._steps.values()])
+        return SitePoints(family=family, work=table.work(batch), step_s=step_s)
 
     def _relative(self, asked: Sequence[_Asked]) -> dict[_Asked, Speeds | None]:
         places = {key: list(candidates(*key[1:])) for key in asked}
@@ -121,16 +138,30 @@ class KeptSpeeds:
         }
 
 
-def _point(job: Job) -> tuple[_Point, float] | None:
+def _point(job: Job) -> tuple[_Point, _Step] | None:
     """Return where a job runs and its step time in seconds; None where it does not state both model and step."""
     hints, allocation = job.hints, job.allocation
     key = name_key(hints.model)
     gpus = sum(part.count for part in allocation.gpus) if allocation else 0
     if allocation is None or hints.step_s is None or not key or gpus < len(allocation.nodes) or not allocation.nodes:
         return None
-    return (key, gpus, len(allocation.nodes)), hints.step_s
+    return (key, gpus, len(allocation.nodes)), _Step(hints.step_s, job.user)
 
 
-def _differ(steps: Mapping[_Point, float], before: Mapping[_Point, float]) -> bool:
+def _most_of_each_user(steps: Mapping[_Point, _Step], most: int) -> dict[_Point, _Step]:
+    """Return the first points of each user, in their order."""
+    count: Counter[str] = Counter()
+    kept = {}
+    for point, step in steps.items():
+        count[step.user] += 1
+        if count[step.user] <= most:
+            kept[point] = step
+    return kept
+
+
+def _differ(steps: Mapping[_Point, _Step], before: Mapping[_Point, _Step]) -> bool:
     """Whether there is a new point, or one that moved by more than its scatter."""
-    return any(abs(step_s - before.get(point, np.inf)) > _SCATTER * step_s for point, step_s in steps.items())
+    return any(
+        point not in before or abs(step.step_s - before[point].step_s) > _SCATTER * step.step_s
+        for point, step in steps.items()
+    )

@@ -22,6 +22,7 @@ from advisor.predict.placements import PlacementIndex
 from advisor.predict.run_time import EndedJobs
 from advisor.predict.run_time_features import RUNS_KEPT
 from advisor.predict.throughput import ThroughputForecaster
+from advisor.predict.throughput_site import SitePoints
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_node, make_snapshot
 from tests.predict.run_time_jobs import make_ended, make_jobs
 
@@ -230,13 +231,13 @@ def test_step_times_in_comments_make_placements_over_several_nodes_known() -> No
     assert ended.speed_by_placement == after.speed_by_placement
 
 
-def test_queue_that_states_too_many_step_times_is_learned_from_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("advisor.predict.kept_speeds._MOST_POINTS", 3)
-    model = KeptSpeeds(ThroughputForecaster.from_bundle(Library(Path("/nonexistent")).load("throughput")))
-    running = [
-        make_job(number, running_on=["n01"], hints=make_hints(model=f"model{number}", step_s=0.5))
-        for number in range(1, 6)
-    ]
+@pytest.mark.parametrize("bound", ["_MOST_POINTS", "_MOST_OF_USER"])
+def test_queue_that_states_too_many_step_times_is_learned_from_once(
+    bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"advisor.predict.kept_speeds.{bound}", 3)
+    model = KeptSpeeds(shipped_throughput())
+    running = [stating(number, "mallory") for number in range(1, 6)]
     cluster = PlacementIndex(make_snapshot(running, [make_node("n01")]))
 
     model.forecast([], cluster, running)
@@ -244,3 +245,34 @@ def test_queue_that_states_too_many_step_times_is_learned_from_once(monkeypatch:
     model.forecast([], cluster, running)
 
     assert model.model is learned
+
+
+def test_user_who_states_new_models_in_every_cycle_displaces_no_point_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learned: list[list[str]] = []
+
+    def at_site(_: ThroughputForecaster, __: str | None, points: SitePoints) -> ThroughputForecaster:
+        learned.append(points.family.tolist())
+        return unseen
+
+    unseen = shipped_throughput()
+    monkeypatch.setattr(ThroughputForecaster, "at_site", at_site)
+    model, ada = KeptSpeeds(unseen), stating(1, "ada")
+    cluster = PlacementIndex(make_snapshot([ada], [make_node("n01")]))
+    model.forecast([], cluster, [ada])
+    for cycle in range(1, 21):
+        model.forecast([], cluster, [stating(100 * cycle + number, "mallory") for number in range(30)])
+
+    # 20 of the one who states many, and every one of the other.
+    assert len(learned) == 21
+    assert learned[-1] == ["model1", *(f"model{number}" for number in range(2000, 2020))]
+
+
+def shipped_throughput() -> ThroughputForecaster:
+    return ThroughputForecaster.from_bundle(Library(Path("/nonexistent")).load("throughput"))
+
+
+def stating(number: int, user: str) -> Job:
+    """A running job that states the step time of a model of its own."""
+    return make_job(number, user=user, running_on=["n01"], hints=make_hints(model=f"model{number}", step_s=0.5))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from advisor.cycle import CycleRecord
     from advisor.domain.diagnosis import PriorityFactors
+    from advisor.domain.forecast import Basis
     from advisor.domain.job import Job
     from advisor.domain.lease import Lease
     from advisor.planning.timer_out import TimerOut
@@ -33,6 +34,8 @@ def explain(
 
     Names the fields that could not be read. Also shows the user's hints, the recommendations for the job, and the
     changes of sadvise that it holds: what for, and when they are reverted.
+
+    For a job that asks for GPUs: what its forecasts rest on, and what its user can add to get better ones.
 
     For a job that waits for GPUs: its place in line now and in the site's own order, its size and what that rests on,
     the lifted jobs before it, when it would have started without advice, and what its user gained or gave in the last
@@ -56,7 +59,7 @@ def explain(
     settings = reading.load_config()
     opened = reading.open(settings)
     seen = opened.snapshot()
-    planned = reading.plan(settings, journal, seen)
+    planned = reading.plan(settings, journal, seen, forecaster := reading.forecaster(settings))
     record = planned.record
     target = next((candidate for candidate in seen.jobs if name.names(candidate)), None)
     if target is None:
@@ -78,9 +81,10 @@ def explain(
     turn = turn_of(case, target) if target.is_pending else None
     out = timers_out(seen, target.job_id, settings.planning, settings.guard, record.forecasts.counted, planned.memory)
     notes = [planned.note] if planned.note else []
+    bases = () if forecaster is None or not target.gang.wants_gpus else forecaster.bases(target, seen)
     if json:
         document = {
-            **_document(explained, record, target),
+            **_document(explained, record, target, bases),
             "changes": changes,
             "turn": None if turn is None else turn_document(turn, target.user),
             "timers": [timer(timer_out) for timer_out in out],
@@ -89,7 +93,7 @@ def explain(
         print_json({"meta": meta(seen, "sadvise.explain/1", opened.name), "diagnosis": document})
     else:
         turn_lines = () if turn is None else tuple(turn_sentences(turn, target.user))
-        _print(explained, record, target, turn_lines, cluster, opened.name)
+        _print(explained, record, target, bases, turn_lines, cluster, opened.name)
         for change in changes:
             print_labelled("changed", f"since {instant(change['applied_time'])}: {change_sentence(change)}")
         _print_timers(out, notes)
@@ -112,12 +116,14 @@ def _factors(job: "Job", cluster: str | None, timeout_s: float) -> "PriorityFact
     return read_priority_factors([job.job_id], cluster=cluster, timeout_s=timeout_s).get(job.job_id)
 
 
-def _document(explained: "Explanation", record: "CycleRecord", job: "Job") -> dict[str, object]:
+def _document(
+    explained: "Explanation", record: "CycleRecord", job: "Job", bases: "Iterable[Basis]"
+) -> dict[str, object]:
     from advisor.view.forecast_report import document
 
     return {
         **asdict(explained),
-        "forecast": document(record.forecasts, job.job_id),
+        "forecast": {**document(record.forecasts, job.job_id), "bases": [asdict(basis) for basis in bases]},
         "hints": asdict(job.hints),
         "left_alone_by": record.left_alone.get(job.job_id),
         "advice": [str(change.kind) for change in record.recommendations if change.job_id == job.job_id],
@@ -128,6 +134,7 @@ def _print(
     explained: "Explanation",
     record: "CycleRecord",
     job: "Job",
+    bases: "Iterable[Basis]",
     turn_lines: "Iterable[tuple[str, str]]",
     cluster: str | None,
     source: str,
@@ -152,7 +159,7 @@ def _print(
         print_labelled("unread", text)
     if job.hints.unknown:
         print_labelled("hints", f"not understood in --comment: {' '.join(job.hints.unknown)}")
-    for label, text in (*turn_lines, *forecast_lines(record, job)):
+    for label, text in (*turn_lines, *forecast_lines(record, job, bases)):
         print_labelled(label, text)
     _print_advice(record, job, cluster)
 

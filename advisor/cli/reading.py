@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from advisor.config import Config
-    from advisor.cycle import ClusterSource, Cycle, CycleRecord, Forecaster
+    from advisor.cycle import ClusterSource, Cycle, CycleRecord
     from advisor.domain.lease import Purposes
     from advisor.domain.memory import Memory
     from advisor.domain.probation import Coverage
     from advisor.domain.snapshot import Snapshot
     from advisor.guard.breakers import OpenBreaker
     from advisor.journal import SqliteJournal
+    from advisor.predict.forecaster import ModelForecaster
 
 
 _COST = "so outstanding changes and observed waits are unknown"
@@ -67,8 +68,16 @@ class Reading:
         """Return the time limit of one Slurm command in seconds."""
         return config.source.timeout_s if self.timeout_s is None else self.timeout_s
 
-    def plan(self, config: "Config", journal: Path | None, seen: "Snapshot") -> "Planned":
+    def plan(
+        self,
+        config: "Config",
+        journal: Path | None,
+        seen: "Snapshot",
+        forecaster: "ModelForecaster | None" = None,
+    ) -> "Planned":
         """Plan as `apply` would now; for a file or the demo without a journal, unless one is named.
+
+        `forecaster` is that of the configuration, opened already.
 
         The daemon is asked about a journal that is closed to this user. A journal that is missing or cannot be read is
         a note, not an error.
@@ -79,7 +88,7 @@ class Reading:
         from advisor.domain.probation import NOTHING_PROVEN
         from advisor.journal import SqliteJournal
 
-        cycle, note, is_broken = self.cycle(config), "", False
+        cycle, note, is_broken = self.cycle(config, forecaster), "", False
         is_file = self.demo or self.snapshot is not None
         if journal is not None or not is_file:
             path = journal_file(config, journal)
@@ -98,18 +107,21 @@ class Reading:
         record = rehearse(cycle, MemoryJournal(trust=None if is_file else NOTHING_PROVEN), seen).record
         return Planned(record=record, memory=record.memory, note=note, is_broken=is_broken)
 
-    def cycle(self, config: "Config") -> "Cycle":
-        """Return the pipeline with the settings and the models in force."""
+    def forecaster(self, config: "Config") -> "ModelForecaster | None":
+        """Return the forecaster with the models in force; None where forecasts are off."""
+        if not config.forecasts.enabled:
+            return None
+        from advisor.predict.forecaster import ModelForecaster
+        from advisor.predict.library import Library
+
+        return ModelForecaster(Library(Path(config.forecasts.models)), network=config.forecasts.network or None)
+
+    def cycle(self, config: "Config", forecaster: "ModelForecaster | None" = None) -> "Cycle":
+        """Return the pipeline with the settings and the models in force, or with a forecaster opened already."""
         from advisor.cycle import Cycle, NoForecaster
 
-        forecaster: Forecaster = NoForecaster()
-        if config.forecasts.enabled:
-            from advisor.predict.forecaster import ModelForecaster
-            from advisor.predict.library import Library
-
-            library = Library(Path(config.forecasts.models))
-            forecaster = ModelForecaster(library, network=config.forecasts.network or None)
-        cycle = Cycle(planning=config.planning, limits=config.guard, forecaster=forecaster)
+        serving = forecaster or self.forecaster(config) or NoForecaster()
+        cycle = Cycle(planning=config.planning, limits=config.guard, forecaster=serving)
         if self.tries_plans:
             from advisor.daemon.plan_trials import trials_by
 

@@ -69,6 +69,20 @@ class JobForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What a forecast of a job rests on: the `step` of `steps`, each worth more than the one before.
+
+    `next_step` says in plain words what brings the next one, "" at the last.
+    """
+
+    forecast: str
+    step: int
+    steps: int
+    rests_on: str
+    next_step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecasts:
     """The forecasts of one cycle by job id; start times count in seconds from the snapshot.
 

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from advisor.domain.forecast import MOST_RATIO, Forecasts, Interval, JobForecast, RunTime
+from advisor.domain.forecast import MOST_RATIO, Basis, Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.job import LATEST_TIME, Job
 from advisor.domain.probation import Coverage
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
 from advisor.features.backlog import backlog_table
-from advisor.predict import start_time, throughput
+from advisor.predict import bases, start_time, throughput
 from advisor.predict.bundle import Bundle
 from advisor.predict.ended_seen import EndedSeen
 from advisor.predict.interference import InterferenceForecaster, NeighbourTable
@@ -43,12 +43,10 @@ LEAST_TESTED = 100
 
 _OUTSIDE = "lies outside of what the model was fitted on"
 _RUN_TIME_UNKNOWN = f"run time: its request {_OUTSIDE}"
-# What is missing, by what is known of a family of jobs, and what a user can add to it.
+# What is missing, by what is known of a family of jobs.
 _SPEED_UNKNOWN = {
-    Evidence.NONE: "speed: no job of its model stated step times here; running jobs can, on "
-    "one node and on two, by sadvise: model=NAME step=SECONDS in their comment",
-    Evidence.ONE_NODE: "speed: jobs of its model stated step times on one node only; one on two nodes "
-    "with step=SECONDS in its comment shows what this network costs",
+    Evidence.NONE: "speed: no job of its model stated step times here",
+    Evidence.ONE_NODE: "speed: jobs of its model stated step times on one node only",
     Evidence.SPREAD: f"speed: a size or placement of it {_OUTSIDE}",
 }
 _NEIGHBOURS_UNKNOWN = f"neighbours: its model, or one of theirs, {_OUTSIDE}"
@@ -183,6 +181,17 @@ class ModelForecaster:
             by_job[job_id] = forecast
         models = (*forecasts.models, *self._named((start_time.KIND,)))
         return replace(forecasts, by_job=by_job, models=models, notes=self._distinct_notes)
+
+    def bases(self, job: Job, snapshot: Snapshot) -> tuple[Basis, ...]:
+        """Return what the forecasts of a GPU job rest on, after those of the snapshot."""
+        asked: dict[str, Callable[[Any], Basis]] = {
+            "run_time": lambda kept: bases.of_run_time(kept.model, job, snapshot)
+        }
+        if (job.gang.gpu_count or 0) > 1 or job.hints.gpus is not None:
+            asked["throughput"] = lambda kept: bases.of_speed(kept.model, job)
+            asked["interference"] = lambda model: bases.of_neighbours(model, job)
+        answers = [self._ask(kind, work, None) for kind, work in asked.items()]
+        return tuple(basis for basis in answers if basis is not None)
 
     @property
     def _distinct_notes(self) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
 """The forecasts of a job, for people and as plain values."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 from advisor.cycle import CycleRecord
-from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
+from advisor.domain.forecast import Basis, Forecasts, Interval, JobForecast, Placement
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import duration, plural
@@ -38,7 +38,7 @@ def document(forecasts: Forecasts, job_id: int) -> dict[str, Any]:
     }
 
 
-def lines(record: CycleRecord, job: Job) -> Iterator[tuple[str, str]]:
+def lines(record: CycleRecord, job: Job, bases: Iterable[Basis] = ()) -> Iterator[tuple[str, str]]:
     """Yield labels and sentences about a job; every interval is one of 80 %."""
     forecast = record.forecasts.of(job.job_id)
     if job.is_pending and forecast.start_s is not None:
@@ -61,6 +61,9 @@ def lines(record: CycleRecord, job: Job) -> Iterator[tuple[str, str]]:
     if forecast.run_time is not None:
         for model in record.forecasts.on_probation:
             yield "probation", f"{model} is not proven on jobs of this site, so plans count with time limits instead"
+    for basis in bases:
+        next_step = f"; better with {basis.next_step}" if basis.next_step else ""
+        yield "basis", f"{basis.forecast}, step {basis.step} of {basis.steps}: {basis.rests_on}{next_step}"
     for text in forecast.unknown:
         yield "unknown", text
     for note in record.forecasts.notes:

@@ -1,4 +1,4 @@
-"""`sadvise explain`: the timers that the journal knows of."""
+"""`sadvise explain`: the timers that the journal knows of, the place in line, and what forecasts rest on."""
 
 import json
 from dataclasses import replace
@@ -132,3 +132,18 @@ def test_journal_of_another_cluster_is_not_believed(sadvise: Sadvise, journal: P
 
     assert "holds the changes made on cluster 'live', not those on 'elsewhere'" in told
     assert "timer   since" not in told
+
+
+def test_forecasts_say_what_they_rest_on_and_what_would_make_them_better(sadvise: Sadvise) -> None:
+    told = sadvise("explain", "--demo", "11").out
+    bases = json.loads(sadvise("explain", "--demo", "11", "--json").out)["diagnosis"]["forecast"]["bases"]
+
+    assert [basis["forecast"] for basis in bases] == ["run time", "speed", "neighbours"]
+    assert "basis   speed, step 2 of 4: its model as measured elsewhere; better with running jobs of its model" in told
+
+
+def test_without_forecasts_nothing_is_said_of_what_they_rest_on(sadvise: Sadvise, tmp_path: Path) -> None:
+    config = tmp_path / "sadvise.toml"
+    config.write_text("[forecasts]\nenabled = false\n")
+
+    assert "basis" not in sadvise("explain", "--demo", "11", "--config", str(config)).out

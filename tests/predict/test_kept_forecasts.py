@@ -226,7 +226,7 @@ def test_step_times_in_comments_make_placements_over_several_nodes_known() -> No
     ended = model.forecasts(make_snapshot([asks], NODES)).of(1)
 
     spread = Placement(gpus=4, tier=LocalityTier.LEAF)
-    assert spread not in before.speed_by_placement and any("step=" in text for text in before.unknown)
+    assert spread not in before.speed_by_placement and any("step times" in text for text in before.unknown)
     assert after.speed_by_placement[spread].median == pytest.approx(1.1 / 1.6, rel=0.15)
     assert ended.speed_by_placement == after.speed_by_placement
 

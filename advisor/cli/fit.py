@@ -1,6 +1,7 @@
 """`sadvise fit`: fit the models of the forecasts on this site's own history and measurements."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +13,12 @@ from advisor.cli.models import Folder
 from advisor.cli.options import LIVE, RECENT, Cluster, Since, Timeout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from advisor.domain.probation import Coverage
     from advisor.fit.accounting import Accounting
     from advisor.fit.fitted import Fitted
+    from advisor.predict.manifest import Entry
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -45,12 +49,21 @@ def runtime(
 ) -> None:
     """Fit the run-time model on accounting, and keep its history of users with it.
 
+    The latest jobs are kept aside at first, and forecast by forests fitted on the others and by the forests that ship.
+    Those that ship are served with the history of this site unless its own are better by more than the standard error.
+
     A file is written with: SLURM_TIME_FORMAT=%s sacct -a -X -P -S START -o
     User,Account,Partition,QOS,Submit,Start,End,ElapsedRaw,TimelimitRaw,State,ReqTRES,AllocTRES,JobName
     """
     check_fitting(models, dry_run=dry_run)
+    from advisor.cli.models import library
     from advisor.fit.accounting import ask_accounting, read_accounting
-    from advisor.fit.run_time_fit import fit_run_time, held_out_coverage
+    from advisor.fit.publish import publish
+    from advisor.fit.run_time_choice import chosen
+    from advisor.fit.run_time_fit import fit_run_time
+    from advisor.fit.run_time_release import publish_with_forests_of
+    from advisor.predict.library import opened
+    from advisor.predict.run_time import KIND, RunTimeForecaster
 
     if source == LIVE:
         from advisor.cli.site_history import accounting_commands
@@ -59,11 +72,15 @@ def runtime(
     else:
         accounting = read_accounting(Path(source))
     _tell(accounting)
-    fitted = fit_run_time(accounting.ended, seed=seed, keep_history=True, sources=(accounting.source,))
+    shipped = library(models).shipped_model(KIND)
+    rival = RunTimeForecaster.from_bundle(opened(shipped)).curves
+    fitted = fit_run_time(accounting.ended, seed=seed, keep_history=True, sources=(accounting.source,), rival=rival)
+    choice = chosen(fitted.metrics, shipped.entry.version)
+    fitted = replace(fitted, reason=choice.reason, tested=choice.tested if source == LIVE else None)
     private = not dry_run and _hides_jobs(cluster, 30.0 if timeout is None else timeout)
-    if source == LIVE:
-        fitted = replace(fitted, tested=held_out_coverage(fitted.metrics))
-    _publish(fitted, models, dry_run=dry_run, private=private)
+    write = publish if choice.ours else partial(publish_with_forests_of, shipped)
+    _publish(fitted, models, dry_run=dry_run, write=partial(write, private=private))
+    typer.echo(f"run_time: {choice.reason}", err=True)
     if source == LIVE and not dry_run:
         typer.echo(f"run_time: {_proof(fitted.tested)}", err=True)
     if private:
@@ -121,7 +138,9 @@ def _proof(tested: "Coverage | None") -> str:
     )
 
 
-def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool, private: bool = False) -> None:
+def _publish(
+    fitted: "Fitted", folder: Path | None, *, dry_run: bool, write: "Callable[..., Entry] | None" = None
+) -> None:
     """Export, check parity, write and put in use; print the card."""
     from advisor.cli.models import library
     from advisor.clock import SystemClock
@@ -129,7 +148,7 @@ def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool, private: b
     from advisor.predict.library import read_card
     from advisor.view.terminal import instant
 
-    held = library(folder)
+    held, written = library(folder), publish if write is None else write
     today = instant(SystemClock().now())[:10]
     if dry_run:
         import tempfile
@@ -137,12 +156,12 @@ def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool, private: b
         from advisor.predict.library import Library
 
         with tempfile.TemporaryDirectory() as scratch:
-            publish(fitted, Path(scratch), "dry-run", today=today)
+            written(fitted, Path(scratch), "dry-run", today=today)
             card = read_card(Library(Path(scratch), Path(scratch) / "none").find(fitted.kind, "dry-run"))
         version = None
     else:
         version = held.next_version(fitted.kind)
-        publish(fitted, held.site, version, today=today, private=private)
+        written(fitted, held.site, version, today=today)
         held.use(fitted.kind, version)
         card = read_card(held.find(fitted.kind, version))
     print_card(card, whole=version is None)

@@ -45,8 +45,8 @@ def library(folder: Path | None) -> "Library":
 
 @app.command("list")
 def list_(models: Folder = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
-    """Print every model, whether it ships or was fitted here, and which one of each kind is in use."""
-    from advisor.view.terminal import print_json, print_rows, print_table
+    """Print every model, whether it ships or was fitted here, and which one of each kind is in use, and why."""
+    from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
 
     held = library(models).held()
     if json:
@@ -57,6 +57,9 @@ def list_(models: Folder = None, json: Json = False, parsable: Parsable = False,
         print_rows(header, rows, as_parsable=True, noheader=noheader)
     else:
         print_table(header, rows, noheader=noheader)
+        for artefact in held:
+            if artefact.in_use and artefact.entry.reason:
+                print_labelled(artefact.name, artefact.entry.reason)
 
 
 @app.command()

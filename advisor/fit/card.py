@@ -37,6 +37,9 @@ def _lines(fitted: Fitted, entry: Entry) -> Iterator[str]:
             f"Tested on jobs of this site that it was not fitted on: {entry.tested.inside} of {entry.tested.jobs} ran "
             "for a time within their 80 % intervals."
         )
+    if entry.reason:
+        yield ""
+        yield f"Served: {entry.reason}."
     if fitted.settings:
         yield ""
         yield "## Settings"

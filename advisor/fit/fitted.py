@@ -33,6 +33,7 @@ class Fitted:
     `probe` `(n_rows, n_columns)` float32: real rows, held out from the fit where there are enough. `metrics` maps
     names of figures to their values on held-out rows. `text` describes uses and limits of the model. `tested` is
     how the intervals held on held-out jobs of this site; None for data of another one, or if nothing was held out.
+    `reason` says why this model is served in place of another, "" where there was no choice.
     """
 
     kind: str
@@ -47,3 +48,4 @@ class Fitted:
     text: str
     settings: Mapping[str, str] = field(default_factory=dict)
     tested: Coverage | None = None
+    reason: str = ""

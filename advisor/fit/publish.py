@@ -56,6 +56,7 @@ def publish(fitted: Fitted, folder: Path, version: str, *, today: str, private: 
         seed=fitted.seed,
         private=private,
         tested=fitted.tested,
+        reason=fitted.reason,
     )
     return publish_graph(exported, folder, version, today=today, card=lambda entry: card(fitted, entry))
 
@@ -73,6 +74,7 @@ class Exported:
     seed: int
     private: bool = False
     tested: Coverage | None = None
+    reason: str = ""
 
 
 def publish_graph(exported: Exported, folder: Path, version: str, *, today: str, card: Callable[[Entry], str]) -> Entry:
@@ -99,6 +101,7 @@ def publish_graph(exported: Exported, folder: Path, version: str, *, today: str,
         made_with=_versions(),
         digests={name: digest(content) for name, content in files.items()},
         tested=None if tested is None else Tested(jobs=tested.jobs, inside=tested.inside),
+        reason=exported.reason,
     )
     files[CARD] = card(entry).encode()
     for name, content in files.items():

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.probation import Coverage
-from advisor.domain.units import HOUR_S
 from advisor.errors import ModelError
 from advisor.fit.export import predictions
 from advisor.fit.fitted import Fitted, Source
+from advisor.fit.run_time_choice import OURS, RIVAL, Draw, figures
 from advisor.predict.history import History, bursts_of, keys_of, runs_of
 from advisor.predict.run_time import KIND, RunTimeParameters, Support, outputs_of
-from advisor.predict.run_time_curve import AdaptiveLevels, Grid, are_inside, quantiles_and_mean
+from advisor.predict.run_time_curve import Grid
 from advisor.predict.run_time_features import COLUMNS, Features, features
 from advisor.predict.run_time_replay import asked_at, chunks, recall_in_order, steps
 from advisor.predict.run_time_table import EndedJobs, RunTimeTable
@@ -86,10 +85,12 @@ def fit_run_time(
     keep_history: bool,
     settings: Settings | None = None,
     sources: "Sequence[Source]" = (),
+    rival: Draw | None = None,
 ) -> Fitted:
     """Fit on ended jobs; with `keep_history` the model includes the history of their users.
 
-    `sources` names the files of the jobs, for the card. Raises `ModelError` if fewer than `FEWEST_ROWS` jobs are
+    `sources` names the files of the jobs, for the card. The figures on held-out jobs are also those of a `rival`, a
+    model that draws curves from the same rows. Raises `ModelError` if fewer than `FEWEST_ROWS` jobs are
     usable.
     """
     chosen = settings or Settings()
@@ -119,7 +120,7 @@ def fit_run_time(
         parameters=parameters.model_dump_json(),
         probe=rows.seen.rows[-2000:],
         sources=tuple(sources),
-        metrics=_held_out(rows, chosen, seed)
+        metrics=_held_out(rows, chosen, seed, rival)
         | {"rows": float(len(kept)), "rows_left_out": float(sum(dropped.values()))},
         seed=seed,
         text=_text(len(kept), dropped, keep_history=keep_history),
@@ -220,7 +221,7 @@ def _cut_to_float32(values: Floats) -> Floats:
     return cut.astype(np.float64)
 
 
-def _held_out(rows: _Rows, settings: Settings, seed: int) -> dict[str, float]:
+def _held_out(rows: _Rows, settings: Settings, seed: int, rival: Draw | None) -> dict[str, float]:
     """Return the metrics on the latest jobs, as they were at submission, of forests fitted without them."""
     learnt, at_submission = _learnt(rows), np.arange(len(rows.cap)) < len(rows.cap) // len(MOMENTS)
     split_time = np.quantile(rows.submit_time[learnt], 1.0 - settings.held_out_ratio)
@@ -229,26 +230,13 @@ def _held_out(rows: _Rows, settings: Settings, seed: int) -> dict[str, float]:
     if np.count_nonzero(before) < len(MOMENTS) * FEWEST_ROWS // 4 or np.count_nonzero(after) < FEWEST_ROWS // 4:
         return {}
     forests = _forests(rows, before, settings, seed)
-    anchor, cap, group = rows.seen.anchor[after], rows.cap[after], rows.seen.group[after]
-    shares = predictions(forests, rows.seen.rows[after]).astype(np.float32)
-    run_s, drawn = np.exp(rows.log_run[after]), GRID.curves(shares, anchor, cap, group)
-    quantiles_s, _ = quantiles_and_mean(drawn, AdaptiveLevels(0.0, 0.0), group, np.zeros(len(run_s)))
-    inside = are_inside(run_s, quantiles_s)
+    seen, cap, run_s = rows.seen.take(after), rows.cap[after], np.exp(rows.log_run[after])
+    shares = predictions(forests, seen.rows).astype(np.float32)
+    drawn = {OURS: GRID.curves(shares, seen.anchor, cap, seen.group)} | (
+        {} if rival is None else {RIVAL: rival(seen, cap)}
+    )
     burst = np.unique(rows.burst[after], return_inverse=True)[1]
-    return {
-        "held_out_rows": float(len(run_s)),
-        "held_out_coverage": float(np.mean(inside)),
-        "held_out_coverage_by_burst": float(np.mean(np.bincount(burst, inside) / np.bincount(burst))),
-        "held_out_median_error_h": float(np.mean(np.abs(run_s - quantiles_s[:, 2]))) / HOUR_S,
-    }
-
-
-def held_out_coverage(metrics: Mapping[str, float]) -> Coverage | None:
-    """Return how the intervals held on the jobs that were held out; None if none were."""
-    if "held_out_rows" not in metrics:
-        return None
-    jobs = round(metrics["held_out_rows"])
-    return Coverage(jobs=jobs, inside=round(jobs * metrics["held_out_coverage"]))
+    return figures(drawn, seen.group, run_s, burst)
 
 
 def support_of(jobs: RunTimeTable) -> Support:

@@ -86,6 +86,14 @@ class Library:
             raise ModelError(f"model {kind} {version} is in use but is not there: sadvise models use {kind} VERSION")
         return opened(held)
 
+    def shipped_model(self, kind: str) -> Held:
+        """Return the version of a kind that the package puts in use; raises `ModelError` where it ships none."""
+        version = read_manifest(self.shipped).in_use.get(kind)
+        for model in self.held():
+            if model.shipped and (model.entry.kind, model.entry.version) == (kind, version):
+                return model
+        raise ModelError(f"there is no {kind} model in {self.shipped}: install sadvise again")
+
     def find(self, kind: str, version: str | None) -> Held:
         """Return a version of a kind, that in use where none is named; the `ModelError` else names those there are."""
         of_kind = [model for model in self.held() if model.entry.kind == kind]

@@ -51,7 +51,8 @@ class Tested(BaseModel):
 class Entry(BaseModel):
     """One version of one model; `made_with` maps packages to their versions, `digests` file names to SHA-256.
 
-    `tested` counts jobs of this site that were kept aside from the fit, and those within their intervals.
+    `tested` counts jobs of this site that were kept aside from the fit, and those within their intervals. `reason` says
+    why this version is served in place of another, "" where there was no choice.
     """
 
     model_config = _CHECKED
@@ -67,6 +68,7 @@ class Entry(BaseModel):
     made_with: dict[str, str]
     digests: dict[str, Digest]
     tested: Tested | None = None
+    reason: str = ""
 
     @property
     def is_policy(self) -> bool:

@@ -16,7 +16,7 @@ from advisor.predict.intervals import Intervals
 from advisor.predict.manifest import fault_of
 from advisor.predict.onnx_model import OnnxModel
 from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, quantiles_and_mean
-from advisor.predict.run_time_features import COLD, COLUMNS, Recalled, features
+from advisor.predict.run_time_features import COLD, COLUMNS, Features, Recalled, features
 from advisor.predict.run_time_table import LONGEST_S, EndedJobs, RunTimeTable
 
 __all__ = ["KIND", "EndedJobs", "RunTimeForecaster", "RunTimeQuantiles", "RunTimeTable", "Support"]
@@ -162,11 +162,15 @@ class RunTimeForecaster:
         limit_s = self._cap_s(jobs)
         seen = features(jobs, recalled, limit_s)
         return Drawn(
-            curves=self._grid.curves(self._model.run(seen.rows), seen.anchor, np.log(limit_s), seen.group),
+            curves=self.curves(seen, np.log(limit_s)),
             group=seen.group,
             elapsed_s=jobs.elapsed_s,
             known=(seen.group != COLD) | self._support.holds(jobs),
         )
+
+    def curves(self, seen: Features, log_limit: Floats) -> Curves:
+        """Run the model on feature rows, given the logarithm of each time limit in seconds."""
+        return self._grid.curves(self._model.run(seen.rows), seen.anchor, log_limit, seen.group)
 
     def read(self, drawn: Drawn) -> RunTimeQuantiles:
         """Read curves at the levels that hold now."""

@@ -13,7 +13,7 @@ from advisor.domain.probation import Coverage
 from advisor.errors import ModelError
 from advisor.fit.export import predictions, to_onnx
 from advisor.fit.publish import publish
-from advisor.fit.run_time_fit import held_out_coverage
+from advisor.fit.run_time_choice import OURS, coverage
 from advisor.predict.manifest import read_manifest
 from advisor.predict.onnx_model import OnnxModel
 from tests.predict.shelf import TODAY, Wrong, make_fitted
@@ -82,14 +82,14 @@ def test_coverage_of_jobs_of_the_site_goes_into_the_manifest_and_the_card(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("metrics", "coverage"),
+    ("metrics", "expected"),
     [
         ({"held_out_rows": 200.0, "held_out_coverage": 0.825}, Coverage(jobs=200, inside=165)),
         ({"rows": 40.0}, None),
     ],
 )
-def test_coverage_is_that_of_the_rows_held_out(metrics: dict[str, float], coverage: Coverage | None) -> None:
-    assert held_out_coverage(metrics) == coverage
+def test_coverage_is_that_of_the_rows_held_out(metrics: dict[str, float], expected: Coverage | None) -> None:
+    assert coverage(metrics, OURS) == expected
 
 
 def test_folder_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ class Experiment(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    page: Literal["results", "forecasts", "dally", "dally_slurm", "holds", "places", "tuner"]
+    page: Literal["results", "forecasts", "dally", "dally_slurm", "holds", "places", "tuner", "value"]
     summary: str
     # Where the page is kept, from the root of the checkout; empty: it is printed.
     output: str = ""

@@ -4,7 +4,8 @@
 
 Lanes run at once, each with a log in NAME.log, which is printed when the lane ends; those marked `alone` follow one by
 one if the others have passed. A lane that exceeds its limit is interrupted; if that does not end it, it prints the
-stacks of its threads and is killed. Each lane leaves its coverage in .coverage.NAME. Exits with 1 unless all passed.
+stacks of its threads and is killed. A lane whose coverage is measured leaves it in .coverage.NAME. Exits with 1 unless
+all passed.
 With --fast, only the tests that need no Slurm run, and no coverage is measured.
 """
 
@@ -35,17 +36,23 @@ ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 # The first lets fixtures clean up, the second prints the stacks of all threads.
 SIGNALS: Final = (signal.SIGINT, signal.SIGABRT, signal.SIGKILL)
 
+COVERAGE: Final = ("--cov", "--cov-report=", "--cov-fail-under=0")
+# Training is in tools/, and the others repeat whole commands and plans, whose code has tests of its own.
+UNCOVERED: Final = ("tests/train", "tests/golden", "tests/cli/test_tune.py")
 PACKAGES: Final = "tests/test_packages.py"
 FIDELITY: Final = "tests/live/test_fidelity.py"
 _CHANGING_NAMES: Final = (
-    "apply daemon_faults daemon_site delay hour kills live_arms lost_journal preempt restarts soft_limit"
+    "apply daemon_faults daemon_site delay evening hour kills live_arms lost_journal metarl preempt restarts soft_limit"
 )
 CHANGING: Final = tuple(f"tests/live/test_{name}.py" for name in _CHANGING_NAMES.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """Tests that run in a process of their own; with `alone`, after the other lanes, because they measure time."""
+    """Tests that run in a process of their own; with `alone`, after the other lanes, because they measure time.
+
+    Measuring coverage makes Python half as slow again, so that tests of what others cover go without (`covered`).
+    """
 
     name: str
     argv: tuple[str, ...]
@@ -53,14 +60,20 @@ class Lane:
     alone: bool = False
     needs_slurm: bool = False
 
+    @property
+    def covered(self) -> bool:
+        """Whether the coverage of the lane is measured."""
+        return any(word in COVERAGE for word in self.argv)
+
 
 def all_lanes() -> tuple[Lane, ...]:
     """Return the lanes of `make test`, from the root of the checkout; every test file belongs to one of them."""
     loose = sorted(str(path) for path in Path("tests").glob("test_*.py") if str(path) != PACKAGES)
-    large = ("tests/sim", "tests/train", *loose)
+    large = ("tests/sim", *loose)
     return (
-        Lane(name="others", argv=pytest_argv("tests", ignored=("tests/live", *large, PACKAGES))),
+        Lane(name="others", argv=pytest_argv("tests", ignored=("tests/live", *large, *UNCOVERED, PACKAGES))),
         Lane(name="large", argv=pytest_argv(*large)),
+        Lane(name="uncovered", argv=without_coverage(pytest_argv(*UNCOVERED))),
         # These two mostly wait for Slurm and for package managers, and install two releases of Slurm first.
         Lane(
             name="live",
@@ -75,17 +88,18 @@ def all_lanes() -> tuple[Lane, ...]:
 
 def fast_lanes() -> tuple[Lane, ...]:
     """Return the lanes of `make test-fast`: those that need no Slurm, without coverage."""
-    return tuple(
-        replace(lane, argv=tuple(word for word in lane.argv if not word.startswith("--cov")))
-        for lane in all_lanes()
-        if not lane.needs_slurm
-    )
+    return tuple(replace(lane, argv=without_coverage(lane.argv)) for lane in all_lanes() if not lane.needs_slurm)
+
+
+def without_coverage(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return a command of pytest without the options that measure coverage."""
+    return tuple(word for word in argv if word not in COVERAGE)
 
 
 def pytest_argv(*paths: str, ignored: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the command that runs the tests of some paths with coverage."""
     # With faulthandler, SIGABRT prints the stacks also before and after pytest's own session.
-    command = (sys.executable, "-X", "faulthandler", "-m", "pytest", "--cov", "--cov-report=", "--cov-fail-under=0")
+    command = (sys.executable, "-X", "faulthandler", "-m", "pytest", *COVERAGE)
     return (*command, f"--durations={SLOWEST}", *paths, *(f"--ignore={path}" for path in ignored))
 
 

@@ -216,7 +216,7 @@ def test_another_order_is_a_deviation() -> None:
 
 
 def test_records_after_a_frame_are_small_and_a_new_frame_comes_in_time(journal: SqliteJournal) -> None:
-    jobs = [make_job(number, gpus=1 + number % 4, time_limit_s=HOUR_S) for number in range(1, 300)]
+    jobs = [make_job(number, gpus=1 + number % 4, time_limit_s=HOUR_S) for number in range(1, 150)]
     first, cycle = make_snapshot(jobs), Cycle(limits=Limits(nice_min=0))
     for number in range(RECORDS_IN_FRAME + 2):
         seen = replace(first, taken_at=TAKEN_AT + number, jobs=(replace(jobs[0], nice=number), *jobs[1:]))

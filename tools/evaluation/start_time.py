@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ConfigError, TraceError
 from advisor.features.backlog import Floats
+from advisor.fit.export import bundled
 from advisor.fit.start_time_files import Polls, read_polls
 from advisor.fit.start_time_fit import HIGH, LOW, fit_polls, log_wait
 from advisor.predict.intervals import Intervals
 from advisor.predict.start_time import StartTimeForecaster
 from advisor.sim.text_file import opened_text
 from tools.evaluation.report import Report, Score, print_report, score
-from tools.evaluation.served import Format, ManyFiles, bundled, date_text, parsed_date
+from tools.evaluation.served import Format, ManyFiles, date_text, parsed_date
 
 TEST_DAYS: Final = 14
 BINS: Final = 10

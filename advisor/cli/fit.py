@@ -100,20 +100,20 @@ def start_time(
 ) -> None:
     """Fit the start-time model on the queue of this site, as the journal of the daemon shows it.
 
-    One recorded cycle in 3 hours of the last 28 days counts, and needs no accounting. The fit is judged on the last
-    quarter of these days, by a fit of those before, and published only if it is better there than the shipped model
-    and the wait so far. Start times are then the mean, in the logarithm, of this model and the shipped one.
+    One recorded cycle in 3 hours of the last 28 days counts; accounting is not read. A fit of the first three quarters
+    of these days is judged on the last quarter. Only if it is better there than the shipped model and the wait so far,
+    a model of all days is published and put in use.
     """
     check_fitting(models, dry_run=dry_run)
-    from advisor.fit.start_time_site import SERVED, fit_site
+    from advisor.fit.start_time_site import OURS, fit_site
 
     path, read = _read_polls(journal, config)
     fitted, judgement = fit_site(read, path.name, shipped=_shipped_starts(models), seed=seed)
     _publish(fitted, models, dry_run=dry_run)
-    beside = ", ".join(f"{name} {error:.3f}" for name, error in judgement.squared.items() if name != SERVED)
+    beside = ", ".join(f"{name} {error:.3f}" for name, error in judgement.squared.items() if name != OURS)
     typer.echo(
         f"start_time: judged on {judgement.rows:,} rows of {judgement.polls} polls of the last {judgement.days:.1f} "
-        f"days: squared error {judgement.squared[SERVED]:.3f} ({beside}), {judgement.coverage:.0%} in the intervals",
+        f"days: squared error {judgement.squared[OURS]:.3f} ({beside}), {judgement.coverage:.0%} in the intervals",
         err=True,
     )
 

@@ -17,24 +17,26 @@ from advisor.fit.start_time_files import Polls
 from advisor.fit.start_time_fit import LEAST_ROWS, fit_polls, log_wait
 from advisor.fit.start_time_journal import JournalPolls
 from advisor.predict.intervals import Intervals
-from advisor.predict.start_time import AveragedForecaster, StartTimeForecaster, model_rows
+from advisor.predict.start_time import StartTimeForecaster, model_rows
 
 LEAST_DAYS: Final = 4.0
 # The share of the days that the fit is judged on, the last ones.
 _JUDGED_SHARE: Final = 0.25
-SERVED, ALONE, SHIPPED, SO_FAR = "as served", "this fit alone", "shipped model", "wait so far"
+OURS, SHIPPED, BOTH, SO_FAR = "this fit", "shipped model", "mean of both", "wait so far"
 _TEXT = (
     "How long a pending GPU job still waits, from the line by priority, what runs, and what the job asks for; fitted "
-    "on polls of this site from the journal of the daemon. The digest is that of their rows. Where the model that "
-    "ships knows a job too, the forecast is the mean of both in the logarithm. Errors are of the log10 of the wait on "
-    "the last days, by a fit of what was known before; a burst of jobs that are alike counts as one. The model in "
-    "this folder is then fitted on all days."
+    "on polls of this site from the journal of the daemon. The digest is that of their rows. Errors are of the log10 "
+    "of the wait on the last days, by a fit of what was known before; a burst of jobs that are alike counts as one. "
+    "The model in this folder is then fitted on all days. The mean of both, in the logarithm, is not served."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The errors of forecasts on later polls: mean squares of log10 seconds, by burst, by name of the forecast."""
+    """The errors of forecasts on later polls: mean squares of log10 seconds, by burst, by name of the forecast.
+
+    `known_ratio` is the share of the rows within what was fitted on, `shipped_ratio` that of the shipped model.
+    """
 
     rows: int
     bursts: int
@@ -43,13 +45,14 @@ class Judgement:
     squared: Mapping[str, float]
     coverage: float
     known_ratio: float
+    shipped_ratio: float | None = None
 
     @property
     def fault(self) -> str | None:
         """Why the fit is not to be served; None if it is better than what is there without it."""
         for name in (SHIPPED, SO_FAR):
-            if name in self.squared and not self.squared[SERVED] < self.squared[name]:
-                return f"squared error {self.squared[SERVED]:.3f}, and {self.squared[name]:.3f} by the {name}"
+            if name in self.squared and not self.squared[OURS] < self.squared[name]:
+                return f"squared error {self.squared[OURS]:.3f}, and {self.squared[name]:.3f} by the {name}"
         return None
 
     @property
@@ -61,8 +64,9 @@ class Judgement:
             "bursts of jobs alike in them": float(self.bursts),
             "polls in them": float(self.polls),
             **{f"squared error by burst, {name}": error for name, error in self.squared.items()},
-            "covered by the 80 % interval, as served": self.coverage,
+            "covered by the 80 % interval": self.coverage,
             "share of these rows that it knows": self.known_ratio,
+            **({} if self.shipped_ratio is None else {"share that the shipped model knows": self.shipped_ratio}),
         }
 
 
@@ -98,13 +102,12 @@ def judge(polls: Polls, *, seen_until: float, shipped: StartTimeForecaster | Non
         )
     before = float(np.nextafter(split_time, -np.inf))
     earlier = fit_polls(polls.take(polls.poll_time <= before), seen_until=before, seed=seed)
-    alone = StartTimeForecaster.from_bundle(bundled(earlier))
-    served = alone if shipped is None else AveragedForecaster(alone, shipped)
-    forecast = served.forecast(later.table)
-    middles = {SERVED: log_wait(forecast.median)}
-    if shipped is not None:
-        middles[ALONE] = log_wait(alone.forecast(later.table).median)
-        middles[SHIPPED] = log_wait(shipped.forecast(later.table).median)
+    forecast = StartTimeForecaster.from_bundle(bundled(earlier)).forecast(later.table)
+    other = None if shipped is None else shipped.forecast(later.table)
+    middles = {OURS: log_wait(forecast.median)}
+    if other is not None:
+        middles[SHIPPED] = log_wait(other.median)
+        middles[BOTH] = (middles[OURS] + middles[SHIPPED]) / 2.0
     middles[SO_FAR] = log_wait(later.table.since_submit_s)
     weight = 1.0 / np.bincount(later.burst)[later.burst]
     true = log_wait(later.wait_s)
@@ -116,6 +119,7 @@ def judge(polls: Polls, *, seen_until: float, shipped: StartTimeForecaster | Non
         squared={name: float(np.average((middle - true) ** 2, weights=weight)) for name, middle in middles.items()},
         coverage=float(np.mean(_inside(forecast, true))),
         known_ratio=float(np.mean(forecast.known)),
+        shipped_ratio=None if other is None else float(np.mean(other.known)),
     )
 
 

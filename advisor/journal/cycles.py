@@ -1,6 +1,7 @@
 """Stores what each cycle read, proposed and did."""
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -257,9 +258,12 @@ class CycleTables(JournalBase):
                     yield whole
 
     def _is_poll(self, now: float) -> bool:
-        """Return whether the last record of waiting GPU jobs, if there is any since the start, is `POLL_S` old."""
+        """Return whether the last record of waiting GPU jobs is `POLL_S` old; after a restart, the last record."""
+        if self._poll_time is None:
+            times = self.recorded_times()
+            self._poll_time = times[-1][1] if times else -math.inf
         # A clock that was set back does not end the polls.
-        return self._poll_time is None or not 0.0 <= now - self._poll_time < POLL_S
+        return not 0.0 <= now - self._poll_time < POLL_S
 
     def _add_cycle(self, record: CycleRecord) -> int:
         written = self._database.execute(

@@ -23,7 +23,7 @@ from advisor.predict.library import PERFORMANCE, Held, Library, opened, verify
 from advisor.predict.performance import PerformanceModel
 from advisor.predict.placements import MOST_NEIGHBOURS, PlacementIndex
 from advisor.predict.run_time import EndedJobs, RunTimeForecaster
-from advisor.predict.start_time import AveragedForecaster, StartTimeForecaster
+from advisor.predict.start_time import StartTimeForecaster
 from advisor.predict.throughput import ThroughputForecaster
 from advisor.predict.throughput_site import Evidence, no_points
 
@@ -224,8 +224,6 @@ class ModelForecaster:
                 predictor = _predictor(bundle)
                 if kind == throughput.KIND and self._network is not None:
                     predictor = predictor.at_site(self._network, no_points())
-                if kind == start_time.KIND:
-                    predictor = self._with_shipped(predictor)
                 self._opened[kind] = KEPT[kind](predictor) if kind in KEPT else predictor
                 self._versions[kind] = bundle.version
                 if is_tested(bundle.tested):
@@ -233,17 +231,6 @@ class ModelForecaster:
             except ModelError as err:
                 self._notes[kind] = str(err)
         return self._opened[kind]
-
-    def _with_shipped(self, starts: StartTimeForecaster) -> StartTimeForecaster | AveragedForecaster:
-        """Return a model of start times together with the shipped one, if the site fitted it."""
-        shipped = self._library.beside_site(start_time.KIND)
-        if shipped is None:
-            return starts
-        try:
-            return AveragedForecaster(starts, StartTimeForecaster.from_bundle(opened(shipped)))
-        except ModelError as err:
-            self._notes[f"shipped {start_time.KIND}"] = f"{err}; start times are those of the site's model alone"
-            return starts
 
 
 class _Alike:
@@ -265,7 +252,7 @@ class _Alike:
 
 
 def _starts_s(
-    model: StartTimeForecaster | AveragedForecaster, snapshot: Snapshot, job_ids: Collection[int] | None
+    model: StartTimeForecaster, snapshot: Snapshot, job_ids: Collection[int] | None
 ) -> dict[int, Interval | str]:
     table = backlog_table(snapshot)
     if job_ids is not None:

@@ -86,14 +86,6 @@ class Library:
             raise ModelError(f"model {kind} {version} is in use but is not there: sadvise models use {kind} VERSION")
         return opened(held)
 
-    def beside_site(self, kind: str) -> Held | None:
-        """Return the shipped version of a kind for which a version of the site is in use; None in other cases."""
-        version = read_manifest(self.shipped).in_use.get(kind)
-        of_kind = [model for model in self.held() if model.entry.kind == kind]
-        if not any(model.in_use and not model.shipped for model in of_kind):
-            return None
-        return next((model for model in of_kind if model.shipped and model.entry.version == version), None)
-
     def find(self, kind: str, version: str | None) -> Held:
         """Return a version of a kind, that in use where none is named; the `ModelError` else names those there are."""
         of_kind = [model for model in self.held() if model.entry.kind == kind]

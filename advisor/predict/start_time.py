@@ -151,32 +151,6 @@ class StartTimeForecaster:
         return np.asarray(((rows >= least) & (rows <= most)).all(axis=1), dtype=np.bool_)
 
 
-class AveragedForecaster:
-    """Forecasts with the model that a site fitted and the shipped one: the mean of both in the logarithm.
-
-    A job that only the site's model knows has its forecast. The shipped model saw other weeks of another cluster, so
-    that the two err differently.
-    """
-
-    def __init__(self, site: StartTimeForecaster, shipped: StartTimeForecaster) -> None:
-        self._site = site
-        self._shipped = shipped
-
-    def forecast(self, table: BacklogTable) -> Intervals:
-        """Return the wait from now on of each row, in seconds; raises `ModelError` as either model does."""
-        site, shipped = self._site.forecast(table), self._shipped.forecast(table)
-
-        def mean(ours: Floats, theirs: Floats) -> Floats:
-            return np.where(shipped.known, np.sqrt(ours * theirs), ours)
-
-        return Intervals(
-            low=mean(site.low, shipped.low),
-            median=mean(site.median, shipped.median),
-            high=mean(site.high, shipped.high),
-            known=site.known,
-        )
-
-
 def _seconds(logarithms: Floats) -> Floats:
     clipped = np.clip(logarithms, np.log10(FLOOR_S), np.log10(LONGEST_S))
     seconds: Floats = 10.0**clipped

@@ -64,9 +64,7 @@ def write_snapshots(path: Path, snapshots: "map[Snapshot] | Sequence[Snapshot]")
     with SqliteJournal(path) as journal, journal.together():
         journal.keeps_polls = True
         for snapshot in snapshots:
-            record = CycleRecord(
-                snapshot=snapshot, memory=Memory(), forecasts=NO_FORECASTS, judged=(), left_alone={}
-            )
+            record = CycleRecord(snapshot=snapshot, memory=Memory(), forecasts=NO_FORECASTS, judged=(), left_alone={})
             journal.record(record, Cycle())
             journal.keep_outcomes(follower.follow(snapshot, NO_FORECASTS))
 

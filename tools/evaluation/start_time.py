@@ -83,6 +83,7 @@ def judge(
     """
     before = float(np.nextafter(split_time, -np.inf))
     known = train.take(train.poll_time <= before)
+    left_out = _left_out(known, test, split_time)
     later = test.take((test.poll_time >= split_time) & np.isfinite(test.wait_s))
     if not len(later):
         raise ConfigError(f"no job polled from {date_text(split_time)} on was seen to start: give an earlier --split")
@@ -110,7 +111,17 @@ def judge(
         fit_s=fit_s,
         predict_s=predict_s,
         scores=tuple(scores),
-        notes=tuple(_notes(known, started, test, later, split_time, with_estimates=bool(estimates))),
+        notes=tuple(
+            _notes(
+                known,
+                started,
+                later,
+                split_time,
+                overlaps=known.poll_time.max() >= test.poll_time.min(),
+                with_estimates=bool(estimates),
+            )
+        ),
+        left_out=left_out,
     )
 
 
@@ -158,7 +169,7 @@ def _scored(
 
 
 def _notes(
-    known: Polls, started: Polls, test: Polls, later: Polls, split_time: float, *, with_estimates: bool
+    known: Polls, started: Polls, later: Polls, split_time: float, *, overlaps: bool, with_estimates: bool
 ) -> Iterator[str]:
     """Say what the figures are of and what they are not."""
     polls, bursts = (len(np.unique(each)) for each in (later.poll_time, later.burst))
@@ -171,10 +182,11 @@ def _notes(
         f"Left out of the fit: {len(known) - len(started)} rows of earlier polls whose jobs had not started by then. "
         "The forecast weights the others for it; the baselines do not."
     )
-    earlier, unseen = test.poll_time < split_time, ~np.isfinite(test.wait_s)
-    left_out = {"polled before that": earlier, "of jobs never seen to start": ~earlier & unseen}
-    spared = ", ".join(f"{np.count_nonzero(rows)} {why}" for why, rows in left_out.items() if rows.any())
-    yield f"Of {len(test)} rows of the test {len(later)} are judged; not: {spared or 'none'}.{_reason(known, test)}"
+    if overlaps:
+        yield (
+            f"The files overlap in time, and only polls after the fit are judged: those from {date_text(split_time)} "
+            "on; --split moves that date."
+        )
     if with_estimates:
         yield (
             "The estimates of Slurm are of other jobs on other clusters in another year, made at an unknown time: "
@@ -182,11 +194,16 @@ def _notes(
         )
 
 
-def _reason(known: Polls, test: Polls) -> str:
-    """Say why polls of the test are not judged, if polls that were fitted on are as late as they."""
-    if known.poll_time.max() < test.poll_time.min():
-        return ""
-    return " The files overlap in time, and a forecast is judged on polls after its fit alone; --split moves that date."
+def _left_out(known: Polls, test: Polls, split_time: float) -> dict[str, int]:
+    """Count the rows of the test that are not judged, by reason."""
+    earlier, unseen = test.poll_time < split_time, ~np.isfinite(test.wait_s)
+    # Files overlap in time if the fit has polls as late as the first one of the test.
+    fitted_on = earlier & (test.poll_time <= known.poll_time.max(initial=-np.inf))
+    return {
+        "polled before the split, in the time of the fit": int(np.count_nonzero(fitted_on)),
+        "polled before the split, after the fit": int(np.count_nonzero(earlier & ~fitted_on)),
+        "polled later, of jobs never seen to start": int(np.count_nonzero(~earlier & unseen)),
+    }
 
 
 def baselines(train: Polls, test: Polls) -> Mapping[str, tuple[Floats, ...]]:

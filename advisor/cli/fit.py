@@ -102,7 +102,7 @@ def start_time(
 
     One recorded cycle in 3 hours of the last 28 days counts; accounting is not read. A fit of the first three quarters
     of these days is judged on the last quarter. Only if it is better there than the shipped model and the wait so far,
-    a model of all days is published and put in use.
+    a model of all days is published and put in use. Cycles are kept for journal.keep_days, up to journal.records_mib.
     """
     check_fitting(models, dry_run=dry_run)
     from advisor.fit.start_time_site import OURS, fit_site

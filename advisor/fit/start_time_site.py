@@ -79,8 +79,8 @@ def fit_site(
     """
     polls = read.polls
     seen_until = float(polls.poll_time.max(initial=-np.inf))
-    _check(read, seen_until)
-    judgement = judge(polls, seen_until=seen_until, shipped=shipped, seed=seed)
+    split_time = _split_time(polls, seen_until)
+    judgement = judge(polls, split_time=split_time, seen_until=seen_until, shipped=shipped, seed=seed)
     if judgement.fault is not None:
         raise ModelError(
             f"start_time: not published: on the last {judgement.days:.1f} days it is no better than without it: "
@@ -90,10 +90,10 @@ def fit_site(
     return replace(fitted, text=_TEXT, metrics={**judgement.metrics, **fitted.metrics}), judgement
 
 
-def judge(polls: Polls, *, seen_until: float, shipped: StartTimeForecaster | None, seed: int) -> Judgement:
-    """Fit to what was known before the last quarter of the days, and judge it on their rows with a known wait."""
-    first = float(polls.poll_time.min())
-    split_time = seen_until - _JUDGED_SHARE * (seen_until - first)
+def judge(
+    polls: Polls, *, split_time: float, seen_until: float, shipped: StartTimeForecaster | None, seed: int
+) -> Judgement:
+    """Fit to what was known before an instant, and judge the fit on the later rows with a known wait."""
     later = polls.take((polls.poll_time >= split_time) & np.isfinite(polls.wait_s))
     if not len(later):
         raise ConfigError(
@@ -127,16 +127,18 @@ def _inside(forecast: Intervals, true: Floats) -> NDArray[np.bool_]:
     return np.asarray((true >= log_wait(forecast.low)) & (true <= log_wait(forecast.high)), dtype=np.bool_)
 
 
-def _check(read: JournalPolls, seen_until: float) -> None:
-    """Raise `ConfigError` if a journal holds too little."""
-    polls = read.polls
-    started = int(np.isfinite(polls.wait_s).sum())
-    days = (seen_until - float(polls.poll_time.min(initial=np.inf))) / DAY_S if len(polls) else 0.0
+def _split_time(polls: Polls, seen_until: float) -> float:
+    """Return when the days begin that a fit is judged on; raises `ConfigError` if there is too little before."""
+    first = float(polls.poll_time.min(initial=seen_until))
+    days = (seen_until - first) / DAY_S if len(polls) else 0.0
+    split_time = seen_until - _JUDGED_SHARE * days * DAY_S
+    started = int(np.count_nonzero(polls.started_by(split_time)))
     if started < LEAST_ROWS or days < LEAST_DAYS:
         raise ConfigError(
-            f"start_time: {started:,} rows of jobs that started, over {days:.1f} days, are too few to fit to: let the "
-            f"daemon run until there are {LEAST_ROWS} over {LEAST_DAYS:.0f} days"
+            f"start_time: {started:,} rows of jobs that started in the first three quarters of {days:.1f} days are too "
+            f"few to fit to: let the daemon run until there are {LEAST_ROWS}, and {LEAST_DAYS:.0f} days"
         )
+    return split_time
 
 
 def _source(name: str, polls: Polls) -> Source:

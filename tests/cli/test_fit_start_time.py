@@ -192,7 +192,7 @@ def test_too_few_days_are_refused_with_what_to_do(sadvise: Sadvise, models: Libr
 
     answer = sadvise(*FIT, str(path))
 
-    assert answer.exit_code == 1 and "days, are too few to fit to: let the daemon run until there are 200" in answer.err
+    assert answer.exit_code == 1 and "days are too few to fit to: let the daemon run until there are 200" in answer.err
 
 
 def test_too_few_rows_are_refused_with_what_to_do(journal: Path) -> None:

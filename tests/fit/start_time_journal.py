@@ -1,6 +1,6 @@
 """Journals of a simulated site, kept as the daemon keeps them: cycles, and the outcomes of the jobs it follows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def write_journal(path: Path, days: float, *, seed: int = 1, show: Show = lambda
     write_snapshots(path, map(seen, times.tolist()))
 
 
-def write_snapshots(path: Path, snapshots: "map[Snapshot] | Sequence[Snapshot]") -> None:
+def write_snapshots(path: Path, snapshots: Iterable[Snapshot]) -> None:
     """Write the journal of a daemon that saw these snapshots and proposed nothing."""
     follower = Follower()
     with SqliteJournal(path) as journal, journal.together():

@@ -48,7 +48,8 @@ def read(path: Path, snapshots: Sequence[Snapshot]) -> JournalPolls:
 def waits_h(found: JournalPolls, job_id: int = 1) -> list[float]:
     """Return the waits of the rows of a job, in hours."""
     polls = found.polls
-    return (polls.wait_s[polls.table.job_id == job_id] / HOUR_S).round(6).tolist()
+    waits: list[float] = (polls.wait_s[polls.table.job_id == job_id] / HOUR_S).round(6).tolist()
+    return waits
 
 
 def test_job_seen_running_later_started_when_slurm_says(tmp_path: Path) -> None:

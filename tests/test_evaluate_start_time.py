@@ -15,6 +15,7 @@ from advisor.errors import AdvisorError, ConfigError, TraceError
 from advisor.fit.start_time_files import read_polls
 from tests.fit.start_time_polls import poll_rows, write
 from tools.evaluation import start_time
+from tools.evaluation.report import print_report
 from tools.evaluation.served import parsed_date
 from tools.evaluation.start_time import baselines, default_split, judge, read_errors_s
 
@@ -109,7 +110,37 @@ def test_rows_never_seen_to_start_are_counted_not_judged(tmp_path: Path) -> None
     report = run("--train", path, "--test", path, "--split", "2021-05-11")
 
     assert report["test_rows"] == 79
-    assert any("1 of jobs never seen to start" in note for note in report["notes"])
+    assert report["left_out"] == {
+        "polled before the split, in the time of the fit": 10 * 40,
+        "polled before the split, after the fit": 0,
+        "polled later, of jobs never seen to start": 1,
+    }
+
+
+def test_table_says_how_many_rows_are_judged_and_why_not_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "polls.csv", poll_rows(days=12))
+    polls, _ = read_polls([path])
+
+    print_report(judge(polls, polls, split_time=parsed_date("2021-05-11"), seed=0), as_json=False)
+
+    said = capsys.readouterr().out
+    assert "Judged: 80 of 480 rows of the test; left out: 400 polled before the split, in the time of the fit." in said
+    assert (
+        "The files overlap in time, and only polls after the fit are judged: those from 2021-05-11 00:00:00 on" in said
+    )
+
+
+def test_polls_after_the_fit_and_before_the_split_are_counted_apart(tmp_path: Path) -> None:
+    rows = poll_rows(days=14)
+    early, late = write(tmp_path / "early.csv", rows[: 10 * 40]), write(tmp_path / "late.csv", rows[10 * 40 :])
+
+    report = run("--train", early, "--test", late, "--split", "2021-05-13")
+
+    assert report["test_rows"] == 2 * 40
+    assert report["left_out"]["polled before the split, after the fit"] == 2 * 40
+    assert not any("overlap" in note for note in report["notes"])
 
 
 def test_baselines_answer_for_accounts_and_partitions_never_seen(tmp_path: Path) -> None:
@@ -166,3 +197,17 @@ def test_forecast_of_june_beats_the_mean_of_may_where_bursts_count_as_one() -> N
 
     ours, mean = (found[name]["further"] for name in ("sadvise", "training mean"))
     assert ours["squared, bursts"] < mean["squared, bursts"]
+
+
+def test_parts_of_the_polls_and_their_mean_are_judged_on_the_same_rows(tmp_path: Path) -> None:
+    path = write(tmp_path / "polls.csv", poll_rows(days=30))
+
+    found = scores(run("--format", "drac", "--train", path, "--test", path, "--parts", "2021-05-09"))
+
+    names = [name for name in found if "poll" in name or "mean of both" in name]
+    assert names == ["polls before 2021-05-09 00:00:00", "polls from 2021-05-09 00:00:00 on", "mean of both"]
+    squared = [found[name]["further"]["squared"] for name in names]
+    # The error of a mean of two is at most the mean of theirs.
+    assert squared[2] <= (squared[0] + squared[1]) / 2
+    with pytest.raises(ConfigError, match="there are no polls on one side"):
+        run("--format", "drac", "--train", path, "--test", path, "--parts", "1999-01-01")

@@ -10,7 +10,7 @@ import typer
 from advisor.cli.adaptation import performance
 from advisor.cli.fitting import check_fitting, print_card
 from advisor.cli.models import Folder
-from advisor.cli.options import LIVE, RECENT, Cluster, Since, Timeout
+from advisor.cli.options import LIVE, RECENT, Cluster, ConfigFile, JournalFile, Since, Timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from advisor.domain.probation import Coverage
     from advisor.fit.accounting import Accounting
     from advisor.fit.fitted import Fitted
+    from advisor.fit.start_time_journal import JournalPolls
     from advisor.predict.manifest import Entry
+    from advisor.predict.start_time import StartTimeForecaster
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -103,6 +105,68 @@ def interference(source: Files, models: Folder = None, seed: Seed = 0, dry_run: 
     from advisor.fit.interference_fit import fit_interference
 
     _publish(fit_interference(source, seed=seed), models, dry_run=dry_run)
+
+
+@app.command(name="start-time")
+def start_time(
+    journal: JournalFile = None,
+    config: ConfigFile = None,
+    models: Folder = None,
+    seed: Seed = 0,
+    dry_run: DryRun = False,
+) -> None:
+    """Fit the start-time model on the queue of this site, as the journal of the daemon shows it.
+
+    One recorded cycle in 3 hours of the last 28 days counts; accounting is not read. A fit of the first three quarters
+    of these days is judged on the last quarter. Only if it is better there than the shipped model and the wait so far,
+    a model of all days is published and put in use. Cycles are kept for journal.keep_days, up to journal.records_mib.
+    """
+    check_fitting(models, dry_run=dry_run)
+    from advisor.fit.start_time_site import OURS, fit_site
+
+    path, read = _read_polls(journal, config)
+    fitted, judgement = fit_site(read, path.name, shipped=_shipped_starts(models), seed=seed)
+    _publish(fitted, models, dry_run=dry_run)
+    beside = ", ".join(f"{name} {error:.3f}" for name, error in judgement.squared.items() if name != OURS)
+    typer.echo(
+        f"start_time: judged on {judgement.rows:,} rows of {judgement.polls} polls of the last {judgement.days:.1f} "
+        f"days: squared error {judgement.squared[OURS]:.3f} ({beside}), {judgement.coverage:.0%} in the intervals",
+        err=True,
+    )
+
+
+def _read_polls(journal: Path | None, config: Path | None) -> "tuple[Path, JournalPolls]":
+    """Read the polls of a journal, and print how many there are; raises `JournalError`."""
+    import os
+
+    from advisor.cli.progress import progress_bar
+    from advisor.cli.reading import journal_file
+    from advisor.config import load_config
+    from advisor.fit.start_time_journal import read_journal_polls
+    from advisor.journal import SqliteJournal
+
+    path = journal_file(load_config(config, os.environ), journal)
+    with SqliteJournal.read_only(path) as kept, progress_bar(100, "% of the polls") as show:
+        read = read_journal_polls(kept, progress=lambda done, total: show(100.0 * done / total) if show else None)
+    left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(read.left_out.items()))
+    rest = f"; left out: {left_out}" if left_out else ""
+    there = f"{len(read.polls):,} rows of {read.cycles:,} polls, {read.pending:,} of jobs that still wait"
+    typer.echo(f"{there}{rest}", err=True)
+    return path, read
+
+
+def _shipped_starts(models: Path | None) -> "StartTimeForecaster | None":
+    """Return the shipped model of start times; None if none ships that is sound."""
+    from advisor.cli.models import library
+    from advisor.errors import ModelError
+    from advisor.predict.library import Library
+    from advisor.predict.start_time import KIND, StartTimeForecaster
+
+    shipped = library(models).shipped
+    try:
+        return StartTimeForecaster.from_bundle(Library(shipped, shipped).load(KIND))
+    except ModelError:
+        return None
 
 
 def _hides_jobs(cluster: str | None, timeout_s: float) -> bool:

@@ -279,6 +279,8 @@ class Service:
         self._submit_tables.adopt(outfit.config, journal, snapshot)
         # What a policy would do in a cycle can be asked later, and where the jobs started.
         journal.keeps_waits = outfit.policy is not None or outfit.shadow is not None
+        # Start times are fitted to polls of the queue, whether anything was proposed or not.
+        journal.keeps_polls = True
         step = replace(outfit.applier, journal=journal, cycle=_decided_by_policy(outfit)).step(snapshot)
         self._note_fault(journal, step.record)
         self._submit_tables.publish(outfit.config, journal, step.record, applies=self._mode() is Mode.APPLY)

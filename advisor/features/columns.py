@@ -20,7 +20,7 @@ class Columns:
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """Return the rows of all parts, at least one; every column is an array or a table."""
+        """Return the rows of all parts, at least one; raises `ValueError` if a value for all rows differs."""
         return cls(**{field.name: _joined([getattr(part, field.name) for part in parts]) for field in fields(cls)})
 
 
@@ -37,5 +37,14 @@ def _taken(column: Any, rows: RowChoice) -> Any:
 
 
 def _joined(columns: Sequence[Any]) -> Any:
-    first = columns[0]
-    return first.join(columns) if isinstance(first, Columns) else np.concatenate(columns)
+    match columns[0]:
+        case Columns() as first:
+            return first.join(columns)
+        case np.ndarray():
+            return np.concatenate(columns)
+        case tuple():
+            return tuple(value for column in columns for value in column)
+        case value:
+            if any(other != value for other in columns):
+                raise ValueError(f"parts of one table differ in a value for all rows: {set(columns)}")
+            return value

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from advisor.fit.fitted import Fitted
 from advisor.predict.manifest import Entry
+from advisor.text import escaped
 
 
 def card(fitted: Fitted, entry: Entry) -> str:
@@ -23,7 +24,7 @@ def _lines(fitted: Fitted, entry: Entry) -> Iterator[str]:
     yield "| file | rows | SHA-256 |"
     yield "|---|--:|---|"
     for source in fitted.sources:
-        yield f"| `{source.name}` | {source.rows:,} | `{source.sha256}` |"
+        yield f"| `{escaped(source.name)}` | {source.rows:,} | `{source.sha256}` |"
     yield ""
     yield "## On rows that were not fitted on"
     yield ""

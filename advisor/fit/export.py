@@ -7,8 +7,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.fit.fitted import Fitted
+from advisor.predict.bundle import Bundle
+from advisor.predict.onnx_model import OnnxModel
+
 OPSET = {"": 18, "ai.onnx.ml": 3}
 INPUT, OUTPUT = "rows", "outputs"
+
+
+def bundled(fitted: Fitted) -> Bundle:
+    """Export a fit without publishing it: the graph that the advisor would ask, not the regressors."""
+    columns, outputs = len(fitted.columns), len(fitted.outputs)
+    graph = to_onnx(fitted.regressors, columns)
+    return Bundle(
+        kind=fitted.kind,
+        version="judged",
+        columns=fitted.columns,
+        outputs=fitted.outputs,
+        model=OnnxModel(graph, name=fitted.kind, columns=columns, outputs=outputs),
+        parameters=fitted.parameters,
+    )
 
 
 def to_onnx(regressors: Sequence[Any], columns: int) -> bytes:

@@ -173,9 +173,6 @@ def _polls(cells: Mapping[str, list[str]], numbers: Mapping[str, Floats]) -> Pol
         Load(gpus=numbers[f"{load}_gpus_above"], gpu_s=numbers[f"{load}_gpu_hours_above"] * HOUR_S) for load in _LOADS
     ]
     account = _numbered(cells[_ACCOUNT])
-    alike = np.column_stack(
-        [poll_time, numbers["submit_time"], account, numbers["gpus"], np.nan_to_num(numbers["time_limit_sec"])]
-    )
     return Polls(
         table=BacklogTable(
             job_id=_numbered(cells[_JOB]),
@@ -194,10 +191,16 @@ def _polls(cells: Mapping[str, list[str]], numbers: Mapping[str, Floats]) -> Pol
         ),
         poll_time=poll_time,
         wait_s=numbers[_WAIT],
-        burst=np.unique(alike, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64),
+        burst=bursts(poll_time, numbers["submit_time"], account, numbers["gpus"], numbers["time_limit_sec"]),
         account=tuple(cells[_ACCOUNT]),
         partition=tuple(cells[_PARTITION]),
     )
+
+
+def bursts(*columns: Floats | Codes) -> Codes:
+    """Number the rows `(n_rows,)`, so that rows with equal values in all columns `(n_rows,)` have the same number."""
+    alike = np.column_stack([np.nan_to_num(column) for column in columns])
+    return np.unique(alike, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _running(numbers: Mapping[str, Floats]) -> tuple[Load, Load]:

@@ -1,9 +1,11 @@
 """Stores what each cycle read, proposed and did."""
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from advisor import __version__
 from advisor.apply.step import Reconciled, Step
@@ -14,6 +16,7 @@ from advisor.domain.job import JobState
 from advisor.domain.lease import Lease, Purpose, Purposes
 from advisor.domain.memory import NO_STATE, PolicyState
 from advisor.domain.plan import Outcome, Receipt, Recommendation
+from advisor.domain.units import HOUR_S
 from advisor.errors import JournalError
 from advisor.journal.base import JournalBase
 from advisor.journal.cycle_record import (
@@ -30,6 +33,8 @@ from advisor.journal.views import Done, PastChange, PastCycle, RowQuery
 from advisor.settings import JournalSettings
 from advisor.view.sentences import sentence
 
+# How far apart the cycles are that are recorded in full as polls of the queue, for `sadvise fit start-time`.
+POLL_S: Final = 3 * HOUR_S
 _NOTHING_PROPOSED = "nothing was proposed"
 _NOT_UNICODE = "a text of it is not Unicode"
 _DONE_BY_OUTCOME = {
@@ -49,6 +54,9 @@ class CycleTables(JournalBase):
         # Whether cycles in which GPU jobs wait, and the one after each, are recorded in full whatever they propose.
         self.keeps_waits = False
         self._had_waits = False
+        # Whether a cycle in which GPU jobs wait is recorded in full if the last such record is `POLL_S` old.
+        self.keeps_polls = False
+        self._poll_time: float | None = None
         # What the last cycle proposed and could not do: each is written once, not in every cycle.
         self._proposed: frozenset[tuple[Action, str | None]] = frozenset()
         self._undone: frozenset[_Entry] = frozenset()
@@ -59,11 +67,13 @@ class CycleTables(JournalBase):
         """Store a cycle and return its id; `whole` says whether in full.
 
         By default, a cycle is stored in full if it proposed something or changed the policy's state, and with
-        `keeps_waits` also if GPU jobs wait in it or did so in the one before, so that it shows where they started.
+        `keeps_waits` also if GPU jobs wait in it or did so in the one before, so that it shows where they started; with
+        `keeps_polls` also if GPU jobs wait in it, once in `POLL_S`.
         """
         has_waits = bool(record.snapshot.pending_gpu_jobs)
         if whole is None:
             is_kept = self.keeps_waits and (has_waits or self._had_waits)
+            is_kept = is_kept or (self.keeps_polls and has_waits and self._is_poll(record.snapshot.taken_at))
             whole = is_kept or bool(record.judged) or record.policy_state != record.memory.policy_state
         self._had_waits = has_waits
         changes = {(change.action, change.refused_by): change for change in record.judged}
@@ -83,6 +93,8 @@ class CycleTables(JournalBase):
             self._recorder.forget()
             raise
         self._recorder.written()
+        if whole and has_waits:
+            self._poll_time = record.snapshot.taken_at
         self._proposed = frozenset(changes)
         self._policy_state = record.policy_state
         return cycle_id
@@ -218,6 +230,14 @@ class CycleTables(JournalBase):
             rows = self._database.execute("SELECT cycle_id FROM records ORDER BY cycle_id DESC LIMIT ?", (most,))
             return tuple(cycle_id for (cycle_id,) in rows.fetchall())[::-1]
 
+    def recorded_times(self) -> tuple[tuple[int, float], ...]:
+        """Return the ids and the times of the cycles that are recorded in full, oldest first."""
+        with self._reading():
+            rows = self._database.execute(
+                "SELECT cycle_id, taken_at FROM records JOIN cycles ON cycles.id = cycle_id ORDER BY cycle_id"
+            )
+            return tuple((cycle_id, taken_at) for cycle_id, taken_at in rows.fetchall())
+
     def recorded_cycles(self, cycle_ids: Iterable[int]) -> Iterator[Recorded]:
         """Yield cycles recorded in full, oldest first; raises `JournalError` for one that is damaged.
 
@@ -236,6 +256,14 @@ class CycleTables(JournalBase):
                     if whole.digest != digests.get(whole.cycle_id):
                         raise JournalError(f"{self._path}: the record of cycle {whole.cycle_id} {DAMAGED}")
                     yield whole
+
+    def _is_poll(self, now: float) -> bool:
+        """Return whether the last record of waiting GPU jobs is `POLL_S` old; after a restart, the last record."""
+        if self._poll_time is None:
+            times = self.recorded_times()
+            self._poll_time = times[-1][1] if times else -math.inf
+        # A clock that was set back does not end the polls.
+        return not 0.0 <= now - self._poll_time < POLL_S
 
     def _add_cycle(self, record: CycleRecord) -> int:
         written = self._database.execute(

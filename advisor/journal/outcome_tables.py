@@ -1,5 +1,6 @@
 """Stores the outcomes of jobs."""
 
+import json
 from collections.abc import Iterable
 
 from advisor.domain.outcome import JobOutcome
@@ -31,7 +32,12 @@ class OutcomeTables(JournalBase):
         """Return the outcomes of jobs whose end has not been observed, by job."""
         return self._read("end_time IS NULL ORDER BY job_id, submit_time")
 
-    def _read(self, which: str, *values: float) -> tuple[JobOutcome, ...]:
+    def outcomes_of(self, job_ids: Iterable[int]) -> tuple[JobOutcome, ...]:
+        """Return the outcomes of some job ids, whether the jobs ended or not, by job and submission."""
+        ids = json.dumps(sorted(set(job_ids)))
+        return self._read("job_id IN (SELECT value FROM json_each(?)) ORDER BY job_id, submit_time", ids)
+
+    def _read(self, which: str, *values: float | str) -> tuple[JobOutcome, ...]:
         with self._reading():
             rows = self._database.execute(f"SELECT outcome FROM outcomes WHERE {which}", values)  # noqa: S608  (ours)
             return tuple(outcome_of(text) for (text,) in rows.fetchall())

@@ -86,6 +86,16 @@ def test_cycles_with_waiting_jobs_are_recorded_in_full_where_a_policy_is_in_shad
     assert (kept, recorded_ids(site)) == ((1,), (1,))
 
 
+def test_one_round_with_waiting_jobs_is_recorded_in_full_though_it_proposes_nothing(site: Site) -> None:
+    site.cluster.jobs.update({job_id: make_job(job_id) for job_id in site.cluster.jobs})
+    service = built(site, lambda outfit: outfit)
+
+    done = [service.round(), service.round()]
+
+    assert all(each.step is not None and not each.step.record.judged for each in done)
+    assert recorded_ids(site) == (1,)
+
+
 def recorded_ids(site: Site) -> tuple[int, ...]:
     """Return the cycles that the journal holds in full."""
     with opened(site.folder / "journal.sqlite") as journal:

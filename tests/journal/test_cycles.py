@@ -14,6 +14,8 @@ from advisor.domain.lease import Ending, intended
 from advisor.domain.load import Allowance
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange
 from advisor.domain.plan import Outcome, Receipt, Recommendation
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.units import HOUR_S
 from advisor.errors import JournalError
 from advisor.journal import SqliteJournal, store
 from advisor.journal.cycle_record import Recorder
@@ -178,6 +180,55 @@ def test_cycles_with_waiting_gpu_jobs_and_the_next_are_kept_whole_on_request(jou
         journal.record(Cycle().judge(snapshot), Cycle())
 
     assert [cycle.record_bytes > 0 for cycle in journal.cycles(RowQuery())] == [False, True, True, False]
+
+
+def test_one_cycle_with_waiting_gpu_jobs_in_three_hours_is_kept_whole_on_request(journal: SqliteJournal) -> None:
+    journal.keeps_polls = True
+
+    for hours in (0.0, 2.9, 3.0, 5.0, 6.1, 1.0):
+        journal.record(Cycle().judge(at_hour(hours)), Cycle())
+
+    assert journal.recorded_times() == tuple(
+        (number, TAKEN_AT + hours * HOUR_S) for number, hours in ((1, 0.0), (3, 3.0), (5, 6.1), (6, 1.0))
+    )
+
+
+def test_cycles_without_waiting_gpu_jobs_are_no_polls(journal: SqliteJournal) -> None:
+    journal.keeps_polls = True
+
+    journal.record(Cycle().judge(make_snapshot()), Cycle())
+    journal.record(Cycle().judge(make_snapshot([make_job()])), Cycle())
+
+    assert journal.recorded_ids(9) == (2,)
+
+
+def test_journal_that_is_opened_again_keeps_no_poll_before_its_time(journal: SqliteJournal) -> None:
+    journal.keeps_polls = True
+    journal.record(Cycle().judge(at_hour(0.0)), Cycle())
+
+    with SqliteJournal(journal.path) as again:
+        again.keeps_polls = True
+        for hours in (1.0, 3.5):
+            again.record(Cycle().judge(at_hour(hours)), Cycle())
+
+    assert journal.recorded_ids(9) == (1, 3)
+
+
+def test_outcomes_of_jobs_are_those_that_ended_and_those_that_did_not(journal: SqliteJournal) -> None:
+    ended, running, other = (
+        JobOutcome(job_id=1, submit_time=5.0, end_time=9.0, last_seen_time=8.0),
+        JobOutcome(job_id=1, submit_time=10.0, start_time=11.0),
+        JobOutcome(job_id=2, submit_time=1.0),
+    )
+    journal.keep_outcomes([running, other, ended])
+
+    assert journal.outcomes_of([3, 1, 1]) == (ended, running)
+    assert journal.outcomes_of([]) == ()
+
+
+def at_hour(hours: float) -> Snapshot:
+    """Return a queue with one pending GPU job, some hours later."""
+    return make_snapshot([make_job()], taken_at=TAKEN_AT + hours * HOUR_S)
 
 
 def test_text_that_is_not_unicode_costs_the_record_and_not_the_cycle(journal: SqliteJournal) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import ModelError
+from advisor.fit.export import bundled
 from advisor.fit.run_time_fit import fit_run_time
 from advisor.predict.bundle import Bundle
 from advisor.predict.run_time import RunTimeForecaster
@@ -12,7 +13,6 @@ from advisor.predict.run_time_features import COLD, LEVELS, REQUEST_KNOWN, SIBLI
 from advisor.predict.run_time_replay import asked_at, replay, steps
 from advisor.predict.run_time_table import EndedJobs
 from tests.predict.run_time_jobs import MONDAY, make_ended, make_jobs, make_site
-from tools.evaluation.served import bundled
 
 LATER = MONDAY + 90 * 86_400.0
 NOMINAL = np.tile(np.array(LEVELS), (4, 1))

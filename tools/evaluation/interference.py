@@ -11,12 +11,13 @@ import typer
 from numpy.typing import NDArray
 
 from advisor.errors import ConfigError
+from advisor.fit.export import bundled
 from advisor.fit.interference_files import FORMS, MeasuredSpeed, RelativeSpeeds, measured, read_sides
 from advisor.fit.interference_fit import fit_measured
 from advisor.predict.interference import InterferenceForecaster
 from advisor.predict.interference_items import Floats, Rows, Shared, name_key
 from tools.evaluation.report import Report, Score, print_report, score
-from tools.evaluation.served import ManyFiles, bundled
+from tools.evaluation.served import ManyFiles
 
 SEED = 20240601
 # Below this a row of a type or a model would say little.

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from advisor.errors import ConfigError
+from advisor.fit.export import bundled
 from advisor.fit.interference_files import RelativeSpeeds
 from advisor.fit.interference_fit import LEAST_ROWS, fit_measured
 from advisor.fit.performance_fit import SitePrior, adapted
@@ -17,7 +18,6 @@ from advisor.sim.profiles import NEUTRAL, load_profiles
 from tools.evaluation.interference import ROUNDING, baselines
 from tools.evaluation.performance_rows import models_in, prior_of, samples_of, served, speeds_of
 from tools.evaluation.report import Report, Score, score
-from tools.evaluation.served import bundled
 from tools.measured_prior import profiled_added
 
 SIZES: Final = (5, 10, 20, 40, 80)

@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from advisor.errors import ConfigError
+from advisor.fit.export import bundled
 from advisor.fit.interference_files import RelativeSpeeds, measured, read_sides, read_table
 from advisor.fit.interference_fit import fit_measured
 from advisor.fit.performance_fit import SitePrior, adapted, no_samples
@@ -29,7 +30,7 @@ from tools.evaluation.performance_rows import (
     speeds_of,
 )
 from tools.evaluation.report import Report, Score, print_report, score
-from tools.evaluation.served import ManyFiles, bundled
+from tools.evaluation.served import ManyFiles
 from tools.evaluation.type_speeds import type_report
 
 # Only rows of jobs that share nodes can be judged: the model has no effect of a shared GPU.

@@ -34,7 +34,10 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The scores of a predictor and its baselines on the same rows, the predictor first, and times in seconds."""
+    """The scores of a predictor and its baselines on the same rows, the predictor first, and times in seconds.
+
+    `left_out` counts the rows of the test that are not judged, by reason; None where the notes say so.
+    """
 
     what: str
     train_rows: int
@@ -43,6 +46,7 @@ class Report:
     fit_s: float | None = None
     predict_s: float | None = None
     notes: tuple[str, ...] = ()
+    left_out: dict[str, int] | None = None
 
 
 def score(
@@ -83,7 +87,16 @@ def print_report(report: Report, *, as_json: bool) -> None:
         if None in {report.fit_s, report.predict_s}
         else [f"fit {report.fit_s:.2f} s, predict {report.predict_s:.3f} s"]
     )
-    print(*times, *report.notes, sep="\n")
+    print(*times, *_judged(report), *report.notes, sep="\n")
+
+
+def _judged(report: Report) -> list[str]:
+    """Return the sentence about the rows that are judged and those that are not."""
+    if report.left_out is None:
+        return []
+    reasons = ", ".join(f"{count} {why}" for why, count in report.left_out.items() if count)
+    rows = report.test_rows + sum(report.left_out.values())
+    return [f"Judged: {report.test_rows} of {rows} rows of the test; left out: {reasons or 'none'}."]
 
 
 def _row(each: Score, further: Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ConfigError
+from advisor.fit.export import bundled
 from advisor.fit.run_time_fit import FEWEST_ROWS, fit_run_time
 from advisor.predict.history import bursts_of, keys_of, runs_of
 from advisor.predict.run_time import RunTimeForecaster, RunTimeQuantiles
@@ -21,7 +22,7 @@ from advisor.predict.run_time_replay import asked_at, replay, steps
 from advisor.predict.run_time_table import EndedJobs
 from tools.evaluation.drac import Tables, read_tables
 from tools.evaluation.report import Report, Score, print_report, score
-from tools.evaluation.served import Format, ManyFiles, bundled, date_text, parsed_date
+from tools.evaluation.served import Format, ManyFiles, date_text, parsed_date
 from tools.fidelity.compare import spearman
 
 Floats = NDArray[np.float64]

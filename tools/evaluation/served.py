@@ -1,4 +1,4 @@
-"""What all judgements need: a fit as it is served, options that take several files, and dates."""
+"""What all judgements need: options that take several files, and dates."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -7,10 +7,6 @@ from typing import Any
 from typer.core import TyperCommand
 
 from advisor.errors import ConfigError
-from advisor.fit.export import to_onnx
-from advisor.fit.fitted import Fitted
-from advisor.predict.bundle import Bundle
-from advisor.predict.onnx_model import OnnxModel
 
 FILE_OPTIONS = ("--train", "--test", "--estimates", "--pairs")
 
@@ -39,20 +35,6 @@ def repeated(arguments: list[str]) -> list[str]:
         if argument != option:
             spread += [option, argument] if option else [argument]
     return spread
-
-
-def bundled(fitted: Fitted) -> Bundle:
-    """Export a fit without publishing it: the graph that the advisor would ask, not the regressors."""
-    columns, outputs = len(fitted.columns), len(fitted.outputs)
-    graph = to_onnx(fitted.regressors, columns)
-    return Bundle(
-        kind=fitted.kind,
-        version="judged",
-        columns=fitted.columns,
-        outputs=fitted.outputs,
-        model=OnnxModel(graph, name=fitted.kind, columns=columns, outputs=outputs),
-        parameters=fitted.parameters,
-    )
 
 
 def parsed_date(text: str) -> float:

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ConfigError, TraceError
 from advisor.features.backlog import Floats
+from advisor.fit.export import bundled
 from advisor.fit.start_time_files import Polls, read_polls
 from advisor.fit.start_time_fit import HIGH, LOW, fit_polls, log_wait
 from advisor.predict.intervals import Intervals
 from advisor.predict.start_time import StartTimeForecaster
 from advisor.sim.text_file import opened_text
 from tools.evaluation.report import Report, Score, print_report, score
-from tools.evaluation.served import Format, ManyFiles, bundled, date_text, parsed_date
+from tools.evaluation.served import Format, ManyFiles, date_text, parsed_date
 
 TEST_DAYS: Final = 14
 BINS: Final = 10
@@ -34,7 +35,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("start", cls=ManyFiles)(start)
 
 
-def start(
+def start(  # noqa: PLR0913, PLR0917 - a command takes the options it has
     train: Annotated[list[Path], typer.Option("--train", help="Polls to fit on, .csv or .csv.gz.")],
     test: Annotated[list[Path], typer.Option("--test", help="Polls to be judged on; may be the same files.")],
     format_: Annotated[Format, typer.Option("--format", help="What the tables are.")] = Format.DRAC,  # noqa: ARG001 - the only one
@@ -45,6 +46,12 @@ def start(
         list[Path] | None, typer.Option("--estimates", help="Tables of Slurm's own estimates.")
     ] = None,
     daily: Annotated[bool, typer.Option("--daily", help="Fit again before each poll as well; takes minutes.")] = False,
+    parts: Annotated[
+        str | None,
+        typer.Option(
+            "--parts", metavar="DATE", help="Judge fits of the polls before and after this date, and their mean."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the fit.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -54,7 +61,10 @@ def start(
     judged_on = fitted_on if [*train] == [*test] else read_polls(test)[0]
     at = default_split(fitted_on, judged_on) if split is None else parsed_date(split)
     every = read_polls(list(dict.fromkeys([*train, *test])))[0] if daily else None
-    report = judge(fitted_on, judged_on, split_time=at, seed=seed, estimates=errors_by_file, every=every)
+    parts_time = None if parts is None else parsed_date(parts)
+    report = judge(
+        fitted_on, judged_on, split_time=at, seed=seed, estimates=errors_by_file, every=every, parts_time=parts_time
+    )
     print_report(report, as_json=json)
 
 
@@ -74,14 +84,17 @@ def judge(
     seed: int,
     estimates: Mapping[str, Floats] | None = None,
     every: Polls | None = None,
+    parts_time: float | None = None,
 ) -> Report:
     """Fit on what was known at the split and judge the later polls; raises `ConfigError` where either is too small.
 
     `estimates` are by how many seconds those of Slurm were off, `(n_jobs,)` by file. With `every`, the rows of both
-    files, it is fitted again before each poll as well, to all that was known by then.
+    files, it is fitted again before each poll as well, to all that was known by then. With `parts_time` fits of the
+    polls before and after it are judged as well, and their mean in the logarithm.
     """
     before = float(np.nextafter(split_time, -np.inf))
     known = train.take(train.poll_time <= before)
+    left_out = _left_out(known, test, split_time)
     later = test.take((test.poll_time >= split_time) & np.isfinite(test.wait_s))
     if not len(later):
         raise ConfigError(f"no job polled from {date_text(split_time)} on was seen to start: give an earlier --split")
@@ -98,6 +111,8 @@ def judge(
     scores = [_scored_intervals("sadvise", later, found)]
     if every is not None:
         scores.append(_scored_intervals("sadvise, fitted before each poll", later, _daily(every, later, seed=seed)))
+    if parts_time is not None:
+        scores += _of_parts(known, later, parts_time, before, seed=seed)
     scores += [_scored(name, later, *guess) for name, guess in baselines(started, later).items()]
     if estimates:
         scores.append(score("sadvise, hours", "h", np.abs(found.median - later.wait_s) / HOUR_S))
@@ -109,8 +124,41 @@ def judge(
         fit_s=fit_s,
         predict_s=predict_s,
         scores=tuple(scores),
-        notes=tuple(_notes(known, started, test, later, split_time, with_estimates=bool(estimates))),
+        notes=tuple(
+            _notes(
+                known,
+                started,
+                later,
+                split_time,
+                overlaps=known.poll_time.max() >= test.poll_time.min(),
+                with_estimates=bool(estimates),
+            )
+        ),
+        left_out=left_out,
     )
+
+
+def _of_parts(known: Polls, later: Polls, parts_time: float, before: float, *, seed: int) -> list[Score]:
+    """Judge a fit of the polls before a time, one of those from it on, and their mean in the logarithm."""
+    parts = known.poll_time < parts_time, known.poll_time >= parts_time
+    if not all(part.any() for part in parts):
+        raise ConfigError(f"--parts {date_text(parts_time)}: there are no polls on one side: give another date")
+    ends = float(np.nextafter(parts_time, -np.inf)), before
+    first, second = (
+        StartTimeForecaster.from_bundle(bundled(fit_polls(known.take(part), seen_until=end, seed=seed))).forecast(
+            later.table
+        )
+        for part, end in zip(parts, ends, strict=True)
+    )
+    mean = Intervals(
+        low=np.sqrt(first.low * second.low),
+        median=np.sqrt(first.median * second.median),
+        high=np.sqrt(first.high * second.high),
+        known=first.known & second.known,
+    )
+    date = date_text(parts_time)
+    named = ((f"polls before {date}", first), (f"polls from {date} on", second), ("mean of both", mean))
+    return [_scored_intervals(name, later, found) for name, found in named]
 
 
 def _daily(every: Polls, later: Polls, *, seed: int) -> Intervals:
@@ -157,7 +205,7 @@ def _scored(
 
 
 def _notes(
-    known: Polls, started: Polls, test: Polls, later: Polls, split_time: float, *, with_estimates: bool
+    known: Polls, started: Polls, later: Polls, split_time: float, *, overlaps: bool, with_estimates: bool
 ) -> Iterator[str]:
     """Say what the figures are of and what they are not."""
     polls, bursts = (len(np.unique(each)) for each in (later.poll_time, later.burst))
@@ -170,10 +218,11 @@ def _notes(
         f"Left out of the fit: {len(known) - len(started)} rows of earlier polls whose jobs had not started by then. "
         "The forecast weights the others for it; the baselines do not."
     )
-    earlier, unseen = test.poll_time < split_time, ~np.isfinite(test.wait_s)
-    left_out = {"polled before that": earlier, "of jobs never seen to start": ~earlier & unseen}
-    spared = ", ".join(f"{np.count_nonzero(rows)} {why}" for why, rows in left_out.items() if rows.any())
-    yield f"Of {len(test)} rows of the test {len(later)} are judged; not: {spared or 'none'}.{_reason(known, test)}"
+    if overlaps:
+        yield (
+            f"The files overlap in time, and only polls after the fit are judged: those from {date_text(split_time)} "
+            "on; --split moves that date."
+        )
     if with_estimates:
         yield (
             "The estimates of Slurm are of other jobs on other clusters in another year, made at an unknown time: "
@@ -181,11 +230,16 @@ def _notes(
         )
 
 
-def _reason(known: Polls, test: Polls) -> str:
-    """Say why polls of the test are not judged, if polls that were fitted on are as late as they."""
-    if known.poll_time.max() < test.poll_time.min():
-        return ""
-    return " The files overlap in time, and a forecast is judged on polls after its fit alone; --split moves that date."
+def _left_out(known: Polls, test: Polls, split_time: float) -> dict[str, int]:
+    """Count the rows of the test that are not judged, by reason."""
+    earlier, unseen = test.poll_time < split_time, ~np.isfinite(test.wait_s)
+    # Files overlap in time if the fit has polls as late as the first one of the test.
+    fitted_on = earlier & (test.poll_time <= known.poll_time.max(initial=-np.inf))
+    return {
+        "polled before the split, in the time of the fit": int(np.count_nonzero(fitted_on)),
+        "polled before the split, after the fit": int(np.count_nonzero(earlier & ~fitted_on)),
+        "polled later, of jobs never seen to start": int(np.count_nonzero(~earlier & unseen)),
+    }
 
 
 def baselines(train: Polls, test: Polls) -> Mapping[str, tuple[Floats, ...]]:

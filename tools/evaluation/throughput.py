@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
 from advisor.errors import ConfigError
+from advisor.fit.export import bundled
 from advisor.fit.throughput_data import FORMS, GPUS_PER_NODE, StepTimes, files_of, read_measured
 from advisor.fit.throughput_fit import fit_measured
 from advisor.fit.throughput_population import work_of
@@ -21,7 +22,7 @@ from advisor.predict.intervals import Intervals
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
 from advisor.predict.throughput_site import SitePoints
 from tools.evaluation.report import Report, Score, print_report, score
-from tools.evaluation.served import ManyFiles, bundled
+from tools.evaluation.served import ManyFiles
 
 SEED = 20240601
 LEFT_OUT = ("model", "cluster")

@@ -1,0 +1,76 @@
+"""Journals of a simulated site, kept as the daemon keeps them: cycles, and the outcomes of the jobs it follows."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.forecast import NO_FORECASTS
+from advisor.domain.memory import Memory
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.units import DAY_S, HOUR_S
+from advisor.journal import SqliteJournal
+from advisor.sim.cluster import Cluster, NodeGroup
+from advisor.sim.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm_state import build_slurm
+from advisor.sim.slurmctld import run_slurm
+from advisor.sim.trace import Trace
+from advisor.trial.follower import Follower
+from tests.sim.building import make_state, make_trace
+
+CLUSTER = Cluster(nodes=(NodeGroup(count=4, gpus=8, leaf=2),))
+USERS = ("ann", "bob", "cy", "dan")
+STEP_S = HOUR_S / 2
+Show = Callable[[Snapshot], Snapshot]
+
+
+def busy_trace(days: float, *, seed: int = 1) -> Trace:
+    """Return jobs that ask for about as many GPU-hours as the cluster has, in bursts that are a day apart."""
+    rng = np.random.default_rng(seed)
+    jobs = round(35 * days)
+    one = make_trace([{}], users=USERS)
+    rows = np.repeat(one.jobs, jobs)
+    rows["job_id"] = np.arange(1, jobs + 1)
+    day = rng.integers(0, round(days), jobs)
+    rows["submit_time"] = np.sort((day + rng.beta(2.0, 5.0, jobs)) * DAY_S)
+    rows["gpus"] = rows["gpus_min"] = rows["gpus_max"] = 2 ** rng.integers(0, 4, jobs)
+    rows["run_time_s"] = rng.lognormal(np.log(4.0 * HOUR_S), 0.8, jobs)
+    rows["time_limit_s"] = np.minimum(rows["run_time_s"] * rng.uniform(1.2, 3.0, jobs), 2 * DAY_S)
+    rows["run_time_s"] = np.minimum(rows["run_time_s"], rows["time_limit_s"])
+    rows["user"] = rng.integers(0, len(USERS), jobs)
+    return Trace(name="busy", jobs=rows, users=USERS)
+
+
+def write_journal(path: Path, days: float, *, seed: int = 1, show: Show = lambda snapshot: snapshot) -> None:
+    """Write the journal of a daemon that watched the simulated site; `show` changes what it saw."""
+    trace = busy_trace(days, seed=seed)
+    state = make_state(trace, CLUSTER, ideal=True)
+    slurm = build_slurm(state, trace, CLUSTER)
+    site = SimulatedSlurm(trace, CLUSTER, state, slurm)
+    times = np.arange(1, round(days * DAY_S / STEP_S)) * STEP_S
+
+    def seen(now: float) -> Snapshot:
+        run_slurm(state, slurm, now)
+        return show(site.snapshot())
+
+    write_snapshots(path, map(seen, times.tolist()))
+
+
+def write_snapshots(path: Path, snapshots: Iterable[Snapshot]) -> None:
+    """Write the journal of a daemon that saw these snapshots and proposed nothing."""
+    follower = Follower()
+    with SqliteJournal(path) as journal, journal.together():
+        journal.keeps_polls = True
+        for snapshot in snapshots:
+            record = CycleRecord(snapshot=snapshot, memory=Memory(), forecasts=NO_FORECASTS, judged=(), left_alone={})
+            journal.record(record, Cycle())
+            journal.keep_outcomes(follower.follow(snapshot, NO_FORECASTS))
+
+
+def with_names(text: str) -> Show:
+    """Return what changes the accounts, users and partitions of all jobs to a text."""
+    return lambda snapshot: replace(
+        snapshot, jobs=tuple(replace(job, user=text, account=text, partitions=(text,)) for job in snapshot.jobs)
+    )

@@ -95,7 +95,19 @@ def test_rows_that_were_fitted_on_are_not_judged(tmp_path: Path) -> None:
     report = evaluate(sides[:80], list(sides[60:]), shared=Shared.NODE)
 
     assert report.test_rows == 20
-    assert any("20 rows to judge" in note for note in report.notes)
+    assert report.left_out == {"also in the files to fit on": 20}
+
+
+def test_sides_that_were_not_measured_are_counted_with_a_reason(tmp_path: Path) -> None:
+    gavel = write(tmp_path, GAVEL, [*gavel_rows(), "v100,A,16,B,32,10,4,0,0", "v100,A,16,B,32,0,4,5,2"], name="g.csv")
+    rows = deepshare_rows()
+    deepshare = write(tmp_path, DEEPSHARE, [*rows, *(f"{row[:-1]}1" for row in rows[:7])], name="d.csv")
+
+    pairs = run("--format", "gavel", "--train", gavel, "--test", gavel, "--folds", "3")
+    gangs = run("--format", "deepshare", "--train", deepshare, "--test", deepshare, "--folds", "3")
+
+    assert pairs["test_rows"] == 2 * len(gavel_rows()) and pairs["left_out"] == {"of pairs that did not run": 4}
+    assert gangs["test_rows"] == len(rows) and gangs["left_out"] == {"extrapolated, not measured": 7}
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["one set", "copy"])

@@ -125,10 +125,14 @@ def test_rows_that_were_not_measured_are_left_out_and_counted(tmp_path: Path) ->
     rows = deepshare_rows()
     path = write(tmp_path, DEEPSHARE, [*rows, *(f"{row[:-1]}1" for row in rows[:7])])
 
-    table, notes = read_pairs([path])
+    table, _ = read_pairs([path])
+    by_pairs = run("--pairs", path, "--folds", "3")
+    new_site = run("--pairs", path, "--new-site", "--repetitions", "2")
 
-    assert len(table) == len(rows)
-    assert "100 of 107 rows are judged; 7 are left out" in notes[0]
+    assert len(table) == len(rows) == by_pairs["test_rows"] == 100
+    assert by_pairs["left_out"] == {"extrapolated, not measured": 7}
+    assert new_site["test_rows"] == 20
+    assert new_site["left_out"] == {"extrapolated, not measured": 7, "adapted to, others in each draw": 80}
 
 
 def test_more_rows_of_a_new_site_make_the_model_better_than_its_prior(tmp_path: Path) -> None:
@@ -185,12 +189,12 @@ def test_model_adapts_to_its_speeds_on_gpu_types_at_other_batches(tmp_path: Path
 
 
 def test_batches_that_did_not_run_on_every_type_are_left_out(tmp_path: Path) -> None:
-    rows = [*type_rows({"Alpha": 0.5, "Beta": 0.4}), "k80,1,Beta,128,1,0.0", "v100,1,Beta,128,1,3.0"]
+    rows = [*type_rows({"Alpha": 0.5, "Beta": 0.4}), "k80,1,Beta,128,1,0.0", "v100,1,Beta,128,1,3.0", "v100,1,A,1,2,3"]
 
     report = type_report(write(tmp_path, ISOLATED, rows), seed=0)
 
-    assert report.test_rows == 6
-    assert "left out: 1." in report.notes[1]
+    assert report.test_rows == 12
+    assert report.left_out == {"of batch sizes that did not run on every type": 2, "not of one GPU": 1}
 
 
 @pytest.mark.parametrize(

@@ -117,15 +117,38 @@ def test_the_last_three_weeks_of_one_file_are_judged(table: Path) -> None:
 
 
 def test_users_left_out_are_judged_whole_by_fits_that_never_saw_them(table: Path) -> None:
-    tried = tried_on(table, table)
+    tables = read_tables([table])
 
-    parts = list(unseen_users(tried, folds=3, seed=0))
+    parts = list(unseen_users(tables, folds=3, seed=0))
 
-    users = np.array(tried.jobs.jobs.user)
+    users = np.array(tables.ended.jobs.user)
     assert all(set(users[of.fitted_on]).isdisjoint(users[of.judged]) for of in parts)
     assert (np.sum([of.judged for of in parts], axis=0) == 1).all()
     with pytest.raises(ConfigError, match="there are 12 users"):
-        list(unseen_users(tried, folds=13, seed=0))
+        list(unseen_users(tables, folds=13, seed=0))
+
+
+def test_each_row_of_the_test_is_judged_or_counted_with_a_reason(tmp_path: Path) -> None:
+    rows = site_rows()
+    rows[0] |= {"end_time": "", "elapsed_s": ""}
+    rows[1] |= {"time_limit_s": ""}
+    rows[-1] |= {"time_limit_s": "0"}
+    table = str(written(tmp_path / "jobs.csv", [*rows, rows[5]]))
+
+    by_time = json.loads(run("--train", table, "--test", table, "--json"))
+    by_user = json.loads(run("--train", table, "--test", table, "--unseen-users", "3", "--json"))
+    printed = run("--train", table, "--test", table).splitlines()
+
+    left_out = by_time["left_out"]
+    assert by_time["test_rows"] + sum(left_out.values()) == by_user["test_rows"] + 4 == 1201
+    assert left_out.pop("fitted on") == by_time["train_rows"]
+    assert left_out.pop("submitted before the split, not fitted on") > 0
+    without = "without a run time, a time limit or a submission"
+    assert left_out == {"not ended": 1, "there twice": 1, without: 2}
+    assert by_user["left_out"] == {"not ended": 1, "there twice": 1, "no time limit": 2}
+    assert printed[0].endswith(f"{by_time['test_rows']} judged")
+    assert printed[1].startswith(f"rows not judged: {1201 - by_time['test_rows']:,}: ")
+    assert f"2 {without}; 1 not ended; 1 there twice" in printed[1]
 
 
 def test_a_burst_counts_once_in_its_share() -> None:
@@ -184,7 +207,9 @@ def test_a_job_in_both_files_is_one_job(tmp_path: Path) -> None:
     tried = tried_on(train, test)
 
     assert len(tried.jobs) == 400
-    assert any("10 there twice" in note for note in tried.notes)
+    assert tried.left_out == {} and np.count_nonzero(tried.judged) == 150
+    twice = read_tables([train, test]).left_out
+    assert (twice[train]["there twice"], twice[test]["there twice"]) == (10, 0)
 
 
 @pytest.mark.parametrize(

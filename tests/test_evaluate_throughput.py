@@ -126,6 +126,8 @@ def test_model_to_be_judged_is_left_out_of_the_training(tmp_path: Path) -> None:
 
     assert named(report, "throughput").mean_error > 50.0
     assert any("delta" in note and "left out" in note for note in report.notes)
+    assert report.left_out == {"known by --profile": int(np.count_nonzero(odd & (measured.nodes == 1)))}
+    assert report.test_rows + sum(report.left_out.values()) == np.count_nonzero(odd)
 
 
 def test_copy_of_a_training_file_elsewhere_is_left_out_as_well(tmp_path: Path) -> None:
@@ -189,6 +191,8 @@ def test_elasticflow_counts_errors_in_iterations_per_second(tmp_path: Path) -> N
             ]
             rates = [1.0 / float(steps(theta_of(number, -2.0), each, reference=8.0)[0]) for each in placements]
             lines.append(f"{batch}," + ",".join(repr(rate) for rate in rates))
+        if model == "p":
+            lines[0], lines[1], lines[2] = f"{lines[0]},64", f"{lines[1]},", f"{lines[2]},0.0"
         (tmp_path / "ib_a100" / f"{model}.csv").write_text("\n".join(lines))
 
     output = run(
@@ -198,6 +202,7 @@ def test_elasticflow_counts_errors_in_iterations_per_second(tmp_path: Path) -> N
 
     report = json.loads(output)
     assert "iterations" in report["what"] and report["test_rows"] == 16
+    assert report["left_out"] == {"known by --profile": 32, "could not run": 2}
     assert report["scores"][0]["mean_error"] < 15.0
 
 

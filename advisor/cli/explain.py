@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from advisor.cycle import CycleRecord
     from advisor.domain.diagnosis import PriorityFactors
-    from advisor.domain.forecast import Basis
+    from advisor.domain.forecast import ForecastBasis
     from advisor.domain.job import Job
     from advisor.domain.lease import Lease
     from advisor.planning.timer_out import TimerOut
@@ -117,7 +117,7 @@ def _factors(job: "Job", cluster: str | None, timeout_s: float) -> "PriorityFact
 
 
 def _document(
-    explained: "Explanation", record: "CycleRecord", job: "Job", bases: "Iterable[Basis]"
+    explained: "Explanation", record: "CycleRecord", job: "Job", bases: "Iterable[ForecastBasis]"
 ) -> dict[str, object]:
     from advisor.view.forecast_report import document
 
@@ -134,7 +134,7 @@ def _print(
     explained: "Explanation",
     record: "CycleRecord",
     job: "Job",
-    bases: "Iterable[Basis]",
+    bases: "Iterable[ForecastBasis]",
     turn_lines: "Iterable[tuple[str, str]]",
     cluster: str | None,
     source: str,

@@ -69,7 +69,7 @@ class JobForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Basis:
+class ForecastBasis:
     """What a forecast of a job rests on: the `step` of `steps`, each worth more than the one before.
 
     `next_step` says in plain words what brings the next one, "" at the last.

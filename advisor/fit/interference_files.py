@@ -5,6 +5,7 @@ import gzip
 import io
 import math
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from advisor.predict.interference_items import PROFILE, SETTINGS, Floats, Items,
 # Far more than any measured table has.
 LARGEST_BYTES = 256 * 2**20
 Row = Mapping[str, str]
+# Why a side of a pair is no measured speed.
+DID_NOT_RUN, EXTRAPOLATED, ALONE = "of pairs that did not run", "extrapolated, not measured", "of jobs alone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,10 @@ class MeasuredSpeed:
     mine: MeasuredJob
     other: MeasuredJob
     speed: float
+
+
+# The sides of the rows of a table; a text is the reason why a side is left out.
+Sides = Iterator[MeasuredSpeed | str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +91,7 @@ class Form:
 
     columns: tuple[str, ...]
     shared: Shared
-    sides: Callable[["Table"], Iterator[MeasuredSpeed]]
+    sides: Callable[["Table"], "Sides"]
     singles: tuple[str, ...] = ()
 
 
@@ -154,6 +161,11 @@ def _form_of_singles(header: Sequence[str]) -> str | None:
 
 def read_sides(path: Path, form: str, singles: Path | None = None) -> list[MeasuredSpeed]:
     """Read the measured pairs of a file as one speed per side; raises `ConfigError`."""
+    return read_counted(path, form, singles)[0]
+
+
+def read_counted(path: Path, form: str, singles: Path | None = None) -> tuple[list[MeasuredSpeed], Counter[str]]:
+    """Read the measured pairs of a file, and count the sides that are left out by reason; raises `ConfigError`."""
     table = read_table(path)
     if missing := [name for name in FORMS[form].columns if name not in table.header]:
         raise ConfigError(f"{path}: column {missing[0]} is missing: the form {form} needs it")
@@ -164,7 +176,11 @@ def read_sides(path: Path, form: str, singles: Path | None = None) -> list[Measu
         if missing := [name for name in FORMS[form].singles if name not in alone.header]:
             raise ConfigError(f"{singles}: column {missing[0]} is missing: jobs alone of the form {form} need it")
         table = Table(path=path, header=table.header, rows=table.rows, singles=alone.rows)
-    return list(FORMS[form].sides(table))
+    sides = list(FORMS[form].sides(table))
+    return (
+        [side for side in sides if isinstance(side, MeasuredSpeed)],
+        Counter(side for side in sides if isinstance(side, str)),
+    )
 
 
 def measured(sides: Sequence[MeasuredSpeed], shared: Shared) -> RelativeSpeeds:
@@ -234,7 +250,7 @@ def text(table: Table, line: int, column: str) -> str:
     return value
 
 
-def _gavel(table: Table) -> Iterator[MeasuredSpeed]:
+def _gavel(table: Table) -> Sides:
     for line in range(len(table.rows)):
         alone = [number(table, line, f"isolated{side}") for side in "12"]
         beside = [number(table, line, f"colocated{side}") for side in "12"]
@@ -249,21 +265,27 @@ def _gavel(table: Table) -> Iterator[MeasuredSpeed]:
         ]
         if min(alone) > 0:
             yield from _both(jobs, [with_it / without for with_it, without in zip(beside, alone, strict=True)])
+        else:
+            yield from (DID_NOT_RUN, DID_NOT_RUN)
 
 
-def _both(jobs: Sequence[MeasuredJob], speeds: Sequence[float]) -> Iterator[MeasuredSpeed]:
-    """Return the two sides of a pair; none if it did not run, which tables record as speed 0 on both sides."""
+def _both(jobs: Sequence[MeasuredJob], speeds: Sequence[float]) -> Sides:
+    """Return the two sides of a pair; tables record one that did not run as speed 0 on both sides."""
     if max(speeds) > 0:
         yield MeasuredSpeed(mine=jobs[0], other=jobs[1], speed=speeds[0])
         yield MeasuredSpeed(mine=jobs[1], other=jobs[0], speed=speeds[1])
+    else:
+        yield from (DID_NOT_RUN, DID_NOT_RUN)
 
 
-def _deepshare(table: Table) -> Iterator[MeasuredSpeed]:
+def _deepshare(table: Table) -> Sides:
     alone = _deepshare_alone(table)
     for line in range(len(table.rows)):
         mine, other = (_deepshare_job(table, line, side, alone) for side in ("", "corunner_"))
         if number(table, line, "extrapolated", empty=0.0) == 0.0:
             yield MeasuredSpeed(mine=mine, other=other, speed=number(table, line, "throughput_ratio"))
+        else:
+            yield EXTRAPOLATED
 
 
 def _deepshare_job(
@@ -286,13 +308,14 @@ def _deepshare_alone(table: Table) -> dict[tuple[str, float, float], float]:
     }
 
 
-def _blox(table: Table) -> Iterator[MeasuredSpeed]:
+def _blox(table: Table) -> Sides:
     alone: dict[tuple[str, float, str], float] = {}
     paired: list[tuple[int, MeasuredJob, MeasuredJob]] = []
     for line in range(len(table.rows)):
         job = _blox_job(table, line, "1")
         if text(table, line, "model2") == "Empty":
             alone[job.model, job.gpus, job.variant] = number(table, line, "speed1")
+            yield ALONE
         else:
             paired.append((line, job, _blox_job(table, line, "2")))
     for line, *jobs in paired:
@@ -319,7 +342,7 @@ def _blox_job(table: Table, line: int, side: str) -> MeasuredJob:
     )
 
 
-def _lucid(table: Table) -> Iterator[MeasuredSpeed]:
+def _lucid(table: Table) -> Sides:
     single_table = Table(path=table.path, header=(), rows=table.singles)
     alone = {
         _lucid_key(single, "", "batchsize"): (

@@ -23,7 +23,7 @@ _DIFFERENCE: Final = "held_out_loss_difference"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ForestChoice:
     """Which forests to serve, why in plain words, and how their intervals held; None where no jobs were kept aside."""
 
     ours: bool
@@ -60,14 +60,14 @@ def figures(
     return found
 
 
-def chosen(found: Mapping[str, float], rival: str) -> Choice:
+def chosen(found: Mapping[str, float], rival: str) -> ForestChoice:
     """Choose by the figures of a fit; `rival` is the version of the model that ships.
 
     The forests of the fit are served where their loss is lower by more than its standard error.
     """
     if _DIFFERENCE not in found:
         reason = f"forests of {rival}: too few jobs could be kept aside to judge forests of this site"
-        return Choice(ours=False, reason=reason, tested=coverage(found, RIVAL))
+        return ForestChoice(ours=False, reason=reason, tested=coverage(found, RIVAL))
     ours = found[_DIFFERENCE] < -found[f"{_DIFFERENCE}_error"]
     name = OURS if ours else RIVAL
     reason = (
@@ -76,7 +76,7 @@ def chosen(found: Mapping[str, float], rival: str) -> Choice:
         f"of {rival} of {found[f'{RIVAL}_loss']:.3f} (difference {found[_DIFFERENCE]:+.3f}, standard error "
         f"{found[f'{_DIFFERENCE}_error']:.3f})"
     )
-    return Choice(ours=ours, reason=reason, tested=coverage(found, name))
+    return ForestChoice(ours=ours, reason=reason, tested=coverage(found, name))
 
 
 def coverage(found: Mapping[str, float], name: str) -> Coverage | None:

@@ -6,6 +6,7 @@ import io
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ GPUS_PER_NODE = 8
 RUBICK_BATCH, RUBICK_PLAN = 64.0, "ga"
 _ENDINGS = (".csv", ".csv.gz")
 _LARGEST_COUNT = 10**6
+# Why a measurement is left out.
+COULD_NOT_RUN, OTHER_PLAN = "could not run", "of another plan of execution"
 # Far more than any measured table has.
 _LARGEST_BYTES = 256 * 2**20
 
@@ -88,12 +91,22 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
 
 def read_measured(files: Sequence[Path], form: str, gpus_per_node: int = GPUS_PER_NODE) -> StepTimes:
     """Read files of one form, or, with `auto`, of the form that each header shows; raises `TraceError`."""
+    return read_counted(files, form, gpus_per_node)[0]
+
+
+def read_counted(
+    files: Sequence[Path], form: str, gpus_per_node: int = GPUS_PER_NODE
+) -> tuple[StepTimes, Counter[str]]:
+    """Read files of one form, and count the measurements that are left out by reason; raises `TraceError`."""
     if form not in FORMS:
         raise TraceError(f"unknown format {form!r}: it is one of {', '.join(FORMS)}")
     rows: list[_Row] = []
     models, clusters, numbers = [], [], []
+    left_out = Counter[str]()
     for number, file in enumerate(files):
-        read = list(_read(file, form, gpus_per_node))
+        lines = list(_read(file, form, gpus_per_node))
+        read = [line for line in lines if isinstance(line, _Row)]
+        left_out.update(line for line in lines if isinstance(line, str))
         if not read:
             raise TraceError(f"{file}: no measurement in it: every line is empty or could not run")
         rows += read
@@ -104,12 +117,13 @@ def read_measured(files: Sequence[Path], form: str, gpus_per_node: int = GPUS_PE
         name: np.array([getattr(row, name) for row in rows], dtype=np.float64)
         for name in ("gpus", "nodes", "least", "most", "batch", "batch_asked", "step_s")
     }
-    return StepTimes(
+    measured = StepTimes(
         model=np.array(models, dtype=np.str_),
         cluster=np.array(clusters, dtype=np.str_),
         file=np.array(numbers, dtype=np.int64),
         **columns,
     )
+    return measured, left_out
 
 
 def model_of(file: Path) -> str:
@@ -133,7 +147,8 @@ def _text(file: Path) -> str:
         raise TraceError(f"{file}: cannot be read ({err}): it has to be CSV text, or gzip of it") from err
 
 
-def _read(file: Path, form: str, gpus_per_node: int) -> Iterator[_Row]:
+def _read(file: Path, form: str, gpus_per_node: int) -> Iterator[_Row | str]:
+    """Yield each measurement of a file, or the reason why it is left out."""
     reader = csv.DictReader(io.StringIO(_text(file)), strict=True)
     try:
         names = [name.strip() for name in reader.fieldnames or []]
@@ -191,13 +206,17 @@ def _on_node(where: str, line: Mapping[str, str]) -> list[int]:
     return [int(digit) for digit in digits]
 
 
-def _rubick(file: Path, names: Sequence[str], lines: Lines) -> Iterator[_Row]:
+def _rubick(file: Path, names: Sequence[str], lines: Lines) -> Iterator[_Row | str]:
     missing = [name for name in ("exec_plan", "placement", "iter_time") if name not in names]
     if missing:
         raise TraceError(f"{file}: column {missing[0]} is missing: it has to have exec_plan, placement and iter_time")
     for number, line in lines:
         where = f"{file}: line {number}"
-        if (line["exec_plan"] or "").strip() != RUBICK_PLAN or not _number(where, line, "iter_time"):
+        if (line["exec_plan"] or "").strip() != RUBICK_PLAN:
+            yield OTHER_PLAN
+            continue
+        if not _number(where, line, "iter_time"):
+            yield COULD_NOT_RUN
             continue
         on_node, step_s = _on_node(where, line), _positive(where, line, "iter_time")
         yield _Row(
@@ -206,7 +225,7 @@ def _rubick(file: Path, names: Sequence[str], lines: Lines) -> Iterator[_Row]:
         )  # fmt: skip
 
 
-def _elasticflow(file: Path, names: Sequence[str], lines: Lines, gpus_per_node: int) -> Iterator[_Row]:
+def _elasticflow(file: Path, names: Sequence[str], lines: Lines, gpus_per_node: int) -> Iterator[_Row | str]:
     sizes = [name for name in names if re.fullmatch(r"[1-9]\d{0,5}", name)]
     if "global_batch_size" not in names or not sizes:
         raise TraceError(f"{file}: its header has to be global_batch_size and numbers of GPUs, as 1,2,4")
@@ -215,11 +234,14 @@ def _elasticflow(file: Path, names: Sequence[str], lines: Lines, gpus_per_node: 
         batch = _positive(where, line, "global_batch_size")
         for name in sizes:
             if not (line[name] or "").strip():
+                yield COULD_NOT_RUN
                 continue
             rate = _number(where, line, name)
             if rate < 0.0:
                 raise TraceError(f"{where}: {rate:g} iterations/s on {name} GPUs: it cannot be negative")
-            if rate > 0.0:
+            if rate == 0.0:
+                yield COULD_NOT_RUN
+            else:
                 gpus = int(name)
                 nodes = math.ceil(gpus / gpus_per_node)
                 yield _Row(

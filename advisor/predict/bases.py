@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from advisor.domain.forecast import Basis
+from advisor.domain.forecast import ForecastBasis
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.predict.interference import InterferenceForecaster
@@ -36,24 +36,24 @@ _BESIDE: Final = (
 _STEP_BY_EVIDENCE: Final = {Evidence.ONE_NODE: 2, Evidence.SPREAD: 3}
 
 
-def of_run_time(model: RunTimeForecaster, job: Job, snapshot: Snapshot) -> Basis:
+def of_run_time(model: RunTimeForecaster, job: Job, snapshot: Snapshot) -> ForecastBasis:
     """Return what the run time of a job rests on; raises `ModelError` if the model returns invalid values."""
     group = model.forecast(run_time_table([job], snapshot)).group[0]
     return _basis("run time", _RUN_TIME, int(group))
 
 
-def of_speed(model: ThroughputForecaster, job: Job) -> Basis:
+def of_speed(model: ThroughputForecaster, job: Job) -> ForecastBasis:
     """Return what the speeds of a job rest on."""
     codes = model.codes([job.hints.model])
     measured = int(codes[0] >= 0)
     return _basis("speed", _SPEED, _STEP_BY_EVIDENCE.get(Evidence(model.evidence(codes)[0]), measured))
 
 
-def of_neighbours(model: InterferenceForecaster, job: Job) -> Basis:
+def of_neighbours(model: InterferenceForecaster, job: Job) -> ForecastBasis:
     """Return what the inflation of a job beside others rests on."""
     return _basis("neighbours", _BESIDE, int(model.codes([job.hints.model or ""])[0] >= 0))
 
 
-def _basis(forecast: str, steps: Sequence[tuple[str, str]], step: int) -> Basis:
+def _basis(forecast: str, steps: Sequence[tuple[str, str]], step: int) -> ForecastBasis:
     rests_on, next_step = steps[step]
-    return Basis(forecast=forecast, step=step + 1, steps=len(steps), rests_on=rests_on, next_step=next_step)
+    return ForecastBasis(forecast=forecast, step=step + 1, steps=len(steps), rests_on=rests_on, next_step=next_step)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from advisor.domain.forecast import MOST_RATIO, Basis, Forecasts, Interval, JobForecast, RunTime
+from advisor.domain.forecast import MOST_RATIO, ForecastBasis, Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.job import LATEST_TIME, Job
 from advisor.domain.probation import Coverage
 from advisor.domain.snapshot import Snapshot
@@ -182,9 +182,9 @@ class ModelForecaster:
         models = (*forecasts.models, *self._named((start_time.KIND,)))
         return replace(forecasts, by_job=by_job, models=models, notes=self._distinct_notes)
 
-    def bases(self, job: Job, snapshot: Snapshot) -> tuple[Basis, ...]:
+    def bases(self, job: Job, snapshot: Snapshot) -> tuple[ForecastBasis, ...]:
         """Return what the forecasts of a GPU job rest on, after those of the snapshot."""
-        asked: dict[str, Callable[[Any], Basis]] = {
+        asked: dict[str, Callable[[Any], ForecastBasis]] = {
             "run_time": lambda kept: bases.of_run_time(kept.model, job, snapshot)
         }
         if (job.gang.gpu_count or 0) > 1 or job.hints.gpus is not None:

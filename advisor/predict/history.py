@@ -85,26 +85,30 @@ class History:
 
     def recall(self, keys: Sequence[Keys]) -> Recalled:
         """Return the remembered runs for the keys of jobs."""
-        slots = self._found(keys)
-        return Recalled(runs=self._runs[slots], counts=self._counts[slots])
+        return self.recall_stamped(keys)[0]
+
+    def recall_stamped(self, keys: Sequence[Keys]) -> tuple[Recalled, NDArray[np.int64]]:
+        """Return the remembered runs for the keys of jobs, and their `stamps`, by one look-up."""
+        slots = self._slots_of(keys)
+        return Recalled(runs=self._runs[slots], counts=self._counts[slots]), self._written[slots]
 
     def stamps(self, keys: Sequence[Keys]) -> NDArray[np.int64]:
         """Return numbers, `(n_rows, 2)`, that stay the same for the keys of a job as long as `recall` does."""
-        stamps: NDArray[np.int64] = self._written[self._found(keys)]
+        stamps: NDArray[np.int64] = self._written[self._slots_of(keys)]
         return stamps
 
-    def _found(self, keys: Sequence[Keys]) -> NDArray[np.int64]:
+    def _slots_of(self, keys: Sequence[Keys]) -> NDArray[np.int64]:
         """Return the slots of each job's blocks, `(n_rows, 2)`; the last one where nothing is remembered."""
-        nothing = len(self._counts) - 1
-        find = self._slots.get
-        slots = [
-            [
-                next((slot for kind in kinds if (slot := find(of_job[kind] or "", nothing)) != nothing), nothing)
-                for kinds in _LOOKED_UP
-            ]
-            for of_job in keys
-        ]
-        return np.array(slots, dtype=np.int64).reshape(-1, len(_LOOKED_UP))
+        nothing, slot_of = len(self._counts) - 1, self._slots.get
+        slots = np.full((len(keys), len(_LOOKED_UP)), nothing, dtype=np.int64)
+        # A history without a run, as after a start, answers without a look.
+        if self._slots:
+            for block, kinds in enumerate(_LOOKED_UP):
+                # The most informative kind comes last and overwrites the others.
+                for kind in reversed(kinds):
+                    found = np.array([slot_of(of_job[kind] or "", nothing) for of_job in keys], dtype=np.int64)
+                    slots[:, block] = np.where(found != nothing, found, slots[:, block])
+        return slots
 
     def to_json(self) -> str:
         """Return all of it as text."""
@@ -173,6 +177,7 @@ def keys_of(jobs: RunTimeTable) -> list[Keys]:
     """Return the keys of each job's runs, one for each kind; None where the job lacks the attribute."""
     cleaned: dict[str, str] = {}
     families: dict[str, str] = {}
+    texts: dict[tuple[float, ...], str] = {}
     requests = np.column_stack([jobs.gpus, jobs.cpus, jobs.nodes, jobs.memory_mib, jobs.limit_s])
     keys: list[Keys] = []
     for user, account, name, request in zip(jobs.user, jobs.account, jobs.name, requests.tolist(), strict=True):
@@ -182,8 +187,9 @@ def keys_of(jobs: RunTimeTable) -> list[Keys]:
         family = families.get(name)
         if family is None:
             family = families.setdefault(name, _part(name_family(name)))
-        gpus, cpus, nodes, memory_mib, limit_s = request
-        asked = f"{gpus:.7g}/{cpus:.7g}/{nodes:.7g}/{memory_mib:.7g}/{limit_s:.7g}"
+        asked = texts.get(request_key := tuple(request))
+        if asked is None:
+            asked = texts.setdefault(request_key, "/".join(f"{amount:.7g}" for amount in request))
         keys.append(
             (
                 f"s{who}{_BAR}{family}{_BAR}{asked}" if who and family else None,

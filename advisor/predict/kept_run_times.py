@@ -150,7 +150,7 @@ class KeptRunTimes:
                 fresh.append((job, asked))
         if not grown or not same:
             return same, fresh
-        stamps = self._stamps([kept.keys for kept in same.values()])
+        stamps = _paired(self.model.history.stamps([kept.keys for kept in same.values()]))
         learnt = {job_id for (job_id, kept), now in zip(same.items(), stamps, strict=True) if kept.stamps != now}
         fresh += [(job, same.pop(job.job_id).asked) for job in jobs if job.job_id in learnt]
         return same, fresh
@@ -163,17 +163,14 @@ class KeptRunTimes:
             some = fresh[start : start + CHUNK]
             table = run_time_table([job for job, _ in some], snapshot)
             keys = keys_of(table)
-            drawn = self.model.draw(table, self.model.history.recall(keys))
+            recalled, stamps = self.model.history.recall_stamped(keys)
             yield (
                 {
-                    job.job_id: _Kept(asked, of_job, stamps)
-                    for (job, asked), of_job, stamps in zip(some, keys, self._stamps(keys), strict=True)
+                    job.job_id: _Kept(asked, of_job, stamp)
+                    for (job, asked), of_job, stamp in zip(some, keys, _paired(stamps), strict=True)
                 },
-                drawn,
+                self.model.draw(table, recalled),
             )
-
-    def _stamps(self, keys: Sequence[Keys]) -> list[_Stamps]:
-        return [(near, user) for near, user in self.model.history.stamps(keys).tolist()]
 
     def _read(self, drawn: Drawn) -> list[RunTime | None]:
         answers = self.model.read(drawn)
@@ -184,6 +181,10 @@ class KeptRunTimes:
             else None
             for interval, mean_s in zip(intervals, answers.mean_s.tolist(), strict=True)
         ]
+
+
+def _paired(stamps: np.ndarray) -> list[_Stamps]:
+    return [(near, user) for near, user in stamps.tolist()]
 
 
 def _waited_s(job: Job, snapshot: Snapshot) -> float:

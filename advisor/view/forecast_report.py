@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from advisor.cycle import CycleRecord
-from advisor.domain.forecast import Basis, Forecasts, Interval, JobForecast, Placement
+from advisor.domain.forecast import ForecastBasis, Forecasts, Interval, JobForecast, Placement
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import duration, plural
@@ -38,7 +38,7 @@ def document(forecasts: Forecasts, job_id: int) -> dict[str, Any]:
     }
 
 
-def lines(record: CycleRecord, job: Job, bases: Iterable[Basis] = ()) -> Iterator[tuple[str, str]]:
+def lines(record: CycleRecord, job: Job, bases: Iterable[ForecastBasis] = ()) -> Iterator[tuple[str, str]]:
     """Yield labels and sentences about a job; every interval is one of 80 %."""
     forecast = record.forecasts.of(job.job_id)
     if job.is_pending and forecast.start_s is not None:

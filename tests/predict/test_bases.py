@@ -1,8 +1,9 @@
 """What forecasts rest on climbs step by step with what becomes known of a job, and names what brings the next step."""
 
 from pathlib import Path
+from typing import Any
 
-from advisor.domain.forecast import Basis
+from advisor.domain.forecast import ForecastBasis
 from advisor.domain.job import Job
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.library import Library
@@ -14,7 +15,7 @@ NODES = [make_node("n01"), make_node("n02")]
 GANG = make_gang(4)
 
 
-def bases_of(job: Job, *running: Job, ended: EndedJobs | None = None) -> dict[str, Basis]:
+def bases_of(job: Job, *running: Job, ended: EndedJobs | None = None) -> dict[str, ForecastBasis]:
     """Return what the forecasts of a job rest on, by the forecast."""
     model = ModelForecaster(Library(Path("/nonexistent")))
     if ended is not None:
@@ -32,7 +33,7 @@ def stating(job_id: int, nodes: list[str], gpus: int) -> Job:
 
 def test_run_time_rests_on_the_nearest_jobs_that_ended() -> None:
     job = make_job(1, user="ada", account="physics", name="train", gang=GANG, time_limit_s=10 * HOUR_S)
-    alike = {
+    alike: dict[str, Any] = {
         "user": "ada",
         "account": "physics",
         "name": "train",

@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -96,13 +97,16 @@ def run(options: argparse.Namespace) -> int:
     beside = neighbours(options.jobs, slowed)
     snapshot = synthetic(options.jobs, max(1, options.jobs // 10), seed=0)
     pending = [job for job in snapshot.jobs if job.is_pending and job.gang.wants_gpus]
-    whole = ModelForecaster(library)
+    whole, fresh = ModelForecaster(library), ModelForecaster(library)
+    # The same number of jobs, none of them as in the cycle before.
+    in_turn = cycle([snapshot, synthetic(options.jobs, max(1, options.jobs // 10), seed=1)])
     for name, rows, work in (
         ("throughput", len(asked), lambda: speeds.relative(asked, base)),
         ("interference", len(beside), lambda: slowed.inflations(beside)),
         ("run_time", len(pending), lambda: run_times.forecast(run_time_table(pending, snapshot))),
         ("start_time", len(pending), lambda: starts.forecast(backlog_table(snapshot))),
         ("a cycle's, all", len(snapshot.jobs), lambda: whole.forecasts(snapshot)),
+        ("all jobs new", len(snapshot.jobs), lambda: fresh.forecasts(next(in_turn))),
     ):
         print(f"{name:15} {rows:8,} rows {cpu_s(work):7.3f} s")
     loaded = [name for name in ("sklearn", "scipy", "skl2onnx", "pandas", "torch") if name in sys.modules]

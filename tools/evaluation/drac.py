@@ -32,11 +32,11 @@ _MOST: Final = 1e15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """Ended jobs, the files that hold each `(n_jobs,)`, and the number of rows that were left out, by reason."""
+    """Ended jobs, the files that hold each `(n_jobs,)`, and the number of rows of each file left out, by reason."""
 
     ended: EndedJobs
     files: tuple[set[Path], ...]
-    left_out: Mapping[str, int]
+    left_out: Mapping[Path, Mapping[str, int]]
 
     def held_by(self, paths: Iterable[Path]) -> NDArray[np.bool_]:
         """Return which jobs one of these files holds."""
@@ -48,8 +48,9 @@ def read_tables(paths: Iterable[Path]) -> Tables:
     columns: dict[str, list[str]] = {name: [] for name in ("user", *TEXTS)}
     numbers: dict[str, list[float]] = {name: [] for name in (*TIMES, *AMOUNTS)}
     files: dict[str, set[Path]] = {}
-    left_out = Counter[str]()
+    left_out: dict[Path, Counter[str]] = {}
     for path in dict.fromkeys(paths):
+        of_file = left_out[path] = Counter()
         for line, cells in _rows(path):
             # Accounts and jobs of two clusters with the same number are not the same.
             cluster, account, job = (cells.get(name, "").strip() for name in ("cluster", "account_id", "job_id"))
@@ -57,9 +58,9 @@ def read_tables(paths: Iterable[Path]) -> Tables:
             row = {time: _instant(path, line, cells, time) for time in TIMES}
             row |= {amount: _number(path, line, cells, column) for amount, column in AMOUNTS.items()}
             if math.isnan(row["end_time"]) or math.isnan(row["run_s"]):
-                left_out["not ended"] += 1
+                of_file["not ended"] += 1
             elif name in files:
-                left_out["there twice"] += path in files[name]
+                of_file["there twice"] += path in files[name]
                 files[name].add(path)
             else:
                 files[name] = {path}
@@ -70,7 +71,7 @@ def read_tables(paths: Iterable[Path]) -> Tables:
                     numbers[number].append(value)
     if not files:
         raise TraceError(f"{', '.join(map(str, paths))}: no job that ended: give tables of ended jobs")
-    return Tables(ended=_table(columns, numbers), files=tuple(files.values()), left_out=+left_out)
+    return Tables(ended=_table(columns, numbers), files=tuple(files.values()), left_out=left_out)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:

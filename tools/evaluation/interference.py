@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from advisor.errors import ConfigError
 from advisor.fit.export import bundled
-from advisor.fit.interference_files import FORMS, MeasuredSpeed, RelativeSpeeds, measured, read_sides
+from advisor.fit.interference_files import FORMS, MeasuredSpeed, RelativeSpeeds, measured, read_counted
 from advisor.fit.interference_fit import fit_measured
 from advisor.predict.interference import InterferenceForecaster
 from advisor.predict.interference_items import Floats, Rows, Shared, name_key
-from tools.evaluation.report import Report, Score, print_report, score
+from tools.evaluation.report import Report, Score, counted, print_report, score
 from tools.evaluation.served import ManyFiles
 
 SEED = 20240601
@@ -87,8 +87,8 @@ def interference(  # noqa: PLR0913, PLR0917 - a command takes the options it has
     same = sorted(path.resolve() for path in train) == sorted(path.resolve() for path in test)
     if folds is not None and not same:
         raise ConfigError("--folds splits one set of files: name the same files with --train and --test")
-    fit_on = [side for path in train for side in read_sides(path, form, singles)]
-    judge_on = fit_on if same else [side for path in test for side in read_sides(path, form, singles)]
+    fit_on, left_out = _read(train, form, singles)
+    judge_on, left_out = (fit_on, left_out) if same else _read(test, form, singles)
     report = evaluate(
         fit_on,
         judge_on,
@@ -98,7 +98,13 @@ def interference(  # noqa: PLR0913, PLR0917 - a command takes the options it has
         doubtful=[_doubtful(text) for text in doubtful or ()],
         seed=seed,
     )
-    print_report(replace(report, what=f"interference, {form}"), as_json=json)
+    left_out = counted(left_out, report.left_out or {})
+    print_report(replace(report, what=f"interference, {form}", left_out=left_out), as_json=json)
+
+
+def _read(paths: Sequence[Path], form: str, singles: Path | None) -> tuple[list[MeasuredSpeed], Mapping[str, int]]:
+    parts = [read_counted(path, form, singles) for path in paths]
+    return [side for sides, _ in parts for side in sides], counted(*(left_out for _, left_out in parts))
 
 
 def evaluate(
@@ -121,11 +127,9 @@ def evaluate(
     table = measured(list(train) if one_set else [*train, *test], shared)
     fit_rows = np.arange(len(train))
     test_rows = fit_rows if one_set else np.arange(len(train), len(table))
-    notes = []
+    fitted_too = 0
     if not one_set:
-        test_rows, dropped = _not_fitted_on(table, fit_rows, test_rows)
-        if dropped:
-            notes.append(f"{dropped} rows to judge stand in the files to fit on as well and were left out.")
+        test_rows, fitted_too = _not_fitted_on(table, fit_rows, test_rows)
     splits = [
         (fitted, judged)
         for fitted, judged in splits_of(table, fit_rows, test_rows, folds=folds, unseen_models=unseen_models, seed=seed)
@@ -136,6 +140,7 @@ def evaluate(
             "no row to judge is left that was not fitted on: give other files, --folds 5 or --unseen-models"
         )
     outcome = _together([_judge(table, *split, seed) for split in splits])
+    notes = []
     if unseen_models:
         notes.append("Each model in turn is in no pair that was fitted on; a pair of two models is judged for each.")
     return Report(
@@ -144,6 +149,12 @@ def evaluate(
         test_rows=len(outcome.rows),
         fit_s=outcome.fit_s,
         predict_s=outcome.predict_s,
+        left_out=counted(
+            {
+                "also in the files to fit on": fitted_too,
+                "no row left to fit on": len(test_rows) - len(np.unique(outcome.rows)),
+            }
+        ),
         scores=tuple(_scores(table, outcome, doubtful)),
         notes=(*notes, "Errors are absolute differences of relative speed, the speed beside another over that alone."),
     )

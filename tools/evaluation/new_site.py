@@ -67,6 +67,7 @@ def new_site_report(
         what="performance, a new site",
         train_rows=max(sizes),
         test_rows=len(table) - max(sizes),
+        left_out={"adapted to, others in each draw": max(sizes)},
         scores=tuple(_score(size, name, parts) for (size, name), parts in errors.items()),
         notes=(
             *notes,

@@ -3,7 +3,7 @@
 import csv
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,7 +12,7 @@ import typer
 
 from advisor.errors import ConfigError
 from advisor.fit.export import bundled
-from advisor.fit.interference_files import RelativeSpeeds, measured, read_sides, read_table
+from advisor.fit.interference_files import RelativeSpeeds, measured, read_counted
 from advisor.fit.interference_fit import fit_measured
 from advisor.fit.performance_fit import SitePrior, adapted, no_samples
 from advisor.predict.interference import InterferenceForecaster
@@ -29,7 +29,7 @@ from tools.evaluation.performance_rows import (
     served,
     speeds_of,
 )
-from tools.evaluation.report import Report, Score, print_report, score
+from tools.evaluation.report import Report, Score, counted, print_report, score
 from tools.evaluation.served import ManyFiles
 from tools.evaluation.type_speeds import type_report
 
@@ -40,6 +40,10 @@ INTERFERENCE: Final = "interference forecast"
 BY_NAME: Final = "interference forecast, names alone"
 FLAT: Final = "performance model, flat prior"
 UNADAPTED: Final = "performance model, prior alone"
+SIZES_OF_ROWS: Final = (
+    "The rows state the GPUs and nodes of both sides. The interference forecast uses them; they are no part of the"
+    " performance model."
+)
 RESAMPLES: Final = 10_000
 REPETITIONS: Final = 10
 ROW_COLUMNS: Final = (
@@ -104,34 +108,24 @@ def performance(  # noqa: PLR0913, PLR0917 - a command takes the options it has
         raise ConfigError("--folds and --repetitions: give at least 2")
     if by_row is not None and new_site:
         raise ConfigError("--by-row is for --folds and --unseen-models")
-    table, notes = read_pairs(pairs or [])
+    table, unread = read_pairs(pairs or [])
     if new_site:
-        report = new_site_report(table, repetitions=repetitions, seed=seed, notes=notes)
+        report = new_site_report(table, repetitions=repetitions, seed=seed, notes=(SIZES_OF_ROWS,))
     else:
         compared = compare_rows(table, folds=folds, seed=seed)
-        report = report_of(table, compared, notes=notes, seed=seed)
+        report = report_of(table, compared, notes=(SIZES_OF_ROWS,), seed=seed)
         if by_row is not None:
             write_rows(table, compared, by_row)
-    print_report(report, as_json=json)
+    print_report(replace(report, left_out=counted(unread, report.left_out or {})), as_json=json)
 
 
-def read_pairs(files: Sequence[Path]) -> tuple[RelativeSpeeds, tuple[str, ...]]:
-    """Read tables of measured pairs, and say which rows are left out; raises `ConfigError`."""
-    sides = [side for path in files for side in read_sides(path, FORM)]
-    rows = sum(len(read_table(path).rows) for path in files)
+def read_pairs(files: Sequence[Path]) -> tuple[RelativeSpeeds, Mapping[str, int]]:
+    """Read tables of measured pairs, and count the rows that are left out by reason; raises `ConfigError`."""
+    parts = [read_counted(path, FORM) for path in files]
+    sides = [side for sides, _ in parts for side in sides]
     if not sides:
         raise ConfigError("there is no pair that was measured among the rows: give others")
-    table = measured(sides, Shared.NODE)
-    left = f"{len(table)} of {rows} rows are judged"
-    if rows > len(table):
-        left += f"; {rows - len(table)} are left out, as they were extrapolated by their authors and not measured"
-    return table, (
-        f"{left}.",
-        (
-            "The rows state the GPUs and nodes of both sides. The interference forecast uses them; they are no part of"
-            " the performance model."
-        ),
-    )
+    return measured(sides, Shared.NODE), counted(*(left_out for _, left_out in parts))
 
 
 def compare_rows(table: RelativeSpeeds, *, folds: int | None, seed: int = SEED) -> Compared:
@@ -218,6 +212,7 @@ def report_of(table: RelativeSpeeds, compared: Compared, *, notes: Sequence[str]
         test_rows=len(speed),
         fit_s=compared.fit_s,
         predict_s=compared.predict_s,
+        left_out=counted({"no row left to fit on": len(table) - len(np.unique(compared.rows))}),
         scores=tuple(scores),
         notes=(
             *notes,

@@ -1,7 +1,8 @@
 """Scores of predictors and their baselines, as a table or as JSON."""
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -36,7 +37,8 @@ class Score:
 class Report:
     """The scores of a predictor and its baselines on the same rows, the predictor first, and times in seconds.
 
-    `left_out` counts the rows of the test that are not judged, by reason; None where the notes say so.
+    `test_rows` are the rows judged; `left_out` counts the other rows to judge by the reason why they were not, None
+    where that is not counted.
     """
 
     what: str
@@ -45,8 +47,8 @@ class Report:
     scores: tuple[Score, ...]
     fit_s: float | None = None
     predict_s: float | None = None
+    left_out: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
-    left_out: dict[str, int] | None = None
 
 
 def score(
@@ -78,7 +80,9 @@ def print_report(report: Report, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(report), indent=2))
         return
-    print(f"{report.what}: {report.train_rows} rows to fit on, {report.test_rows} to be judged on")
+    print(f"{report.what}: {report.train_rows} rows to fit on, {report.test_rows} judged")
+    if report.left_out is not None:
+        print(f"rows not judged: {left_out_text(report.left_out)}")
     further = list(dict.fromkeys(key for each in report.scores for key in each.further))
     header = (*HEADER, *further)
     print_table(header, [_row(each, further) for each in report.scores], right=range(1, len(header)))
@@ -87,16 +91,22 @@ def print_report(report: Report, *, as_json: bool) -> None:
         if None in {report.fit_s, report.predict_s}
         else [f"fit {report.fit_s:.2f} s, predict {report.predict_s:.3f} s"]
     )
-    print(*times, *_judged(report), *report.notes, sep="\n")
+    print(*times, *report.notes, sep="\n")
 
 
-def _judged(report: Report) -> list[str]:
-    """Return the sentence about the rows that are judged and those that are not."""
-    if report.left_out is None:
-        return []
-    reasons = ", ".join(f"{count} {why}" for why, count in report.left_out.items() if count)
-    rows = report.test_rows + sum(report.left_out.values())
-    return [f"Judged: {report.test_rows} of {rows} rows of the test; left out: {reasons or 'none'}."]
+def left_out_text(counts: Mapping[str, int]) -> str:
+    """Return how many rows were left out, in all and by reason, the most frequent first."""
+    reasons = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    listed = "; ".join(f"{count:,} {reason}" for reason, count in reasons)
+    return f"{sum(counts.values()):,}: {listed}" if listed else "none"
+
+
+def counted(*counts: Mapping[str, int]) -> dict[str, int]:
+    """Add up counts of rows by reason; reasons without a row are dropped."""
+    total = Counter[str]()
+    for each in counts:
+        total.update(each)
+    return dict(+total)
 
 
 def _row(each: Score, further: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ from advisor.predict.run_time_features import GROUPS, LEVELS
 from advisor.predict.run_time_replay import asked_at, replay, steps
 from advisor.predict.run_time_table import EndedJobs
 from tools.evaluation.drac import Tables, read_tables
-from tools.evaluation.report import Report, Score, print_report, score
+from tools.evaluation.report import Report, Score, counted, print_report, score
 from tools.evaluation.served import Format, ManyFiles, date_text, parsed_date
 from tools.fidelity.compare import spearman
 
@@ -38,11 +38,15 @@ _LEAST_SHARE: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """All jobs, which of them to fit on and which to judge, both `(n_jobs,)`, and what to say of the choice."""
+    """All jobs, which of them to fit on and which to judge, both `(n_jobs,)`, and what to say of the choice.
+
+    `left_out` counts the rows of the test that are not judged, by reason.
+    """
 
     jobs: EndedJobs
     fitted_on: Mask
     judged: Mask
+    left_out: Mapping[str, int]
     notes: tuple[str, ...]
 
 
@@ -69,8 +73,10 @@ def runtime(
         raise ConfigError("--split and --unseen-users: the one leaves out weeks, the other users: give one of them")
     split_time = None if split is None else parsed_date(split)
     tables = read_tables([*train, *test])
-    tried = trial(tables, train, test, split_time=split_time)
-    trials = (tried,) if folds is None else tuple(unseen_users(tried, folds=folds, seed=seed))
+    if folds is None:
+        trials = [trial(tables, train, test, split_time=split_time)]
+    else:
+        trials = list(unseen_users(tables, folds=folds, seed=seed))
     print_report(judge(*trials, seed=seed), as_json=json)
 
 
@@ -114,24 +120,21 @@ def trial(tables: Tables, train: Sequence[Path], test: Sequence[Path], *, split_
             f"{np.count_nonzero(fitted_on)} usable jobs of the training ended before {date_text(at)}, at least "
             f"{FEWEST_ROWS} are needed: give a later --split or more files"
         )
-    left_out = {
-        "Rows of the files that are no ended job": tables.left_out,
-        "Neither fitted on nor history": unusable,
-    }
-    counted = [
-        f"{what}: {', '.join(f'{count} {reason}' for reason, count in counts.items())}."
-        for what, counts in left_out.items()
-        if counts
-    ]
     unjudged = {
-        "no run time or time limit": of_test & ~judgeable,
-        "submitted before the split": judgeable & ~judged & ~fitted_on,
+        "without a run time, a time limit or a submission": of_test & ~judgeable,
+        "submitted before the split, not fitted on": judgeable & ~judged & ~fitted_on,
         "fitted on": judgeable & ~judged & fitted_on,
     }
-    spared = ", ".join(f"{np.count_nonzero(rows)} {why}" for why, rows in unjudged.items() if rows.any())
-    rows = f"Of {np.count_nonzero(of_test)} jobs of the test {np.count_nonzero(judged)} are judged"
+    faults = ", ".join(f"{count} {reason}" for reason, count in unusable.items())
     return Trial(
-        jobs=jobs, fitted_on=fitted_on, judged=judged, notes=(*counted, f"{rows}; not: {spared or 'none'}.", choice)
+        jobs=jobs,
+        fitted_on=fitted_on,
+        judged=judged,
+        left_out=counted(
+            *(tables.left_out[path] for path in test),
+            {reason: int(np.count_nonzero(rows)) for reason, rows in unjudged.items()},
+        ),
+        notes=(*([f"Neither fitted on nor history: {faults}."] if faults else []), choice),
     )
 
 
@@ -143,27 +146,30 @@ def _default_split(submitted: Floats, ended: Floats, *, same: bool) -> float:
     return at if np.count_nonzero(ended < at) >= FEWEST_ROWS else float(np.quantile(submitted, 0.6))
 
 
-def unseen_users(tried: Trial, *, folds: int, seed: int) -> Iterator[Trial]:
-    """Split the users into parts, and judge all jobs of each part by a fit on the jobs of the other users.
+def unseen_users(tables: Tables, *, folds: int, seed: int) -> Iterator[Trial]:
+    """Split the users of all files into parts, and judge all jobs of each by a fit on the jobs of the other users.
 
     Raises `ConfigError` if there are fewer users than parts.
     """
-    users, user = np.unique(tried.jobs.jobs.user, return_inverse=True)
+    jobs = tables.ended
+    users, user = np.unique(jobs.jobs.user, return_inverse=True)
     if not 1 < folds <= len(users):
         raise ConfigError(f"--unseen-users {folds}: there are {len(users)} users: give a number from 2 to that")
     part = np.random.default_rng(seed).permutation(len(users))[user] % folds
-    usable, _ = tried.jobs.usable()
+    usable, unusable = jobs.usable()
+    left_out = counted(*tables.left_out.values(), unusable)
     note = (
         f"Each of {len(users)} users is in one of {folds} parts; all jobs of a part are judged by a fit on the jobs of "
         "the other users, of the same weeks. Their own history begins empty."
     )
     for number in range(folds):
         yield Trial(
-            jobs=tried.jobs,
+            jobs=jobs,
             fitted_on=usable & (part != number),
             judged=usable & (part == number),
-            # The last two notes are of the split by time.
-            notes=(*tried.notes[:-2], note) if number == 0 else (),
+            # What holds for all parts is stated once.
+            left_out=left_out if number == 0 else {},
+            notes=(note,) if number == 0 else (),
         )
 
 
@@ -206,6 +212,7 @@ def judge(*trials: Trial, seed: int) -> Report:
         test_rows=len(true_s),
         fit_s=fit_s,
         predict_s=predict_s,
+        left_out=counted(*(of.left_out for of in trials)),
         scores=tuple(scores),
         notes=(*(note for of in trials for note in of.notes), *_notes(trials), *notes),
     )

@@ -20,7 +20,7 @@ from advisor.fit.start_time_fit import HIGH, LOW, fit_polls, log_wait
 from advisor.predict.intervals import Intervals
 from advisor.predict.start_time import StartTimeForecaster
 from advisor.sim.text_file import opened_text
-from tools.evaluation.report import Report, Score, print_report, score
+from tools.evaluation.report import Report, Score, counted, print_report, score
 from tools.evaluation.served import Format, ManyFiles, date_text, parsed_date
 
 TEST_DAYS: Final = 14
@@ -94,7 +94,7 @@ def judge(
     """
     before = float(np.nextafter(split_time, -np.inf))
     known = train.take(train.poll_time <= before)
-    left_out = _left_out(known, test, split_time)
+    left_out = counted(_left_out(known, test, split_time))
     later = test.take((test.poll_time >= split_time) & np.isfinite(test.wait_s))
     if not len(later):
         raise ConfigError(f"no job polled from {date_text(split_time)} on was seen to start: give an earlier --split")

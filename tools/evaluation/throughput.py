@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,14 +14,14 @@ from scipy.stats import kendalltau
 
 from advisor.errors import ConfigError
 from advisor.fit.export import bundled
-from advisor.fit.throughput_data import FORMS, GPUS_PER_NODE, StepTimes, files_of, read_measured
+from advisor.fit.throughput_data import FORMS, GPUS_PER_NODE, StepTimes, files_of, read_counted
 from advisor.fit.throughput_fit import fit_measured
 from advisor.fit.throughput_population import work_of
 from advisor.predict.interference_items import name_key
 from advisor.predict.intervals import Intervals
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
 from advisor.predict.throughput_site import SitePoints
-from tools.evaluation.report import Report, Score, print_report, score
+from tools.evaluation.report import Report, Score, counted, print_report, score
 from tools.evaluation.served import ManyFiles
 
 SEED = 20240601
@@ -52,8 +52,12 @@ _COMPARISON = re.compile(rf"(\w+)\s*({'|'.join(COMPARISONS)})\s*(\d+(?:\.\d+)?)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """Rows of one model that were forecast, and the step times that were forecast for them."""
+    """Rows of one model that were forecast, and the step times that were forecast for them.
 
+    `index` says which rows of the test they are.
+    """
+
+    index: NDArray[np.int64]
     rows: StepTimes
     said: Intervals
     by_baseline: Mapping[str, Vector]
@@ -63,14 +67,15 @@ class Judged:
 class Split:
     """What to fit on, which points of the site are known, and what to judge: all of one model.
 
-    `points` are those of the job itself, `others` those of another model on its network. `name` is what the job calls
-    its model.
+    `points` are those of the job itself, `others` those of another model on its network. `index` says which rows of the
+    test are to be judged. `name` is what the job calls its model.
     """
 
     train: StepTimes
     points: StepTimes
     others: StepTimes
     judged: StepTimes
+    index: NDArray[np.int64]
     name: str
     key: str
 
@@ -127,11 +132,11 @@ def throughput(  # noqa: PLR0913, PLR0917 - a command takes the options it has
     if left_out not in LEFT_OUT:
         raise ConfigError(f"--leave-out {left_out}: there are {', '.join(LEFT_OUT)}")
     train_files, test_files = files_of(train or []), files_of(test)
-    judge_on = read_measured(test_files, form, gpus_per_node)
-    fit_on = read_measured(train_files, form, gpus_per_node)
+    judge_on, unread = read_counted(test_files, form, gpus_per_node)
+    fit_on, _ = read_counted(train_files, form, gpus_per_node)
     known = Known(profile=profile, point=point, of_another=of_another, unnamed=unnamed, left_out=left_out)
     report = evaluate(fit_on, judge_on, known, folds=folds, seed=seed, is_rate=form == "elasticflow")
-    print_report(report, as_json=json)
+    print_report(replace(report, left_out=counted(unread, report.left_out or {})), as_json=json)
 
 
 def evaluate(
@@ -176,9 +181,27 @@ def evaluate(
         test_rows=sum(len(each.rows) for each in judged),
         fit_s=fit_s,
         predict_s=predict_s,
+        left_out=_left_out(test, known, splits, judged),
         scores=tuple(scores),
         notes=tuple(notes),
     )
+
+
+def _left_out(test: StepTimes, known: Known, splits: Sequence[Split], judged: Sequence[Judged]) -> Mapping[str, int]:
+    """Count the rows of the test that no forecast was judged on, each under the first reason that holds."""
+    rest = np.ones(len(test), dtype=np.bool_)
+    rest[np.concatenate([each.index for each in judged])] = False
+    in_split = np.zeros(len(test), dtype=np.bool_)
+    in_split[np.concatenate([split.index for split in splits])] = True
+    left_out = {}
+    for reason, rows in (
+        ("known by --profile", _matching(known.profile, test)),
+        ("forecasts start from them", in_split),
+        ("nothing matches --point for them", np.ones(len(test), dtype=np.bool_)),
+    ):
+        left_out[reason] = int(np.count_nonzero(rest & rows))
+        rest &= ~rows
+    return counted(left_out)
 
 
 def _models(train: StepTimes, test: StepTimes, known: Known, notes: list[str]) -> Iterator[Split]:
@@ -204,6 +227,7 @@ def _models(train: StepTimes, test: StepTimes, known: Known, notes: list[str]) -
                 points=test.take(points),
                 others=test.take(others),
                 judged=test.take(own & ~points),
+                index=np.flatnonzero(own & ~points),
                 name="" if known.unnamed else model,
                 key=key,
             )
@@ -256,12 +280,14 @@ def _parts(train: StepTimes, test: StepTimes, folds: int, seed: int, notes: list
     notes.append(f"Placements that differ only in the order of their nodes count as one; seed {seed}.")
     for part in range(folds):
         fit_on = whole.take(of_whole != part)
-        judged = test.take(of_test == part)
+        of_part = np.flatnonzero(of_test == part)
+        judged = test.take(of_part)
         nothing = judged.take(np.zeros(len(judged), dtype=np.bool_))
         for cluster, model in sorted(set(zip(judged.cluster.tolist(), judged.model.tolist(), strict=True))):
             own = (judged.cluster == cluster) & (judged.model == model)
             rows = judged.take(own)
-            yield Split(train=fit_on, points=nothing, others=nothing, judged=rows, name=model, key=f"part {part}")
+            index, key = of_part[own], f"part {part}"
+            yield Split(train=fit_on, points=nothing, others=nothing, judged=rows, index=index, name=model, key=key)
 
 
 def fold_of(shapes: Sequence[str], folds: int, generator: np.random.Generator) -> NDArray[np.int64]:
@@ -278,7 +304,8 @@ def _judge(splits: Sequence[Split], seed: int) -> tuple[list[Judged], float, flo
     fit_s = predict_s = 0.0
     for split in splits:
         base = rows_known(split.judged, split.points, split.train)
-        rows = split.judged.take(~np.isin(_fingerprints(split.judged), _fingerprints(base)))
+        fresh = ~np.isin(_fingerprints(split.judged), _fingerprints(base))
+        rows = split.judged.take(fresh)
         if not len(rows):
             continue
         started = time.perf_counter()
@@ -287,7 +314,8 @@ def _judge(splits: Sequence[Split], seed: int) -> tuple[list[Judged], float, flo
         between = time.perf_counter()
         said = _steps(fitted[split.key], split, rows, base.take(_nearest(rows, base, _BATCH_WEIGHT)))
         fit_s, predict_s = fit_s + between - started, predict_s + time.perf_counter() - between
-        judged.append(Judged(rows=rows, said=said, by_baseline=baselines(rows, base, split.train)))
+        by_baseline = baselines(rows, base, split.train)
+        judged.append(Judged(index=split.index[fresh], rows=rows, said=said, by_baseline=by_baseline))
     return judged, fit_s, predict_s
 
 

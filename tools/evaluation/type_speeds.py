@@ -13,7 +13,7 @@ from advisor.fit.interference_files import number, read_table, text
 from advisor.fit.performance_fit import Floats, Samples, SitePrior, Spreads, adapted, no_samples
 from advisor.sim.profiles import load_profiles, model_key
 from tools.evaluation.performance_rows import NOISE, served
-from tools.evaluation.report import Report, score
+from tools.evaluation.report import Report, counted, score
 
 COLUMNS: Final = ("gpu_type", "consolidated", "model", "batch_size", "scale_factor", "steps_per_s_physical_file")
 # Every model with several batch sizes has two others, so that all rows are judged with each number.
@@ -46,8 +46,8 @@ class TypeSpeeds:
         return [row for row, name in enumerate(self.model) if name == model]
 
 
-def read_types(path: Path) -> tuple[TypeSpeeds, int]:
-    """Read the speeds on one GPU, and how many batch sizes did not run on every type; raises `ConfigError`."""
+def read_types(path: Path) -> tuple[TypeSpeeds, Mapping[str, int]]:
+    """Read the speeds on one GPU, and count the rows that are left out by reason; raises `ConfigError`."""
     table = read_table(path)
     if missing := [name for name in COLUMNS if name not in table.header]:
         raise ConfigError(f"{path}: column {missing[0]} is missing: it is no table of speeds by GPU type")
@@ -61,12 +61,19 @@ def read_types(path: Path) -> tuple[TypeSpeeds, int]:
     if len(gpu_types) < 2 or len({model for model, _ in whole}) < 2:
         raise ConfigError(f"{path}: give the speeds of two models or more on two GPU types or more")
     logs = np.log([[by[name] for name in gpu_types] for by in whole.values()])
+    single = sum(row["consolidated"] == "1" and row["scale_factor"] == "1" for row in table.rows)
+    distinct, used = sum(map(len, speeds.values())), len(whole) * len(gpu_types)
+    left_out = {
+        "not of one GPU": len(table.rows) - single,
+        "there twice": single - distinct,
+        "of batch sizes that did not run on every type": distinct - used,
+    }
     return TypeSpeeds(
         gpu_types=gpu_types,
         model=tuple(model for model, _ in whole),
         batch=tuple(batch for _, batch in whole),
         log_speed=logs - logs.mean(axis=1, keepdims=True),
-    ), len(speeds) - len(whole)
+    ), counted(left_out)
 
 
 def type_report(path: Path, *, seed: int) -> Report:
@@ -81,16 +88,14 @@ def type_report(path: Path, *, seed: int) -> Report:
         errors.setdefault(name, []).append(error)
         if name in {MEANS, _adapted_name(1)}:
             by_model.setdefault(f"{name}, {model}", []).append(error)
-    notes = [f"{len(speeds.model)} batch sizes of {len(speeds.models)} models on {', '.join(speeds.gpu_types)}."]
-    if left_out:
-        notes.append(f"Batch sizes that did not run on every type and are left out: {left_out}.")
     return Report(
         what="performance, GPU types",
-        train_rows=len(speeds.model),
-        test_rows=len(speeds.model),
+        train_rows=speeds.log_speed.size,
+        test_rows=speeds.log_speed.size,
+        left_out=left_out,
         scores=tuple(score(name, "%", np.array(some)) for name, some in (errors | by_model).items()),
         notes=(
-            *notes,
+            f"{len(speeds.model)} batch sizes of {len(speeds.models)} models on {', '.join(speeds.gpu_types)}.",
             (
                 "Each model in turn is left out. Its prior is the mean over the others; it adapts to its speeds at"
                 " other batch sizes, all sets of them. A model with one batch size has no others to adapt to."

@@ -20,6 +20,7 @@ from advisor.cli.revert import revert
 from advisor.cli.serve import serve
 from advisor.cli.simulate import simulate
 from advisor.cli.snapshot import snapshot
+from advisor.cli.status import status
 from advisor.cli.tune import tune
 
 app = typer.Typer(
@@ -29,7 +30,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Advice for the pending GPU jobs of a Slurm cluster: reorder, resize, consolidate. "
     "Nothing changes anything but apply, revert and the daemon where [mode] says apply.",
-    epilog="Exit codes: 0 fine, 1 error, 2 usage, 3 recommend --exit-code found something to change.",
+    epilog="Exit codes: 0 fine, 1 error, 2 usage, 3 recommend --exit-code found something to change, "
+    "4 status: the daemon needs attention, 5 status: no daemon runs.",
 )
 app.command(short_help="What should change, why, and how.")(recommend)
 app.command(short_help="Explain why a job is not starting.")(explain)
@@ -39,6 +41,7 @@ app.command(short_help="The daemon, which is also sadvised.")(serve)
 app.command(short_help="Stop the daemon from changing jobs, at once.")(pause)
 app.command(short_help="Let the daemon change jobs again.")(resume)
 app.command(short_help="Let the daemon go on after a circuit breaker.")(acknowledge)
+app.command(short_help="How the daemon is doing, and why nothing happens.")(status)
 app.command(short_help="Report what the changes achieved, with intervals.")(report)
 app.command(short_help="Changes in effect, and what was proposed and done.")(journal)
 app.command(short_help="Plan a recorded cycle again.")(replay)

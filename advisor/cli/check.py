@@ -88,17 +88,21 @@ def _what_if(seen: "Snapshot") -> "Iterator[Check]":
 
 
 def _trust(settings: "Config", now: float) -> "Iterator[Check]":
-    """Check by the journal what the daemon does not do: open circuit breakers, and run times that are set aside."""
+    """Check what the daemon does not do: a pause, open circuit breakers, and run times that are set aside."""
     from pathlib import Path
 
     from advisor.daemon.breaker_events import read_breakers
+    from advisor.daemon.pause_file import paused
     from advisor.daemon.round_state import coverage_so_far, least_jobs
+    from advisor.daemon.status_words import pause_line
     from advisor.domain.probation import NOTHING_ENDED
     from advisor.errors import AdvisorError
     from advisor.journal import SqliteJournal
     from advisor.planning.site_checks import Check, Status
     from advisor.view.breaker_words import probation_line, stop_line
 
+    if (pause := paused(Path(settings.daemon.runtime_folder))) is not None:
+        yield Check(name="pause", status=Status.LACKS, text=pause_line(pause), cost="the daemon only recommends")
     path = Path(settings.journal.file)
     try:
         if not path.exists():

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from advisor.config import Config
     from advisor.cycle import ClusterSource, Cycle, CycleRecord
+    from advisor.daemon.pause_file import Pause
     from advisor.domain.lease import Purposes
     from advisor.domain.memory import Memory
     from advisor.domain.probation import Coverage
@@ -33,7 +34,8 @@ class Planned:
 
     `memory` holds the contents of the journal, `purposes` why the changes in effect were made; in `record`, changes
     that are due count as reverted. `is_broken` is whether there is a journal that cannot be read. `stops` are the open
-    circuit breakers of the daemon, `coverage` how the forecasts of run-time models on probation held so far.
+    circuit breakers of the daemon, `pause` its pause in force, `coverage` how the forecasts of run-time models on
+    probation held so far.
     """
 
     record: "CycleRecord"
@@ -43,6 +45,7 @@ class Planned:
     is_broken: bool = False
     stops: "tuple[OpenBreaker, ...]" = ()
     coverage: "Mapping[str, Coverage]" = field(default_factory=dict)
+    pause: "Pause | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +78,21 @@ class Reading:
         seen: "Snapshot",
         forecaster: "ModelForecaster | None" = None,
     ) -> "Planned":
-        """Plan as `apply` would now; for a file or the demo without a journal, unless one is named.
+        """Plan as `apply` would now, and see whether the daemon is paused.
 
-        `forecaster` is that of the configuration, opened already.
+        For a file or the demo there is no journal, unless one is named, and no daemon. `forecaster` is that of the
+        configuration, opened already.
+        """
+        from advisor.daemon.pause_file import paused
+
+        planned = self._planned_now(config, journal, seen, forecaster)
+        is_file = self.demo or self.snapshot is not None
+        return planned if is_file else replace(planned, pause=paused(Path(config.daemon.runtime_folder)))
+
+    def _planned_now(
+        self, config: "Config", journal: Path | None, seen: "Snapshot", forecaster: "ModelForecaster | None"
+    ) -> "Planned":
+        """Plan with what is known of earlier cycles.
 
         The daemon is asked about a journal that is closed to this user. A journal that is missing or cannot be read is
         a note, not an error.

@@ -135,6 +135,7 @@ def recommend(
                         record.forecasts.on_probation, planned.coverage, record.memory.trust or NOTHING_PROVEN
                     ),
                 },
+                "paused": None if planned.pause is None else asdict(planned.pause),
                 "stops": [stop_values(breaker) for breaker in planned.stops],
                 **({} if policy is None else {"policy": {"name": policy, "fault": record.policy_fault or None}}),
                 **({} if trial is None else {"rollout": asdict(trial)}),
@@ -217,10 +218,13 @@ def _print_unused(unused: "Mapping[Kind, str]") -> None:
 def _print_trust(planned: "Planned", settings: "Config") -> None:
     """Print what keeps the daemon from applying, and which models are on probation."""
     from advisor.daemon.round_state import least_jobs
+    from advisor.daemon.status_words import pause_line
     from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN
     from advisor.view.breaker_words import probation_line, stop_line
     from advisor.view.terminal import print_labelled
 
+    if planned.pause is not None:
+        print_labelled("stopped", pause_line(planned.pause), width=11)
     for breaker in planned.stops:
         print_labelled("stopped", f"{breaker.name}: {stop_line(breaker)}", width=11)
     for model in planned.record.forecasts.on_probation:

@@ -17,6 +17,7 @@ from advisor.daemon.round_log import RoundLog
 from advisor.daemon.run import Daemon, NightlyFits
 from advisor.daemon.service import Service
 from advisor.daemon.site_gate import RoundDeadline
+from advisor.daemon.status_file import remove_status, status_after, write_status
 from advisor.daemon.twin_keeper import TwinKeeper, run_in_child
 from advisor.guard.breakers import BREAKERS
 from advisor.metrics.observer import Metrics
@@ -51,10 +52,13 @@ def run(load: Callable[[], Config]) -> bool:
         configure_logs(config.daemon.log_level, config.daemon.log_format)
         return config
 
-    def tell(done: Round) -> None:
-        round_log.tell(done, metrics.observe(done))
-
     folder, window = Path(config.daemon.runtime_folder), LeaseWindow()
+
+    def tell(done: Round) -> None:
+        unfilled = metrics.observe(done)
+        fault = write_status(folder, status_after(done))
+        round_log.tell(done, [*unfilled, *([f"status: {fault}"] if fault else [])])
+
     with (
         only_daemon(folder, journal),
         served(config.metrics.listen, metrics) as where,
@@ -74,4 +78,7 @@ def run(load: Callable[[], Config]) -> bool:
             clock=clock,
             log=log,
         )
-        return daemon.run()
+        try:
+            return daemon.run()
+        finally:
+            remove_status(folder)

@@ -56,7 +56,7 @@ def test_json_has_the_published_shape(sadvise: Sadvise) -> None:
     document = json.loads(sadvise("recommend", "--demo", "--json").out)
 
     assert set(document) == {
-        "meta", "cluster", "forecasts", "stops", "recommendations", "skipped", "unused",
+        "meta", "cluster", "forecasts", "paused", "stops", "recommendations", "skipped", "unused",
     }  # fmt: skip
     assert document["forecasts"]["on_probation"] == document["stops"] == []
     assert {"tool", "version", "schema", "slurm", "source", "taken_at"} <= set(document["meta"])

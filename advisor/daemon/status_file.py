@@ -1,0 +1,134 @@
+"""The status file: what the last round of the daemon came to, for `sadvise status`, without names of jobs or users."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from advisor import __version__
+from advisor.domain.mode import Mode
+from advisor.errors import ConfigError
+from advisor.files import EVERYONE, read_bounded, replace_file
+from advisor.metrics.round import Round
+
+NAME: Final = "status.json"
+_MOST_BYTES: Final = 1 << 20
+_CHECKED: Final = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+_Count = Annotated[int, Field(ge=0)]
+
+
+class RoundCounts(BaseModel):
+    """What a round read, proposed and did; `pending_gpu_jobs` are those that wait."""
+
+    model_config = _CHECKED
+
+    cluster: str
+    jobs: _Count
+    pending_gpu_jobs: _Count
+    recommended: _Count
+    refused: _Count
+    left_alone: _Count
+    sent: _Count
+    held_back: _Count
+    taken_back: _Count
+
+
+class DaemonStatus(BaseModel):
+    """The last round of a daemon; instants in seconds since the epoch.
+
+    `mode` is the farthest in force; `held_to` maps each cause that keeps it below the configured one to its reason.
+    `planned` is None where the round read nothing, and `fault` says why. `out` counts the changes in effect, `overdue`
+    those of them that should have been reverted.
+    """
+
+    model_config = _CHECKED
+
+    format: Literal["sadvise.status/1"] = "sadvise.status/1"
+    version: str
+    pid: _Count
+    mode: Mode
+    started_time: float
+    duration_s: float
+    interval_s: float
+    held_to: dict[str, str]
+    on_probation: dict[str, str]
+    fault: str
+    planned: RoundCounts | None
+    out: _Count
+    overdue: _Count
+
+
+def status_after(done: Round) -> DaemonStatus:
+    """Return the status after a round of this process."""
+    step = done.step
+    planned = None
+    if step is not None:
+        record, snapshot = step.record, step.record.snapshot
+        planned = RoundCounts(
+            cluster=snapshot.config.cluster,
+            jobs=len(snapshot.jobs),
+            pending_gpu_jobs=len(snapshot.pending_gpu_jobs),
+            recommended=len(record.recommendations),
+            refused=len(record.judged) - len(record.recommendations),
+            left_alone=len(record.left_alone),
+            sent=len(step.applied),
+            held_back=len(step.held_back),
+            taken_back=len(step.reconciled.taken_back),
+        )
+    return DaemonStatus(
+        version=__version__,
+        pid=os.getpid(),
+        mode=done.mode,
+        started_time=done.started_time,
+        duration_s=done.duration_s,
+        interval_s=done.interval_s,
+        held_to=dict(done.held_to),
+        on_probation=dict(done.on_probation),
+        fault=done.fault,
+        planned=planned,
+        out=sum(done.open_leases.values()),
+        overdue=done.overdue,
+    )
+
+
+def write_status(folder: Path, status: DaemonStatus) -> str:
+    """Write the status file; return why it cannot be written, "" if it is."""
+    try:
+        replace_file(folder / NAME, status.model_dump_json().encode() + b"\n", mode=EVERYONE)
+    except OSError as err:
+        return f"{folder / NAME}: {err.strerror}"
+    return ""
+
+
+def remove_status(folder: Path) -> None:
+    """Remove the status file of a daemon that ends."""
+    try:
+        (folder / NAME).unlink(missing_ok=True)
+    except OSError:
+        # It names a process that has ended, which tells its reader as much.
+        return
+
+
+def read_status(folder: Path) -> DaemonStatus | None:
+    """Read the status file; None where there is none. Raises `ConfigError` for one that cannot be read."""
+    path = folder / NAME
+    try:
+        return DaemonStatus.model_validate_json(read_bounded(path, _MOST_BYTES))
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise ConfigError(f"{path}: {err.strerror or err}") from err
+    except ValidationError as err:
+        raise ConfigError(f"{path}: is not the status of this release: restart the daemon") from err
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process exists."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid > 0

@@ -1,0 +1,185 @@
+"""Words how the daemon is doing: what it last did, what stops it, what is out, and why nothing happens."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from advisor.daemon.pause_file import Pause
+from advisor.daemon.status_file import DaemonStatus, RoundCounts
+from advisor.domain.lease import Lease
+from advisor.domain.mode import Mode
+from advisor.domain.standings import Standing
+from advisor.domain.units import duration, plural
+from advisor.guard.breakers import OpenBreaker
+from advisor.metrics.catalogue import PAUSED
+from advisor.metrics.health import STALE_INTERVALS
+from advisor.view.breaker_words import stop_line, stop_values
+from advisor.view.standing_report import difference_words, standing_document
+from advisor.view.terminal import instant
+
+RUNNING: Final = "running"
+STALE: Final = "stale"
+NOT_RUNNING: Final = "not running"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlook:
+    """All that is known of a daemon now; None where it is not known.
+
+    `last` is its last round, `runs` whether its process exists. `configured` is the farthest mode that the
+    configuration allows. `next_due_time` is when the next change is due to be reverted. `today` compares the waits of
+    the last 24 hours with those on plain Slurm. `notes` say what could not be read, and why.
+    """
+
+    now: float
+    configured: Mode
+    last: DaemonStatus | None
+    runs: bool
+    pause: Pause | None = None
+    breakers: tuple[OpenBreaker, ...] = ()
+    out: int | None = None
+    next_due_time: float | None = None
+    today: Standing | None = None
+    notes: tuple[str, ...] = ()
+
+    def with_leases(self, leases: Iterable[Lease]) -> "Overlook":
+        """Return the same with the changes that are in effect."""
+        out = [lease for lease in leases if lease.is_in_effect]
+        due = min((lease.due_time for lease in out if lease.due_time is not None), default=None)
+        return replace(self, out=len(out), next_due_time=due)
+
+    @property
+    def state(self) -> str:
+        """Whether the daemon runs, and its rounds are done."""
+        if self.last is None or not self.runs:
+            return NOT_RUNNING
+        return STALE if self.now - self.last.started_time > STALE_INTERVALS * self.last.interval_s else RUNNING
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """What keeps the daemon from applying, a line for each, the pause first."""
+        found = [] if self.pause is None else [pause_line(self.pause)]
+        found += [stop_line(breaker) for breaker in self.breakers]
+        told = {PAUSED, *(breaker.name for breaker in self.breakers)}
+        held_to = {} if self.last is None else self.last.held_to
+        return (*found, *(reason for cause, reason in held_to.items() if cause not in told))
+
+    @property
+    def is_well(self) -> bool:
+        """Whether rounds are done, nothing that is due stays in effect, and nothing but a person stops the daemon."""
+        if self.last is None or self.state != RUNNING or self.last.fault or self.last.overdue:
+            return False
+        return not self.breakers and self.last.held_to.keys() <= {PAUSED}
+
+
+def idle_reason(seen: Overlook) -> str:
+    """Return why the last round changed nothing, and what to do; "" if it changed something."""
+    last = seen.last
+    if last is None or seen.state == NOT_RUNNING:
+        return "no daemon runs; to do: `systemctl status sadvised`"
+    if seen.state == STALE:
+        return f"no round since {duration(seen.now - last.started_time)}; to do: `journalctl -u sadvised`"
+    if last.planned is None or last.fault:
+        return last.fault or "the last round read nothing"
+    if last.planned.sent:
+        return ""
+    if seen.stops:
+        return seen.stops[0]
+    return _by_mode(last.mode, last.planned) or _by_plan(last.planned)
+
+
+def _by_mode(mode: Mode, planned: RoundCounts) -> str:
+    match mode:
+        case Mode.OBSERVE:
+            return "mode observe proposes nothing; to do: set default in [mode] to recommend"
+        case Mode.RECOMMEND:
+            changes = plural(planned.recommended, "change")
+            return f"mode recommend sends nothing: {changes} recommended; to do: `sadvise recommend` shows them"
+        case Mode.APPLY:
+            return ""
+
+
+def _by_plan(planned: RoundCounts) -> str:
+    if not planned.pending_gpu_jobs:
+        return "no GPU job waits"
+    if planned.held_back:
+        return f"{plural(planned.held_back, 'change')} held back for now; to do: `sadvise journal changes` says why"
+    jobs = plural(planned.pending_gpu_jobs, "GPU job")
+    alone = f", {planned.left_alone} of them left alone by a rule" if planned.left_alone else ""
+    refused = f", {plural(planned.refused, 'proposal')} refused by a rule" if planned.refused else ""
+    return f"no change would help: {jobs} waiting{alone}{refused}; to do: `sadvise explain JOBID`"
+
+
+def lines(seen: Overlook) -> Iterator[tuple[str, str]]:
+    """Yield labels and sentences for people."""
+    last = seen.last
+    if last is None:
+        yield "daemon", seen.state
+    else:
+        age = duration(max(0.0, seen.now - last.started_time))
+        every = duration(last.interval_s)
+        yield "daemon", f"{seen.state}, pid {last.pid}, sadvise {last.version}; last round {age} ago, one every {every}"
+    in_force = "" if last is None or last.mode is seen.configured else f", {last.mode} in force"
+    yield "mode", f"{seen.configured}{in_force}"
+    for stop in seen.stops:
+        yield "stopped", stop
+    if last is not None:
+        yield "round", _round_words(last)
+        for model, why in last.on_probation.items():
+            yield "probation", why if why.startswith(model) else f"{model}: {why}"
+    if seen.out is not None:
+        due = "" if seen.next_due_time is None else f"; the next is taken back at {instant(seen.next_due_time)}"
+        yield "out", f"{plural(seen.out, 'change')} in effect{due}"
+    if last is not None and last.overdue:
+        yield "overdue", f"{plural(last.overdue, 'change')} should have been taken back; to do: `sadvise revert --all`"
+    if seen.today is not None and seen.today.jobs:
+        yield "today", _today_words(seen.today)
+    if reason := idle_reason(seen):
+        yield "idle", reason
+    for note in seen.notes:
+        yield "unread", note
+
+
+def status_document(seen: Overlook) -> dict[str, Any]:
+    """Return all of it as plain values."""
+    last = seen.last
+    return {
+        "state": seen.state,
+        "is_well": seen.is_well,
+        "mode": {"configured": seen.configured, "in_force": None if last is None else last.mode},
+        "paused": None if seen.pause is None else asdict(seen.pause),
+        "breakers": [stop_values(breaker) for breaker in seen.breakers],
+        "stopped_by": list(seen.stops),
+        "last_round": None if last is None else last.model_dump(mode="json"),
+        "out": seen.out,
+        "next_take_back_time": seen.next_due_time,
+        "today": None if seen.today is None else standing_document(seen.today),
+        "idle_reason": idle_reason(seen) or None,
+        "notes": list(seen.notes),
+    }
+
+
+def pause_line(pause: Pause) -> str:
+    """Return one line about a pause: who, why, since when, and what ends it."""
+    return f"{pause.text}, since {instant(pause.since_time)}; to do: `sadvise resume`"
+
+
+def _round_words(last: DaemonStatus) -> str:
+    planned = last.planned
+    if planned is None:
+        return f"not done: {last.fault or 'nothing was read'}"
+    fault = f"; {last.fault}" if last.fault else ""
+    return (
+        f"{plural(planned.jobs, 'job')} of {planned.cluster or 'this cluster'}, {planned.pending_gpu_jobs} GPU jobs "
+        f"waiting: {planned.recommended} recommended, {planned.sent} sent, {planned.held_back} held back, "
+        f"{planned.taken_back} taken back, in {last.duration_s:.1f} s{fault}"
+    )
+
+
+def _today_words(today: Standing) -> str:
+    advised, plain = today.waited_s / today.jobs, today.plain_s.median / today.jobs
+    sure = "" if today.is_known else "; the sign is not certain"
+    return (
+        f"{plural(today.jobs, 'job')} compared with plain Slurm: mean wait {duration(advised)} with advice, "
+        f"{duration(plain)} without; in all {difference_words(today.difference_s)}{sure}"
+    )

@@ -1,0 +1,227 @@
+"""`sadvise status` says how the daemon is doing and why nothing happens, and its exit status is for monitoring."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.backends.snapshot_file import read_snapshot
+from advisor.cli.check import _trust
+from advisor.cli.reading import Reading, demo_path
+from advisor.cli.recommend import _print_trust
+from advisor.clock import SystemClock
+from advisor.config import load_config
+from advisor.daemon.breaker_events import write_breakers
+from advisor.daemon.pause_file import pause
+from advisor.daemon.status_file import NAME, DaemonStatus, remove_status, status_after, write_status
+from advisor.domain.lease import LeaseState
+from advisor.domain.mode import Mode
+from advisor.guard.breakers import BreakerState, OpenBreaker
+from advisor.journal import SqliteJournal, opened
+from advisor.metrics.round import Round
+from advisor.settings import BreakerSettings
+from tests.builders import make_gang, make_job
+from tests.cli.conftest import Outcome, Sadvise
+from tests.made_rounds import change, lease, make_round, put_off, receipt, step
+
+Status = Callable[..., Outcome]
+BAR = OpenBreaker(
+    name="slurm_errors", keys=("max_reads_failed",), cause="5 reads failed", opened_time=0.0, looked_time=0.0
+)
+
+
+@pytest.fixture
+def status(sadvise: Sadvise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Status:
+    """Return a function that runs `sadvise status` on a folder that is the daemon's."""
+    monkeypatch.setenv("SADVISE_DAEMON__RUNTIME_FOLDER", str(tmp_path))
+    monkeypatch.setenv("SADVISE_JOURNAL__FILE", str(tmp_path / "journal.sqlite"))
+    monkeypatch.setenv("SADVISE_MODE__DEFAULT", "apply")
+    return lambda *arguments: sadvise("status", *arguments)
+
+
+def now_round(done: Round) -> Round:
+    """Return a round that started just now, in mode apply."""
+    return replace(done, started_time=SystemClock().now() - 5.0, mode=Mode.APPLY)
+
+
+def written(folder: Path, done: Round, **fields: Any) -> DaemonStatus:
+    """Write the status of a round as the daemon does."""
+    last = status_after(done).model_copy(update=fields)
+    assert write_status(folder, last) == ""
+    return last
+
+
+def labelled(outcome: Outcome) -> Mapping[str, str]:
+    """Return the text beside each label."""
+    return {line[:10].strip(): line[10:] for line in outcome.out.splitlines()}
+
+
+WAITING = step(jobs=[make_job(1, gang=make_gang(4))])
+
+
+def test_without_a_daemon_it_says_so_and_what_to_do(status: Status) -> None:
+    outcome = status()
+
+    assert outcome.exit_code == 5
+    assert labelled(outcome)["daemon"] == "not running"
+    assert "systemctl status sadvised" in labelled(outcome)["idle"]
+
+
+def test_daemon_that_works_is_well(status: Status, tmp_path: Path) -> None:
+    written(tmp_path, now_round(make_round(step(judged=[change()], applied=[receipt()], leases=[lease()]))))
+    with opened(tmp_path / "journal.sqlite") as held:
+        held.claim("live")
+        held.keep(lease(due_time=SystemClock().now() + 600.0))
+
+    told, document = labelled(status()), json.loads(status("--json").out)
+
+    assert status().exit_code == 0
+    assert told["daemon"].startswith(f"running, pid {os.getpid()}, sadvise ")
+    assert "1 recommended, 1 sent" in told["round"] and told["out"].startswith("1 change in effect; the next is taken")
+    assert "idle" not in told and "stopped" not in told
+    assert (document["meta"]["schema"], document["state"], document["is_well"]) == ("sadvise.status/1", "running", True)
+    assert document["last_round"]["planned"]["sent"] == document["out"] == 1
+
+
+@pytest.mark.parametrize(
+    ("done", "reason"),
+    [
+        (step(jobs=[make_job(1, gang=make_gang(0))]), "no GPU job waits"),
+        (WAITING, "no change would help: 1 GPU job waiting"),
+        (
+            replace(WAITING, record=replace(WAITING.record, left_alone={1: "too_young"})),
+            "1 of them left alone by a rule",
+        ),
+        (step(jobs=[make_job(1, gang=make_gang(4))], judged=[change()], held_back=[put_off()]), "1 change held back"),
+    ],
+)
+def test_it_says_why_nothing_was_changed(done: Any, reason: str, status: Status, tmp_path: Path) -> None:
+    written(tmp_path, now_round(make_round(done)))
+
+    outcome = status()
+
+    assert reason in labelled(outcome)["idle"]
+    assert outcome.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [(Mode.OBSERVE, "mode observe proposes nothing"), (Mode.RECOMMEND, "mode recommend sends nothing")],
+)
+def test_mode_that_sends_nothing_is_the_reason(mode: Mode, reason: str, status: Status, tmp_path: Path) -> None:
+    written(tmp_path, replace(now_round(make_round(WAITING)), mode=mode))
+
+    assert labelled(status())["idle"].startswith(reason)
+
+
+def test_pause_is_told_and_is_no_fault(status: Status, tmp_path: Path) -> None:
+    pause(tmp_path, by="root", reason="maintenance \x1b[31m", freeze=False)
+    written(
+        tmp_path, replace(now_round(make_round(WAITING, held_to={"paused": "paused by root"})), mode=Mode.RECOMMEND)
+    )
+
+    outcome = status()
+
+    assert outcome.exit_code == 0
+    assert "paused by root: maintenance" in labelled(outcome)["stopped"] and "`sadvise resume`" in outcome.out
+    assert labelled(outcome)["idle"] == labelled(outcome)["stopped"]
+    assert labelled(outcome)["mode"] == "apply, recommend in force"
+    assert "\x1b" not in outcome.out
+
+
+def test_open_breaker_is_told_with_its_remedy_and_wants_attention(status: Status, tmp_path: Path) -> None:
+    written(tmp_path, now_round(make_round(WAITING, held_to={"slurm_errors": "5 reads failed"})))
+    with SqliteJournal(tmp_path / "journal.sqlite") as held:
+        write_breakers(held, BreakerState(open=(BAR,)), BreakerSettings(), 0.0)
+
+    outcome = status()
+
+    assert outcome.exit_code == 4
+    assert labelled(outcome)["stopped"].count("5 reads failed") == 1
+    assert "`sadvise acknowledge slurm_errors`" in labelled(outcome)["stopped"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"started_time": 1_000_000.0}, "stale"),
+        ({"fault": "squeue does not answer", "planned": None}, "not done: squeue does not answer"),
+        ({"overdue": 2}, "2 changes should have been taken back"),
+        ({"held_to": {"standby": "another daemon applies on this cluster"}}, "another daemon applies on this cluster"),
+    ],
+)
+def test_daemon_that_does_not_work_as_it_should_wants_attention(
+    fields: dict[str, Any], words: str, status: Status, tmp_path: Path
+) -> None:
+    written(tmp_path, now_round(make_round(WAITING)), **fields)
+
+    outcome = status()
+
+    assert words in outcome.out
+    assert outcome.exit_code == 4
+
+
+def test_process_that_has_ended_is_no_daemon(status: Status, tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    written(tmp_path, now_round(make_round(WAITING)), pid=ended.pid)
+
+    assert status().exit_code == 5
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": "sadvise.status/9"}', b"\xff\xfe"])
+def test_file_that_is_no_status_is_one_line(content: bytes, status: Status, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(content)
+
+    outcome = status()
+
+    assert outcome.exit_code == 1
+    assert outcome.err.count("\n") == 1 and "restart the daemon" in outcome.err
+
+
+def test_journal_that_cannot_be_read_is_a_note(status: Status, tmp_path: Path) -> None:
+    written(tmp_path, now_round(make_round(WAITING)))
+    (tmp_path / "journal.sqlite").write_bytes(b"no journal")
+
+    outcome = status()
+
+    assert outcome.exit_code == 0
+    assert labelled(outcome)["out"] == "0 changes in effect"
+    assert "journal.sqlite" in labelled(outcome)["unread"]
+
+
+def test_status_holds_no_name_of_a_job_or_a_user(tmp_path: Path) -> None:
+    jobs = [make_job(1, name="secret-job", user="secret-user", gang=make_gang(4))]
+    written(tmp_path, make_round(step(jobs=jobs, judged=[change()], leases=[lease(state=LeaseState.OUT)])))
+
+    assert b"secret" not in (tmp_path / NAME).read_bytes()
+    remove_status(tmp_path)
+    assert not (tmp_path / NAME).exists()
+
+
+def test_folder_that_cannot_be_written_is_a_reason_and_no_error(tmp_path: Path) -> None:
+    assert "No such file" in write_status(tmp_path / "gone", status_after(make_round(WAITING)))
+
+
+def test_recommend_and_check_say_that_the_daemon_is_paused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SADVISE_DAEMON__RUNTIME_FOLDER", str(tmp_path))
+    monkeypatch.setenv("SADVISE_JOURNAL__FILE", str(tmp_path / "journal.sqlite"))
+    pause(tmp_path, by="root", reason="maintenance", freeze=False)
+    settings = load_config(None, os.environ)
+    seen = read_snapshot(demo_path())
+
+    live, demo = (Reading(demo=demo).plan(settings, None, seen) for demo in (False, True))
+    _print_trust(live, settings)
+    checks = list(_trust(settings, 0.0))
+
+    assert demo.pause is None
+    assert capsys.readouterr().out.startswith("stopped    paused by root: maintenance, since 20")
+    assert [check.name for check in checks] == ["pause"] and "`sadvise resume`" in checks[0].text

@@ -140,10 +140,18 @@ def test_hostile_names_are_escaped_wherever_they_are_shown(release: str, folder:
             at_hand.wait_for_good_rounds(2)
             shown = {
                 view: at_hand.sadvise(*view.split())
-                for view in ("journal changes", "journal cycles", "journal audit", "recommend", f"explain {job_id}")
+                for view in (
+                    "journal changes",
+                    "journal cycles",
+                    "journal audit",
+                    "recommend",
+                    f"explain {job_id}",
+                    "status",
+                )
             }
             metrics = scraped(folder / "metrics")
             at_hand.end()
+            ended = at_hand.sadvise("status")
 
         texts = {
             "log": at_hand.log.read_text(),
@@ -157,6 +165,8 @@ def test_hostile_names_are_escaped_wherever_they_are_shown(release: str, folder:
         assert metrics.startswith("# HELP ") and "script" not in metrics
         assert "red" in texts[f"explain {job_id}"], "the name is shown, only not as it is"
         assert state_of(live, job_id) == at_hand.before
+        assert f"running, pid {at_hand.process.pid}" in texts["status"] and "1 change in effect" in texts["status"]
+        assert (ended.returncode, ended.stdout.split("\n")[0]) == (5, "daemon    not running")
 
 
 def scraped(path: Path) -> str:

@@ -92,8 +92,24 @@ class OldestPending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedPartition:
+    """A partition that starts no jobs, and what waits for it: jobs that can start in no other partition.
+
+    `idle_gpus` are the idle GPUs on its usable nodes. `pending_gpus` counts only jobs whose request determines the
+    number.
+    """
+
+    name: str
+    pending_jobs: int
+    pending_gpus: int
+    idle_gpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The state of the cluster at `taken_at`; `unread` lists in plain words what could not be read.
+
+    `stopped` are the partitions that are not up and for which GPU jobs wait.
 
     `pending_gpus` counts only jobs whose request determines the number; `pending_gpu_jobs_unsized` counts the others.
     """
@@ -108,3 +124,4 @@ class Overview:
     pending_gpus_any_type: int
     oldest: OldestPending | None
     unread: tuple[str, ...] = ()
+    stopped: tuple[StoppedPartition, ...] = ()

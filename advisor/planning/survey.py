@@ -15,6 +15,7 @@ from advisor.domain.overview import (
     OldestPending,
     Overview,
     ShareOverview,
+    StoppedPartition,
 )
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import (
@@ -50,7 +51,26 @@ def overview(snapshot: Snapshot) -> Overview:
         pending_gpus_any_type=sum(tasks_of(job) * gpus.get(None, 0) for job, gpus in sized),
         oldest=_oldest(pending, snapshot.taken_at),
         unread=(*snapshot.unread, *_unknown_use(table)),
+        stopped=tuple(_stopped(snapshot, table, pending)),
     )
+
+
+def _stopped(snapshot: Snapshot, table: NodeTable, pending: Sequence[Job]) -> Iterator[StoppedPartition]:
+    """Yield the partitions that are not up and for which GPU jobs wait that can start in no other."""
+    up = {partition.name for partition in snapshot.partitions if partition.is_up}
+    waiting = [job for job in pending if job.gang.wants_gpus and job.partitions and up.isdisjoint(job.partitions)]
+    idle = table.gpus_startable.sum(axis=1)
+    for partition in snapshot.partitions:
+        jobs = [job for job in waiting if partition.name in job.partitions]
+        if partition.is_up or not jobs:
+            continue
+        rows = [table.row_by_name[name] for name in partition.nodes if name in table.row_by_name]
+        yield StoppedPartition(
+            name=partition.name,
+            pending_jobs=sum(map(tasks_of, jobs)),
+            pending_gpus=sum(tasks_of(job) * sum((gpus_by_type(job.gang) or {}).values()) for job in jobs),
+            idle_gpus=int(idle[rows].sum()),
+        )
 
 
 def _unknown_use(table: NodeTable) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Tables and paragraphs for people; every text from Slurm goes through `escaped` first."""
 
+import shlex
 import sys
 import textwrap
 import time
@@ -10,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from advisor.domain.overview import GpuTypeOverview, Overview
+from advisor.domain.overview import GpuTypeOverview, Overview, StoppedPartition
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import duration, plural
 from advisor.errors import ConfigError
@@ -129,8 +130,10 @@ def title(snapshot: Snapshot, source: str) -> str:
 
 
 def print_overview(snapshot: Snapshot, overview: Overview, source: str) -> None:
-    """Print the state of the cluster."""
+    """Print the state of the cluster; first the partitions that start nothing, though jobs wait for them."""
     out = console()
+    for partition in overview.stopped:
+        print_labelled("stopped", stopped_sentence(partition))
     out.print(Text(escaped(title(snapshot, source)), style="bold"), soft_wrap=True)
     out.print()
     if overview.gpu_types:
@@ -154,6 +157,16 @@ def print_overview(snapshot: Snapshot, overview: Overview, source: str) -> None:
         print_labelled("oldest", f"job {overview.oldest.job_id} has been eligible for {delay}")
     for text in overview.unread:
         print_labelled("unread", text)
+
+
+def stopped_sentence(partition: StoppedPartition) -> str:
+    """Return what waits for a partition that starts no jobs, and what to do."""
+    jobs, gpus = plural(partition.pending_jobs, "GPU job"), plural(partition.pending_gpus, "GPU")
+    verb = "waits" if partition.pending_jobs == 1 else "wait"
+    return (
+        f"partition {partition.name} is not up: {jobs} {verb} for {gpus}, and {partition.idle_gpus} are idle there; "
+        f"to do: `{shlex.join(('scontrol', 'update', f'PartitionName={partition.name}', 'State=UP'))}`"
+    )
 
 
 def _gpu_row(gpus: GpuTypeOverview) -> list[str]:

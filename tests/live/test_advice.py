@@ -1,6 +1,7 @@
 """Advice on a live queue: every printed command does what it names, and every revert undoes it."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -295,3 +296,18 @@ def test_job_that_shrinks_starts_at_once(advised: tuple[LiveCluster, dict[str, i
     live.wait_for(it_runs, 30.0)
     held = live.run("scontrol", "-d", "show", "job", str(change["job_id"]))
     assert f"JOB_GRES=gpu:v100:{change['after']['per_job'][0]['count']}\n" in held
+
+
+def test_partition_that_is_down_while_jobs_wait_is_the_first_line(advised: tuple[LiveCluster, dict[str, int]]) -> None:
+    live, _ = advised
+    live.run("scontrol", "update", "PartitionName=gpu", "State=DOWN")
+    try:
+        first, *_ = sadvise(live, "recommend").splitlines()
+    finally:
+        live.run("scontrol", "update", "PartitionName=gpu", "State=UP")
+
+    assert re.match(
+        r"stopped +partition gpu is not up: \d+ GPU jobs wait for \d+ GPUs, and \d+ are idle there; ", first
+    )
+    assert first.endswith("to do: `scontrol update PartitionName=gpu State=UP`")
+    assert not sadvise(live, "recommend").startswith("stopped")

@@ -10,9 +10,18 @@ from hypothesis import strategies as st
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope, ShareCount
 from advisor.domain.job import ArrayRecord, Job
 from advisor.domain.node import GpuPool
-from advisor.domain.overview import GpuTypeOverview, IdleGpus, JobCounts, LargestGang, OldestPending, ShareOverview
+from advisor.domain.overview import (
+    GpuTypeOverview,
+    IdleGpus,
+    JobCounts,
+    LargestGang,
+    OldestPending,
+    ShareOverview,
+    StoppedPartition,
+)
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.survey import overview
+from advisor.view.terminal import stopped_sentence
 from tests.builders import (
     HOUR_S,
     TAKEN_AT,
@@ -289,3 +298,30 @@ def test_listing_order_does_not_matter(snapshot: Snapshot, random: Random) -> No
     random.shuffle(nodes)
 
     assert overview(replace(snapshot, jobs=tuple(jobs), nodes=tuple(nodes))) == overview(snapshot)
+
+
+def test_partition_that_is_down_is_counted_with_the_jobs_that_can_start_nowhere_else() -> None:
+    nodes = [make_node("n1", 8, 2), make_node("n2", 8, 0, state="DOWN"), make_node("n3", 8, 0)]
+    partitions = [
+        make_partition("gpu", nodes=("n1", "n2"), is_up=False),
+        make_partition("debug", nodes=("n3",)),
+        make_partition("empty", nodes=("n3",), is_up=False),
+    ]
+    jobs = [
+        make_job(1, gang=make_gang(4), partitions=("gpu",)),
+        make_job(2, gang=make_gang(2), partitions=("gpu",), array=ArrayRecord(array_job_id=2, waiting="0-2")),
+        make_job(3, gang=make_gang(2), partitions=("gpu", "debug")),
+        make_job(4, gang=make_gang(2), partitions=("debug",)),
+    ]
+
+    found = overview(make_snapshot(jobs, nodes, partitions=partitions))
+
+    assert found.stopped == (StoppedPartition(name="gpu", pending_jobs=4, pending_gpus=10, idle_gpus=6),)
+    assert stopped_sentence(found.stopped[0]) == (
+        "partition gpu is not up: 4 GPU jobs wait for 10 GPUs, and 6 are idle there; "
+        "to do: `scontrol update PartitionName=gpu State=UP`"
+    )
+
+
+def test_partition_that_is_up_stops_nothing() -> None:
+    assert overview(make_snapshot([make_job(1, gang=make_gang(4))], [make_node("n1", 8, 8)])).stopped == ()

@@ -67,6 +67,10 @@ def recommend(
     parsable: Parsable = False,
     noheader: NoHeader = False,
     format_: Format = None,
+    top: Annotated[
+        int | None,
+        typer.Option("--top", metavar="N", min=1, help="Only the N changes that should save most job completion time."),
+    ] = None,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit with 3 if there is something to recommend.")
     ] = False,
@@ -87,6 +91,7 @@ def recommend(
     from advisor.view.documents import (
         FIELDS,
         SCHEMA,
+        about_jobs,
         cluster_values,
         meta,
         recommendation,
@@ -117,10 +122,11 @@ def recommend(
     trial = trial_of(record, settings) if rollout else None
     named = cluster if snapshot is None and not demo else None
     shown = [
-        recommendation(change, named)
+        recommendation(change, named) | about_jobs(change, seen)
         for change in record.recommendations
         if wanted.keeps(seen.jobs_by_id[change.job_id], seen)
     ]
+    shown = _most_saving(shown, top)
     left_alone = [job for job in skipped(record) if wanted.keeps(seen.jobs_by_id[job["job_id"]], seen)]
     unused = _unused(record, settings)
     if json:
@@ -154,6 +160,14 @@ def recommend(
         _print_rest(planned, policy, trial)
     if exit_code and shown:
         raise typer.Exit(3)
+
+
+def _most_saving(rows: "list[dict[str, Any]]", top: int | None) -> "list[dict[str, Any]]":
+    """Return the rows that are expected to save most, in their order; all without a number."""
+    if top is None:
+        return rows
+    best = sorted(range(len(rows)), key=lambda place: -sum(rows[place]["expected"]["jct_saved_s"]))[:top]
+    return [rows[place] for place in sorted(best)]
 
 
 def _unused(record: "CycleRecord", settings: "Config") -> "Mapping[Kind, str]":

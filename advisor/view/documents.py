@@ -9,7 +9,7 @@ from typing import Any
 from advisor import __version__
 from advisor.backends.commands import apply_argv, revert_argv
 from advisor.cycle import CycleRecord
-from advisor.domain.actions import ACTIONS, Lever
+from advisor.domain.actions import ACTIONS, Lever, exchanged_with
 from advisor.domain.overview import Overview
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
@@ -56,6 +56,18 @@ def recommendation(change: Recommendation, cluster: str | None) -> dict[str, Any
         "evidence": change.evidence,
         "command": apply_argv(change.action, cluster),
         "revert": revert_argv(change.action, cluster),
+    }
+
+
+def about_jobs(change: Recommendation, snapshot: Snapshot) -> dict[str, Any]:
+    """Return whose job a recommendation is about, as published; `job_ids` are all whose fields are set together."""
+    job, other = snapshot.jobs_by_id[change.job_id], exchanged_with(change.action)
+    return {
+        "job_ids": [change.job_id, *([] if other is None else [other])],
+        "name": job.name,
+        "user": job.user,
+        "account": job.account,
+        "partition": ",".join(job.partitions),
     }
 
 
@@ -133,4 +145,9 @@ FIELDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "command": lambda row: shell(row["command"]),
     "revert": lambda row: "" if row["revert"] is None else shell(row["revert"]),
     "text": lambda row: str(row["text"]),
+    "name": lambda row: str(row["name"]),
+    "user": lambda row: str(row["user"]),
+    "account": lambda row: str(row["account"]),
+    "partition": lambda row: str(row["partition"]),
+    "job_ids": lambda row: ",".join(map(str, row["job_ids"])),
 }

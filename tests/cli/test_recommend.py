@@ -4,6 +4,7 @@ import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,7 @@ def test_json_has_the_published_shape(sadvise: Sadvise) -> None:
     for change in document["recommendations"]:
         assert set(change) == {
             "job_id", "kind", "lever", "before", "after", "reason", "text", "expected", "evidence", "command", "revert",
+            "job_ids", "name", "user", "account", "partition",
         }  # fmt: skip
         assert change["command"][:2] == change["revert"][:2] == ["scontrol", "update"]
         assert change["command"][2] == change["revert"][2] == f"JobId={change['job_id']}"
@@ -335,3 +337,33 @@ def test_policy_that_is_not_there_is_an_error(sadvise: Sadvise) -> None:
 
     assert done.exit_code != 0
     assert done.err == "sadvise: error: there is no policy 'lineal': there are dl2, marl, metarl, price\n"
+
+
+def test_programs_read_whose_job_a_change_is_about(sadvise: Sadvise) -> None:
+    rows = sadvise("recommend", "--demo", "-o", "job_id,job_ids,name,user,account,partition", "-P").out.splitlines()
+    changes = json.loads(sadvise("recommend", "--demo", "--json").out)["recommendations"]
+
+    assert rows[0] == "job_id|job_ids|name|user|account|partition"
+    assert rows[1:] == [
+        "|".join(
+            [str(change["job_id"]), ",".join(map(str, change["job_ids"])), change["name"], change["user"],
+             change["account"], change["partition"]]
+        )
+        for change in changes
+    ]  # fmt: skip
+    assert all(change["user"] and change["job_ids"][0] == change["job_id"] for change in changes)
+
+
+def test_top_keeps_the_changes_that_save_most_in_their_order(sadvise: Sadvise) -> None:
+    def changes(*arguments: str) -> list[Any]:
+        found: list[Any] = json.loads(sadvise("recommend", "--demo", "--json", *arguments).out)["recommendations"]
+        return found
+
+    every, two = changes(), changes("--top", "2")
+
+    saved = sorted((sum(change["expected"]["jct_saved_s"]) for change in every), reverse=True)
+    assert len(every) > len(two) == 2
+    assert sorted((sum(change["expected"]["jct_saved_s"]) for change in two), reverse=True) == saved[:2]
+    assert [change for change in every if change in two] == two
+    assert changes("--top", "99") == every
+    assert sadvise("recommend", "--demo", "--top", "0").exit_code == 2

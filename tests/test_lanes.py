@@ -1,11 +1,13 @@
 """The lanes of `make test`: which tests are in which, what is reported, and that a lane that hangs is ended."""
 
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -87,6 +89,17 @@ def test_lanes_that_pass_are_logged_and_those_alone_follow(tmp_path: Path, capsy
     assert all(f"coverage in .coverage.{name}\n" in shown for name in ("one", "two", "last"))
     assert shown.index("lanes: two passed, ") < shown.index("lanes: last started, log ")
     assert shown.endswith("lanes: last passed; one passed; two passed\n")
+
+
+def test_lane_that_needs_no_slurm_yields_to_those_that_wait_for_it(tmp_path: Path) -> None:
+    # The priority is lowered right after the start.
+    code = "import os, time; time.sleep(0.5); print(os.getpriority(os.PRIO_PROCESS, 0))"
+
+    run_all([lane("computes", code), replace(lane("waits", code), needs_slurm=True)], tmp_path)
+
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert int((tmp_path / "waits.log").read_text()) == own
+    assert int((tmp_path / "computes.log").read_text()) == max(own, lanes.COMPUTING_NICE)
 
 
 def test_a_lane_that_fails_is_named_with_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,7 @@ REPORT_S = 60.0
 # The time for a lane to end after each signal.
 GRACE_S = 60.0
 LOOK_S: Final = 0.1
+COMPUTING_NICE: Final = 5
 # How many of the slowest tests the log of a lane names.
 SLOWEST: Final = 12
 PASSED: Final = "passed"
@@ -204,8 +205,19 @@ def start(lane: Lane, logs: Path) -> RunningLane:
             env={**os.environ, **ONE_THREAD, "COVERAGE_FILE": f".coverage.{lane.name}"},
             start_new_session=True,
         )
+    if not lane.needs_slurm:
+        yield_cores(process.pid)
     report(f"{lane.name} started, log {log}")
     return RunningLane(lane=lane, log=log, process=process, began=began)
+
+
+def yield_cores(pid: int) -> None:
+    """Lower the priority of a lane that computes, so that Slurm answers in time in those that wait for it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.setpriority(os.PRIO_PROCESS, pid, COMPUTING_NICE)
+    # Where the kernel groups processes by session, it weighs the groups; the priority counts within a group alone.
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(COMPUTING_NICE), encoding="ascii")
 
 
 def end(running: Sequence[RunningLane]) -> None:

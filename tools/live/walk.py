@@ -115,18 +115,18 @@ DAEMON: Final = (
         most=3,
     ),
     Step(
-        line="sadvise status",
-        awaits="sadvise status",
-        holds=("daemon +running, pid", r"out +\d+ changes? in effect"),
-        shown="^(daemon|mode|round|out|today|idle)",
-    ),
-    Step(
         line="sadvise explain JOBID",
         awaits=f"set -o pipefail; {_CHANGED} | grep .",
         # The job can start before it is explained, and then nothing of its change is left to show.
         is_repeated=True,
         holds=(r"job \d+ .*, user \w+", r"changed +since "),
         shown="^(job|because|place|changed|advice)",
+    ),
+    Step(
+        line="sadvise status",
+        awaits="sadvise status",
+        holds=("daemon +running, pid", r"out +\d+ changes? in effect"),
+        shown="^(daemon|mode|round|out|today|idle)",
     ),
     Step(
         line="sadvise report",

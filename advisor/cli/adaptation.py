@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.fitting import check_fitting, print_card, use_one_thread
+from advisor.cli.fitting import check_fitting, left_out_words, print_card, use_one_thread
 from advisor.cli.models import Folder, library
 from advisor.cli.options import ConfigFile
 from advisor.cli.progress import progress_bar
@@ -90,8 +90,7 @@ def _read(path: Path) -> "JournalJobs":
         read = read_ended_jobs(
             journal, progress=lambda done, total: show(100.0 * done / total) if show and done % 10 == 0 else None
         )
-    left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(read.left_out.items()))
-    rest = f"; left out: {left_out}" if left_out else ""
+    rest = left_out_words(read.left_out)
     there = f"{read.outcomes:,} ended jobs in {read.cycles:,} recorded cycles"
     typer.echo(f"{there}, {len(read.jobs):,} to learn from{rest}")
     return read

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advisor.cli.adaptation import performance
-from advisor.cli.fitting import check_fitting, print_card
+from advisor.cli.fitting import check_fitting, left_out_words, print_card
 from advisor.cli.models import Folder
 from advisor.cli.options import LIVE, RECENT, Cluster, ConfigFile, JournalFile, Since, Timeout
 
@@ -148,10 +148,8 @@ def _read_polls(journal: Path | None, config: Path | None) -> "tuple[Path, Journ
     path = journal_file(load_config(config, os.environ), journal)
     with SqliteJournal.read_only(path) as kept, progress_bar(100, "% of the polls") as show:
         read = read_journal_polls(kept, progress=lambda done, total: show(100.0 * done / total) if show else None)
-    left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(read.left_out.items()))
-    rest = f"; left out: {left_out}" if left_out else ""
     there = f"{len(read.polls):,} rows of {read.cycles:,} polls, {read.pending:,} of jobs that still wait"
-    typer.echo(f"{there}{rest}", err=True)
+    typer.echo(f"{there}{left_out_words(read.left_out)}", err=True)
     return path, read
 
 
@@ -159,12 +157,11 @@ def _shipped_starts(models: Path | None) -> "StartTimeForecaster | None":
     """Return the shipped model of start times; None if none ships that is sound."""
     from advisor.cli.models import library
     from advisor.errors import ModelError
-    from advisor.predict.library import Library
+    from advisor.predict.library import opened
     from advisor.predict.start_time import KIND, StartTimeForecaster
 
-    shipped = library(models).shipped
     try:
-        return StartTimeForecaster.from_bundle(Library(shipped, shipped).load(KIND))
+        return StartTimeForecaster.from_bundle(opened(library(models).shipped_model(KIND)))
     except ModelError:
         return None
 
@@ -182,8 +179,7 @@ def _hides_jobs(cluster: str | None, timeout_s: float) -> bool:
 
 
 def _tell(accounting: "Accounting") -> None:
-    left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(accounting.left_out.items()))
-    rest = f"; left out: {left_out}" if left_out else ""
+    rest = left_out_words(accounting.left_out)
     typer.echo(f"{accounting.rows:,} rows, {len(accounting.ended):,} ended GPU jobs{rest}", err=True)
 
 

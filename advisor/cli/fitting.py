@@ -1,8 +1,12 @@
 """What the commands that fit models share: the check before the work, and how a card is printed."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # The part of a card from which on it is for those who make models.
 _SETTINGS = "## Settings"
@@ -17,6 +21,12 @@ def use_one_thread() -> None:
 
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(name, "1")
+
+
+def left_out_words(counts: "Mapping[str, int]") -> str:
+    """Return how many rows were left out, by reason, as the end of a sentence; "" if none were."""
+    left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(counts.items()))
+    return f"; left out: {left_out}" if left_out else ""
 
 
 def print_card(card: str, *, whole: bool) -> None:

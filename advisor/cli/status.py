@@ -28,7 +28,7 @@ def status(config: ConfigFile = None, journal: JournalFile = None, json: Json = 
     from advisor.cli.reading import Reading
     from advisor.clock import SystemClock
     from advisor.daemon.status_words import NOT_RUNNING as ENDED
-    from advisor.daemon.status_words import RUNNING, lines, status_document
+    from advisor.daemon.status_words import lines, status_document
     from advisor.view.terminal import print_json, print_labelled
 
     settings = Reading(config=config).load_config()
@@ -41,7 +41,7 @@ def status(config: ConfigFile = None, journal: JournalFile = None, json: Json = 
             print_labelled(label, text, width=10)
     if seen.state == ENDED:
         raise typer.Exit(NOT_RUNNING)
-    if seen.state != RUNNING or not seen.is_well:
+    if not seen.is_well:
         raise typer.Exit(DEGRADED)
 
 

@@ -106,7 +106,7 @@ def remove_status(folder: Path) -> None:
     try:
         (folder / NAME).unlink(missing_ok=True)
     except OSError:
-        # It names a process that has ended, which tells its reader as much.
+        # It names a process that has ended, which shows its reader as much.
         return
 
 

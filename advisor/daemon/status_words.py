@@ -60,9 +60,9 @@ class Overlook:
         """What keeps the daemon from applying, a line for each, the pause first."""
         found = [] if self.pause is None else [pause_line(self.pause)]
         found += [stop_line(breaker) for breaker in self.breakers]
-        told = {PAUSED, *(breaker.name for breaker in self.breakers)}
+        known = {PAUSED, *(breaker.name for breaker in self.breakers)}
         held_to = {} if self.last is None else self.last.held_to
-        return (*found, *(reason for cause, reason in held_to.items() if cause not in told))
+        return (*found, *(reason for cause, reason in held_to.items() if cause not in known))
 
     @property
     def is_well(self) -> bool:

@@ -1,4 +1,4 @@
-"""Tells what the forecasts of a job rest on, and what its user can add to get a better one."""
+"""States what the forecasts of a job rest on, and what its user can add to get a better one."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -135,11 +135,11 @@ def test_journal_of_another_cluster_is_not_believed(sadvise: Sadvise, journal: P
 
 
 def test_forecasts_say_what_they_rest_on_and_what_would_make_them_better(sadvise: Sadvise) -> None:
-    told = sadvise("explain", "--demo", "11").out
+    shown = sadvise("explain", "--demo", "11").out
     bases = json.loads(sadvise("explain", "--demo", "11", "--json").out)["diagnosis"]["forecast"]["bases"]
 
     assert [basis["forecast"] for basis in bases] == ["run time", "speed", "neighbours"]
-    assert "basis   speed, step 2 of 4: its model as measured elsewhere; better with running jobs of its model" in told
+    assert "basis   speed, step 2 of 4: its model as measured elsewhere; better with running jobs of its model" in shown
 
 
 def test_without_forecasts_nothing_is_said_of_what_they_rest_on(sadvise: Sadvise, tmp_path: Path) -> None:

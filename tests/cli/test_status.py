@@ -79,12 +79,14 @@ def test_daemon_that_works_is_well(status: Status, tmp_path: Path) -> None:
         held.claim("live")
         held.keep(lease(due_time=SystemClock().now() + 600.0))
 
-    told, document = labelled(status()), json.loads(status("--json").out)
+    shown, document = labelled(status()), json.loads(status("--json").out)
 
     assert status().exit_code == 0
-    assert told["daemon"].startswith(f"running, pid {os.getpid()}, sadvise ")
-    assert "1 recommended, 1 sent" in told["round"] and told["out"].startswith("1 change in effect; the next is taken")
-    assert "idle" not in told and "stopped" not in told
+    assert shown["daemon"].startswith(f"running, pid {os.getpid()}, sadvise ")
+    assert "1 recommended, 1 sent" in shown["round"] and shown["out"].startswith(
+        "1 change in effect; the next is taken"
+    )
+    assert "idle" not in shown and "stopped" not in shown
     assert (document["meta"]["schema"], document["state"], document["is_well"]) == ("sadvise.status/1", "running", True)
     assert document["last_round"]["planned"]["sent"] == document["out"] == 1
 
@@ -120,7 +122,7 @@ def test_mode_that_sends_nothing_is_the_reason(mode: Mode, reason: str, status: 
     assert labelled(status())["idle"].startswith(reason)
 
 
-def test_pause_is_told_and_is_no_fault(status: Status, tmp_path: Path) -> None:
+def test_pause_is_shown_and_is_no_fault(status: Status, tmp_path: Path) -> None:
     pause(tmp_path, by="root", reason="maintenance \x1b[31m", freeze=False)
     written(
         tmp_path, replace(now_round(make_round(WAITING, held_to={"paused": "paused by root"})), mode=Mode.RECOMMEND)
@@ -135,7 +137,7 @@ def test_pause_is_told_and_is_no_fault(status: Status, tmp_path: Path) -> None:
     assert "\x1b" not in outcome.out
 
 
-def test_open_breaker_is_told_with_its_remedy_and_wants_attention(status: Status, tmp_path: Path) -> None:
+def test_open_breaker_is_shown_with_its_remedy_and_wants_attention(status: Status, tmp_path: Path) -> None:
     written(tmp_path, now_round(make_round(WAITING, held_to={"slurm_errors": "5 reads failed"})))
     with SqliteJournal(tmp_path / "journal.sqlite") as held:
         write_breakers(held, BreakerState(open=(BAR,)), BreakerSettings(), 0.0)

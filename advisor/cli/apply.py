@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from advisor.apply.step import Reconciled
-    from advisor.cli.reading import Reading
     from advisor.domain.snapshot import Snapshot
     from advisor.errors import AdvisorError
+    from advisor.watch.reading import Reading
 
 SCHEMA = "sadvise.apply/1"
 
@@ -59,10 +59,10 @@ def apply(
         refused_row,
     )
     from advisor.cli.filters import job_filter
-    from advisor.cli.reading import Reading
     from advisor.errors import AdvisorError, ConfigError, DecodeError, JournalFullError, SlurmError
     from advisor.view.documents import meta, skipped
     from advisor.view.terminal import print_json
+    from advisor.watch.reading import Reading
 
     if json and parsable:
         raise ConfigError("--json excludes -P: give one")

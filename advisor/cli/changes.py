@@ -16,7 +16,6 @@ from advisor.backends.named_jobs import NamedJobs
 from advisor.backends.process import SlurmCommands
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.sources import chosen_cluster
-from advisor.cli.reading import Reading, journal_file
 from advisor.clock import SystemClock
 from advisor.daemon.plan_trials import trials_by
 from advisor.daemon.rights import rights
@@ -30,6 +29,7 @@ from advisor.errors import SlurmRefusedError
 from advisor.journal import opened, opened_full
 from advisor.planning.observing import observed
 from advisor.view.documents import shell
+from advisor.watch.reading import Reading, journal_file
 
 # How long to wait for a round of the daemon, or another command, to release the journal.
 LOCK_WAIT_S: Final = 15.0

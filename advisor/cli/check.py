@@ -40,10 +40,10 @@ def check(
 
     Asks slurmctld a little more than a snapshot does; run it by hand, not in a loop.
     """
-    from advisor.cli.reading import Reading
     from advisor.planning.site_checks import site_checks
     from advisor.view.documents import meta
     from advisor.view.terminal import print_json, print_rows, print_table
+    from advisor.watch.reading import Reading
 
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     settings = reading.load_config()
@@ -149,11 +149,11 @@ def _on_probation(settings: "Config", trust: "Trust") -> str | None:
 def _strays(settings: "Config", seen: "Snapshot", commands: "Commands") -> "Iterator[Check]":
     """Report pending jobs that look changed by sadvise, and of which the journal knows no change."""
     from advisor.backends.submit_lines import read_submitted
-    from advisor.cli.reading import journal_file
     from advisor.errors import AdvisorError, JournalError
     from advisor.journal import SqliteJournal
     from advisor.planning.site_checks import Check, Status
     from advisor.planning.strays import NOT_SUBMITTED, candidates, strays
+    from advisor.watch.reading import journal_file
 
     name, path = "changes without a lease", journal_file(settings, None)
     leases: tuple[Lease, ...] = ()

@@ -22,9 +22,9 @@ def cluster_of(text: str, config: "Config") -> "Cluster":
 
     if text != LIVE and not text.endswith(_SNAPSHOT_ENDS):
         return parse_cluster(text)
-    from advisor.cli.reading import Reading
     from advisor.errors import SimulationError
     from advisor.sim.site_cluster import site_cluster
+    from advisor.watch.reading import Reading
 
     limits = None
     reading = Reading(snapshot=None if text == LIVE else Path(text))

@@ -42,7 +42,6 @@ def explain(
     week.
     """
     from advisor.cli.filters import job_name
-    from advisor.cli.reading import Reading
     from advisor.errors import ConfigError
     from advisor.planning.case import Case
     from advisor.planning.causes import diagnose
@@ -53,6 +52,7 @@ def explain(
     from advisor.view.lease_report import change_sentence, changes_of
     from advisor.view.terminal import instant, print_json, print_labelled
     from advisor.view.turns import turn_document, turn_sentences
+    from advisor.watch.reading import Reading
 
     name = job_name(job)
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)

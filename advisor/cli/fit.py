@@ -140,10 +140,10 @@ def _read_polls(journal: Path | None, config: Path | None) -> "tuple[Path, Journ
     import os
 
     from advisor.cli.progress import progress_bar
-    from advisor.cli.reading import journal_file
     from advisor.config import load_config
     from advisor.fit.start_time_journal import read_journal_polls
     from advisor.journal import SqliteJournal
+    from advisor.watch.reading import journal_file
 
     path = journal_file(load_config(config, os.environ), journal)
     with SqliteJournal.read_only(path) as kept, progress_bar(100, "% of the polls") as show:

@@ -101,9 +101,9 @@ def compare(
     that expects of them against the nodes on which the gangs started. Changes nothing, and puts neither in use.
     """
     from advisor.cli.progress import progress_bar, terminated_as_interrupted
-    from advisor.cli.reading import Reading, journal_file
     from advisor.journal import SqliteJournal
     from advisor.predict.library import Library
+    from advisor.watch.reading import Reading, journal_file
 
     settings = Reading(config=config).load_config()
     library = Library(Path(settings.forecasts.models) if models is None else models)

@@ -26,11 +26,11 @@ from advisor.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from advisor.cli.reading import Planned
     from advisor.config import Config
     from advisor.cycle import CycleRecord
     from advisor.domain.plan import Kind
     from advisor.planning.plan_trial import PlanTrial
+    from advisor.watch.reading import Planned
 
 NO_REVERT = "none: Slurm restarts the job from its last checkpoint when resources are free"
 
@@ -83,7 +83,6 @@ def recommend(
 
     from advisor.cli.filters import job_filter
     from advisor.cli.plan_simulation import trial_of
-    from advisor.cli.reading import Reading
     from advisor.domain.probation import NOTHING_PROVEN
     from advisor.errors import ConfigError
     from advisor.planning.survey import overview
@@ -98,6 +97,7 @@ def recommend(
         skipped,
     )
     from advisor.view.terminal import chosen_fields, print_json, print_rows
+    from advisor.watch.reading import Reading
 
     if json and (parsable or format_ is not None):
         raise ConfigError("--json excludes -P and -o: give one")

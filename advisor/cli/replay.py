@@ -33,11 +33,11 @@ def replay(
     Prints "same" if the outcome is equal to the byte; else prints the differences and exits with 1. With --with-config
     the recorded forecasts are still used, and a difference is not an error.
     """
-    from advisor.cli.reading import Reading, journal_file
     from advisor.errors import ConfigError
     from advisor.journal import SqliteJournal
     from advisor.journal.cycle_record import digest_of
     from advisor.journal.deviations import cycle_of, deviations, replayed
+    from advisor.watch.reading import Reading, journal_file
 
     if json and parsable:
         raise ConfigError("--json excludes -P: give one")

@@ -37,11 +37,11 @@ def revert(
     """
     from advisor.backends.actuator import CHANGED_MEANWHILE
     from advisor.cli.changes import COLUMNS, fields_of, lease_row, live_applier, raise_if_refused, receipt_row
-    from advisor.cli.reading import Reading
     from advisor.domain.lease import LeaseState
     from advisor.errors import ConfigError, JournalFullError
     from advisor.view.documents import meta
     from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
+    from advisor.watch.reading import Reading
 
     if bool(jobs) == every:
         raise ConfigError("name the jobs whose changes are to be reverted, or give --all")

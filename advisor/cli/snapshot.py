@@ -30,9 +30,9 @@ def snapshot(
     """
     from advisor.backends.anonymise import anonymise as anonymised
     from advisor.backends.snapshot_file import write_snapshot
-    from advisor.cli.reading import Reading
     from advisor.domain.units import plural
     from advisor.files import STANDARD_STREAM
+    from advisor.watch.reading import Reading
 
     reading = Reading(
         snapshot=snapshot_file, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config

@@ -19,13 +19,20 @@ class StandingTables(JournalBase):
                 stretch_row(stretch),
             )
 
+    def stretches(self, since: float) -> tuple[Stretch, ...]:
+        """Return the stretches that ended after an instant, in the order of their anchors."""
+        return tuple(map(stretch_of, self._texts(since)))
+
     def standings(self, since: float) -> Standings:
         """Return the standings over the stretches that ended after an instant."""
+        return _standings(self._texts(since))
+
+    def _texts(self, since: float) -> tuple[str, ...]:
         with self._reading():
             rows = self._database.execute(
                 "SELECT stretch FROM standings WHERE until > ? ORDER BY anchor_time", (since,)
             ).fetchall()
-            return _standings(tuple(text for (text,) in rows))
+            return tuple(text for (text,) in rows)
 
 
 @lru_cache(maxsize=2)

@@ -12,7 +12,7 @@ def changes_of(job_id: int, leases: tuple[Lease, ...], purposes: Purposes) -> li
     """Return the changes in effect on a job as published, oldest first; `before` is the user's own value."""
     own = [lease for lease in leases if lease.job_id == job_id and lease.is_in_effect]
     return [
-        _change(lease, purposes.get((lease.job_id, lease.lever)))
+        published_change(lease, purposes.get((lease.job_id, lease.lever)))
         for lease in sorted(own, key=lambda lease: (lease.applied_time, lease.lever))
     ]
 
@@ -31,7 +31,8 @@ def _without_sentence(change: dict[str, Any]) -> str:
     return f"{reason}; it delays the job by at most {duration(added_s)}" if added_s else reason
 
 
-def _change(lease: Lease, purpose: Purpose | None) -> dict[str, Any]:
+def published_change(lease: Lease, purpose: Purpose | None) -> dict[str, Any]:
+    """Return a change in effect as published; `before` is the user's own value."""
     return {
         "lever": str(lease.lever),
         "before": lease.undo.published()[1],

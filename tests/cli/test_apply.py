@@ -12,7 +12,6 @@ from advisor.apply.gate import OpenGate
 from advisor.apply.step import Reconciled
 from advisor.cli import changes
 from advisor.cli.changes import COLUMNS, fields_of, lease_row, raise_if_refused, receipt_row, reconciled_rows
-from advisor.cli.reading import Reading
 from advisor.cycle import Cycle
 from advisor.daemon.pause_file import pause
 from advisor.daemon.site_gate import RoundDeadline, SiteGate
@@ -23,6 +22,7 @@ from advisor.domain.plan import Outcome, Receipt
 from advisor.errors import JournalFullError, SlurmRefusedError
 from advisor.journal import SqliteJournal, opened, opened_full
 from advisor.settings import Limits
+from advisor.watch.reading import Reading
 from tests.builders import make_job
 from tests.cli.conftest import Sadvise
 from tests.fake_cluster import FakeCluster, fragmented, gang

@@ -10,10 +10,10 @@ import pytest
 from advisor import __version__
 from advisor.backends.snapshot_file import read_snapshot
 from advisor.cli.filters import job_name
-from advisor.cli.reading import demo_path
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.text import escaped
 from advisor.view.lines import one_line, parsable
+from advisor.watch.reading import demo_path
 from tests.builders import make_job
 from tests.cli.conftest import Sadvise
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
-from advisor.cli.reading import demo_path
 from advisor.domain.actions import SetSwitches
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.journal import opened
+from advisor.watch.reading import demo_path
 from tests.builders import make_stretch
 from tests.cli.conftest import Sadvise
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
-from advisor.cli.reading import demo_path
 from advisor.cli.recommend import _print
 from advisor.domain.actions import Requeue, SetSwitches, SetTimeMin
 from advisor.domain.gang import SwitchRequest
@@ -17,6 +16,7 @@ from advisor.domain.lease import LeaseState, intended
 from advisor.domain.plan import Kind
 from advisor.journal import opened
 from advisor.view.documents import FIELDS, in_words, recommendation
+from advisor.watch.reading import demo_path
 from tests.apply.test_rehearsal import CASES, mine
 from tests.builders import make_cluster, make_config, make_job, make_recommendation, make_snapshot
 from tests.cli.conftest import Sadvise

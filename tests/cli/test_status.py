@@ -13,7 +13,6 @@ import pytest
 
 from advisor.backends.snapshot_file import read_snapshot
 from advisor.cli.check import _trust
-from advisor.cli.reading import Reading, demo_path
 from advisor.cli.recommend import _print_trust
 from advisor.clock import SystemClock
 from advisor.config import load_config
@@ -26,6 +25,7 @@ from advisor.guard.breakers import BreakerState, OpenBreaker
 from advisor.journal import SqliteJournal, opened
 from advisor.metrics.round import Round
 from advisor.settings import BreakerSettings
+from advisor.watch.reading import Reading, demo_path
 from tests.builders import make_gang, make_job
 from tests.cli.conftest import Outcome, Sadvise
 from tests.made_rounds import change, lease, make_round, put_off, receipt, step

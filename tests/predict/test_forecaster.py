@@ -169,7 +169,7 @@ def test_forecasting_imports_no_fitting_library() -> None:
     program = (
         "import sys; from pathlib import Path; from advisor.predict.forecaster import ModelForecaster;"
         "from advisor.predict.library import Library; from advisor.backends.snapshot_file import read_snapshot;"
-        "from advisor.cli.reading import demo_path;"
+        "from advisor.watch.reading import demo_path;"
         "found = ModelForecaster(Library(Path('/nonexistent'))).forecasts(read_snapshot(demo_path()));"
         "assert len(found.models) == 4, found.notes;"
         "print([name for name in ('sklearn', 'scipy', 'skl2onnx', 'onnx', 'pandas') if name in sys.modules])"

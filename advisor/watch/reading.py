@@ -6,7 +6,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.cli.options import Reader
 from advisor.errors import AdvisorError, ConfigError
 
 if TYPE_CHECKING:
@@ -54,12 +53,17 @@ class Reading:
 
     snapshot: Path | None = None
     demo: bool = False
-    source: Reader | None = None
+    source: str | None = None
     cluster: str | None = None
     timeout_s: float | None = None
     config: Path | None = None
     policy: str | None = None
     tries_plans: bool = False
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the live queue is read, rather than a file or the demo."""
+        return not self.demo and self.snapshot is None
 
     def load_config(self) -> "Config":
         """Load the configuration in force."""
@@ -86,8 +90,7 @@ class Reading:
         from advisor.daemon.pause_file import paused
 
         planned = self._planned_now(config, journal, seen, forecaster)
-        is_file = self.demo or self.snapshot is not None
-        return planned if is_file else replace(planned, pause=paused(Path(config.daemon.runtime_folder)))
+        return replace(planned, pause=paused(Path(config.daemon.runtime_folder))) if self.is_live else planned
 
     def _planned_now(
         self, config: "Config", journal: Path | None, seen: "Snapshot", forecaster: "ModelForecaster | None"
@@ -104,8 +107,7 @@ class Reading:
         from advisor.journal import SqliteJournal
 
         cycle, note, is_broken = self.cycle(config, forecaster), "", False
-        is_file = self.demo or self.snapshot is not None
-        if journal is not None or not is_file:
+        if journal is not None or self.is_live:
             path = journal_file(config, journal)
             try:
                 if is_closed(path):
@@ -119,7 +121,7 @@ class Reading:
             except (AdvisorError, OSError) as err:
                 note, is_broken = f"{err}; {_COST}", True
         # A file is no site: no jobs of it can prove a model.
-        record = rehearse(cycle, MemoryJournal(trust=None if is_file else NOTHING_PROVEN), seen).record
+        record = rehearse(cycle, MemoryJournal(trust=NOTHING_PROVEN if self.is_live else None), seen).record
         return Planned(record=record, memory=record.memory, note=note, is_broken=is_broken)
 
     def forecaster(self, config: "Config") -> "ModelForecaster | None":
@@ -166,7 +168,7 @@ class Reading:
         from advisor.clock import SystemClock
 
         return open_source(
-            config.source.reader if self.source is None else self.source.value,
+            self.source or config.source.reader,
             cluster=self.cluster,
             timeout_s=self.timeout_of(config),
             clock=SystemClock(),

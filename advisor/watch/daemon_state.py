@@ -1,0 +1,45 @@
+"""Looks at the files of the daemon and at its journal."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from advisor.config import Config
+from advisor.daemon.breaker_events import read_breakers
+from advisor.daemon.lease_socket import asked
+from advisor.daemon.pause_file import paused
+from advisor.daemon.status_file import is_running, read_status
+from advisor.daemon.status_words import Overlook
+from advisor.domain.units import DAY_S
+from advisor.errors import AdvisorError
+from advisor.journal import SqliteJournal
+from advisor.watch.reading import is_closed, journal_file
+
+
+def daemon_state(config: Config, journal: Path | None, now: float) -> Overlook:
+    """Return all that is known of the daemon of a configuration, of its journal or else of what it shows of that."""
+    folder = Path(config.daemon.runtime_folder)
+    last = read_status(folder)
+    seen = Overlook(
+        now=now,
+        configured=config.mode.farthest,
+        last=last,
+        runs=last is not None and is_running(last.pid),
+        pause=paused(folder),
+    )
+    path = journal_file(config, journal)
+    try:
+        if is_closed(path):
+            return seen.with_leases(asked(folder).leases)
+        return _with_journal(seen, path) if path.exists() else replace(seen, notes=(f"{path}: no such journal",))
+    except (AdvisorError, OSError) as err:
+        return replace(seen, out=None if last is None else last.out, notes=(str(err),))
+
+
+def _with_journal(seen: Overlook, path: Path) -> Overlook:
+    """Add what a journal holds: leases, breakers, and the waits of the last day beside those on plain Slurm."""
+    with SqliteJournal.read_only(path) as kept:
+        return replace(
+            seen.with_leases(kept.leases()),
+            breakers=read_breakers(kept)[0].open,
+            today=kept.standings(seen.now - DAY_S).total,
+        )

@@ -25,7 +25,6 @@ def acknowledge(
     """
     import getpass
 
-    from advisor.cli.changes import LOCK_WAIT_S
     from advisor.clock import SystemClock
     from advisor.daemon.breaker_events import acknowledge as write
     from advisor.daemon.breaker_events import read_breakers, trust_again
@@ -34,6 +33,7 @@ def acknowledge(
     from advisor.journal import SqliteJournal, opened
     from advisor.text import named
     from advisor.view.terminal import print_labelled
+    from advisor.watch.changes import LOCK_WAIT_S
     from advisor.watch.reading import Reading, journal_file
 
     path = journal_file(Reading(config=config).load_config(), journal)

@@ -10,8 +10,6 @@ import pytest
 from advisor.apply.applier import Applier, Wanted
 from advisor.apply.gate import OpenGate
 from advisor.apply.step import Reconciled
-from advisor.cli import changes
-from advisor.cli.changes import COLUMNS, fields_of, lease_row, raise_if_refused, receipt_row, reconciled_rows
 from advisor.cycle import Cycle
 from advisor.daemon.pause_file import pause
 from advisor.daemon.site_gate import RoundDeadline, SiteGate
@@ -19,9 +17,11 @@ from advisor.domain.actions import Requeue, SetNice, SetNodeRange
 from advisor.domain.lease import Ending, intended
 from advisor.domain.mode import EVERYTHING
 from advisor.domain.plan import Outcome, Receipt
-from advisor.errors import JournalFullError, SlurmRefusedError
+from advisor.errors import JournalFullError
 from advisor.journal import SqliteJournal, opened, opened_full
 from advisor.settings import Limits
+from advisor.watch import changes
+from advisor.watch.changes import COLUMNS, fields_of, lease_row, receipt_row, reconciled_rows, refusal_of
 from advisor.watch.reading import Reading
 from tests.builders import make_job
 from tests.cli.conftest import Sadvise
@@ -152,12 +152,13 @@ def test_a_job_that_was_stopped_has_no_command_that_takes_it_back() -> None:
     ],
 )
 def test_what_happens_to_a_job_meanwhile_is_no_error(text: str) -> None:
-    raise_if_refused([Receipt(action=NICE, outcome=Outcome.FAILED, text=text)])
+    assert refusal_of([Receipt(action=NICE, outcome=Outcome.FAILED, text=text)]) is None
 
 
 def test_what_slurm_refused_is_one_line() -> None:
-    with pytest.raises(SlurmRefusedError, match=r"^1 of 2 changes failed, the first on job 7: Slurm denies it$"):
-        raise_if_refused([Receipt(action=NICE, outcome=Outcome.APPLIED), DENIED])
+    refusal = refusal_of([Receipt(action=NICE, outcome=Outcome.APPLIED), DENIED])
+
+    assert str(refusal) == "1 of 2 changes failed, the first on job 7: Slurm denies it"
 
 
 @pytest.fixture

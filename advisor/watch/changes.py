@@ -1,0 +1,266 @@
+"""Applies and reverts changes as `apply` and `revert` do, for commands and live views, and publishes what was done."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from advisor.apply.applier import Applier, Wanted
+from advisor.apply.gate import OpenGate
+from advisor.apply.step import Reconciled
+from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, NOT_RUNNING, ScontrolActuator
+from advisor.backends.commands import apply_argv
+from advisor.backends.named_jobs import NamedJobs
+from advisor.backends.process import SlurmCommands
+from advisor.backends.site_reader import SiteReader
+from advisor.backends.sources import chosen_cluster
+from advisor.clock import SystemClock
+from advisor.daemon.plan_trials import trials_by
+from advisor.daemon.rights import rights
+from advisor.daemon.site_gate import RoundDeadline, SiteGate
+from advisor.domain.actions import Action
+from advisor.domain.job import Job
+from advisor.domain.lease import Lease, LeaseState
+from advisor.domain.mode import EVERYTHING
+from advisor.domain.plan import Outcome, Receipt, Recommendation
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.units import plural
+from advisor.errors import AdvisorError, DecodeError, JournalFullError, SlurmError, SlurmRefusedError
+from advisor.journal import opened, opened_full
+from advisor.planning.observing import observed
+from advisor.view.documents import shell, skipped
+from advisor.watch.reading import Reading, journal_file
+
+# How long to wait for a round of the daemon, or another command, to release the journal.
+LOCK_WAIT_S: Final = 15.0
+COLUMNS = ("job_id", "lever", "done", "outcome", "text", "command")
+UNSETTLED: Final = "it can still take effect: run this again in a few minutes"
+
+
+class Selection(Protocol):
+    """The jobs that get new changes."""
+
+    def keeps(self, job: Job, snapshot: Snapshot) -> bool:
+        """Return whether a job is selected."""
+
+    def check(self, snapshot: Snapshot) -> None:
+        """Raise `ConfigError` if the selection names what the cluster does not have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenJobs:
+    """The jobs with these ids."""
+
+    job_ids: frozenset[int]
+
+    def keeps(self, job: Job, snapshot: Snapshot) -> bool:  # noqa: ARG002  (the protocol's)
+        """Return whether a job is one of them."""
+        return job.job_id in self.job_ids
+
+    def check(self, snapshot: Snapshot) -> None:
+        """Accept any id: a job can have ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What was done: the changes as published, the jobs left alone, and what went wrong, if anything did.
+
+    `seen` is the snapshot that it rests on, read from `source`.
+    """
+
+    seen: Snapshot
+    source: str
+    rows: list[dict[str, Any]]
+    left_alone: list[dict[str, Any]]
+    fault: AdvisorError | None
+
+    def raise_fault(self) -> None:
+        """Raise the `AdvisorError` that says what went wrong, if anything did."""
+        if self.fault is not None:
+            raise self.fault
+
+
+def apply_changes(reading: Reading, journal: Path | None, wanted: Selection) -> Done:
+    """Revert what is due, then apply what is recommended for the selected jobs.
+
+    If the queue cannot be read, or the disk of the journal is full, what is due is reverted all the same.
+    """
+    try:
+        with live_applier(reading, journal, wanted.keeps) as applier:
+            seen = applier.source.snapshot()
+            wanted.check(seen)
+            step = applier.step(seen)
+            source = applier.source.name
+    except (SlurmError, DecodeError, JournalFullError) as err:
+        return _due_reverted(reading, journal, err)
+    record, cluster = step.record, reading.cluster
+    rows = [
+        *reconciled_rows(step.reconciled, cluster),
+        *(receipt_row("applied", receipt, cluster) for receipt in step.applied),
+        *(put_off_row("held_back", change, cluster) for change in step.held_back),
+        *(refused_row(change, cluster) for change in record.judged if change.refused_by is not None),
+    ]
+    return Done(
+        seen=record.snapshot,
+        source=source,
+        rows=rows,
+        left_alone=skipped(record),
+        fault=refusal_of((*step.reconciled.taken_back, *step.applied)),
+    )
+
+
+def revert_changes(reading: Reading, journal: Path | None, job_ids: frozenset[int] | None) -> Done:
+    """Revert the changes to some jobs, None for all, due or not, wherever a job still holds the value that was set."""
+    try:
+        seen, reconciled, left = _reverted(reading, journal, job_ids, full=False)
+    except JournalFullError:
+        seen, reconciled, left = _reverted(reading, journal, job_ids, full=True)
+    cluster = reading.cluster
+    rows = [
+        *(receipt_row("taken_back", receipt, cluster) for receipt in reconciled.taken_back),
+        *(
+            lease_row("hands_off", lease, CHANGED_MEANWHILE, cluster)
+            for lease in left
+            if lease.state is LeaseState.HANDS_OFF
+        ),
+        *(lease_row("unsettled", lease, UNSETTLED, cluster) for lease in left if lease.state is LeaseState.INTENDED),
+    ]
+    return Done(seen=seen, source=seen.source, rows=rows, left_alone=[], fault=refusal_of(reconciled.taken_back))
+
+
+@contextmanager
+def live_applier(
+    reading: Reading, journal: Path | None, wanted: Wanted | None = None, *, gated: bool = True, full: bool = False
+) -> Iterator[Applier]:
+    """Open an applier on the cluster that the options name, with the journal under its lock.
+
+    What a person reverts is not `gated`: it is sent in a pause, too. A `full` journal can only revert.
+    """
+    settings = reading.load_config()
+    timeout_s = reading.timeout_of(settings)
+    commands = SlurmCommands(timeout_s=timeout_s, cluster=chosen_cluster(reading.cluster, os.environ))
+    gate = SiteGate(
+        runtime_folder=Path(settings.daemon.runtime_folder),
+        modes=EVERYTHING,
+        patience=RoundDeadline(),
+        checks=rights(commands),
+    )
+    file = journal_file(settings, journal)
+    with opened_full(file, wait_s=LOCK_WAIT_S) if full else opened(file, wait_s=LOCK_WAIT_S) as held:
+        yield Applier(
+            source=reading.open(settings),
+            actuator=ScontrolActuator(commands),
+            cycle=replace(reading.cycle(settings), trial=trials_by(settings.planning)),
+            named=NamedJobs(commands, SystemClock(), SiteReader(commands, SystemClock())),
+            journal=held,
+            observe=observed,
+            wanted=wanted,
+            gate=gate if gated else OpenGate(),
+        )
+
+
+def receipt_row(done: str, receipt: Receipt, cluster: str | None) -> dict[str, Any]:
+    """Return the receipt of a change that was sent, as published."""
+    return {**_row(done, receipt.action, cluster), "outcome": str(receipt.outcome), "text": receipt.text}
+
+
+def refused_row(change: Recommendation, cluster: str | None) -> dict[str, Any]:
+    """Return a change that a rule of ours refused, as published."""
+    return {**_row("refused", change.action, cluster), "text": change.refused_by}
+
+
+def put_off_row(done: str, put_off: Receipt, cluster: str | None) -> dict[str, Any]:
+    """Return a change that must not be sent now, as published."""
+    return {**_row(done, put_off.action, cluster), "text": put_off.text}
+
+
+def lease_row(done: str, lease: Lease, text: str, cluster: str | None) -> dict[str, Any]:
+    """Return a change that was left as it is, as published, with the command that would revert it, if any."""
+    row = {**_row(done, lease.undo, cluster), "text": text}
+    return row if lease.action.can_be_undone else {**row, "command": None}
+
+
+def reconciled_rows(reconciled: Reconciled, cluster: str | None) -> list[dict[str, Any]]:
+    """Return the changes that were reverted, overruled or postponed, as published."""
+    return [
+        *(receipt_row("taken_back", receipt, cluster) for receipt in reconciled.taken_back),
+        *(lease_row("hands_off", lease, CHANGED_MEANWHILE, cluster) for lease in reconciled.overruled),
+        *(put_off_row("put_off", change, cluster) for change in reconciled.put_off),
+    ]
+
+
+def fields_of(row: dict[str, Any]) -> list[str]:
+    """Return a published change as the fields of a line."""
+    return [shell(row[name] or []) if name == "command" else str(row[name] or "") for name in COLUMNS]
+
+
+def refusal_of(receipts: Iterable[Receipt]) -> SlurmRefusedError | None:
+    """Return the error if Slurm refused a change, unless the job started or was changed meanwhile."""
+    sent = list(receipts)
+    refused = [
+        receipt
+        for receipt in sent
+        if receipt.outcome is Outcome.FAILED and receipt.text not in (NOT_PENDING, NOT_RUNNING, CHANGED_MEANWHILE)
+    ]
+    if not refused:
+        return None
+    return SlurmRefusedError(
+        f"{len(refused)} of {plural(len(sent), 'change')} failed, the first on job "
+        f"{refused[0].action.job_id}: {refused[0].text}"
+    )
+
+
+def _due_reverted(reading: Reading, journal: Path | None, fault: AdvisorError) -> Done:
+    """Revert what is due without a cycle, which failed; raises the fault if nothing was due."""
+    try:
+        with live_applier(reading, journal, full=isinstance(fault, JournalFullError)) as applier:
+            if not applier.journal.leases():
+                raise fault
+            seen = applier.leased()
+            reconciled = applier.revert_due(seen)
+    except AdvisorError as err:
+        if err is fault:
+            raise
+        raise AdvisorError(f"{fault}; what is due, if anything, was not reverted: {err}") from fault
+    if reconciled == Reconciled():
+        raise fault
+    rows = reconciled_rows(reconciled, reading.cluster)
+    return Done(
+        seen=seen,
+        source=seen.source,
+        rows=rows,
+        left_alone=[],
+        fault=AdvisorError(f"{fault}; {_in_words(reconciled)}"),
+    )
+
+
+def _in_words(reconciled: Reconciled) -> str:
+    reverted = sum(1 for receipt in reconciled.taken_back if receipt.outcome is not Outcome.FAILED)
+    due = len(reconciled.taken_back) + len(reconciled.put_off)
+    return f"reverted {reverted} of {plural(due, 'due change')}"
+
+
+def _reverted(
+    reading: Reading, journal: Path | None, job_ids: frozenset[int] | None, *, full: bool
+) -> tuple[Snapshot, Reconciled, list[Lease]]:
+    with live_applier(reading, journal, gated=False, full=full) as applier:
+        seen = applier.leased()
+        reconciled = applier.revert(seen, job_ids)
+        left = [lease for lease in applier.journal.leases() if job_ids is None or lease.job_id in job_ids]
+        return seen, reconciled, left
+
+
+def _row(done: str, action: Action, cluster: str | None) -> dict[str, Any]:
+    values = asdict(action)
+    return {
+        "job_id": action.job_id,
+        "lever": str(action.lever),
+        "done": done,
+        "outcome": None,
+        "text": "",
+        "before": values["before"],
+        "after": values["after"],
+        "command": apply_argv(action, cluster),
+    }

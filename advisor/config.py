@@ -3,6 +3,9 @@
 Defaults, bounds and the sentences that document them are in `settings`. Later sources override earlier ones:
 the defaults, /etc/sadvise/sadvise.toml, the files of /etc/sadvise/conf.d by name, variables such as
 SADVISE_PLANNING__DEPTH. The options of a command come last; the command line applies them.
+
+A cluster that is named with -M or in SLURM_CLUSTERS can have a file of its own, clusters/NAME.toml, which is read in
+place of the others.
 """
 
 import json
@@ -35,12 +38,16 @@ from advisor.text import named
 
 FOLDER = Path("/etc/sadvise")
 FILE_VARIABLE = "SADVISE_CONFIG"
+CLUSTER_VARIABLE = "SLURM_CLUSTERS"
+CLUSTERS = "clusters"
+EVERY_CLUSTER = "all"
 DEFAULT = "default"
 # The file that states every default has 8 KiB.
 SIZE_LIMIT_BYTES = 256 * 2**10
 
 # How much of a wrong value an error shows.
 _LONGEST = 200
+_CLUSTER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _VARIABLE = re.compile(r"SADVISE_([A-Z0-9_]+?)__(.+)")
 
 Value = str | int | float | bool
@@ -110,16 +117,58 @@ _Tables = create_model(
 )
 
 
-def load_config(path: Path | None, environ: Mapping[str, str], *, folder: Path = FOLDER) -> Config:
+def load_config(
+    path: Path | None, environ: Mapping[str, str], *, folder: Path = FOLDER, cluster: str | None = None
+) -> Config:
     """Read the configuration; `path`, or else SADVISE_CONFIG, names a file to read in place of `folder`.
 
+    `cluster`, or else SLURM_CLUSTERS, names the cluster whose own file, if there is one, is read in place of all that.
     Raises `ConfigError` for anything that is not known, not of its type, out of bounds or not readable.
     """
-    layers = [*_file_layers(path, environ, folder), *_environment_layers(environ)]
+    named_file = _named_file(path, environ)
+    own = own_file(cluster or environ.get(CLUSTER_VARIABLE), clusters_folder(named_file, folder))
+    layers = [*_file_layers(own or named_file, folder), *_environment_layers(environ)]
     origins = {
         f"{table}.{key}": layer.origin for layer in layers for table, keys in layer.tables.items() for key in keys
     }
     return _validated(layers, origins)
+
+
+def chosen_clusters(
+    text: str | None, path: Path | None, environ: Mapping[str, str], *, folder: Path = FOLDER
+) -> tuple[str | None, ...]:
+    """Return the clusters that -M names: a list, or for `all` every one with a file; None is that of this host.
+
+    Raises `ConfigError` for what is no name of a cluster, and where `all` finds no file.
+    """
+    if text is None:
+        return (None,)
+    if text == EVERY_CLUSTER:
+        own_folder = clusters_folder(_named_file(path, environ), folder)
+        names = [file.stem for file in _drop_ins(own_folder)]
+        if not names:
+            raise ConfigError(f"-M all: {own_folder} holds no NAME.toml of a cluster: see docs/clusters.md")
+    else:
+        names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if not _CLUSTER_NAME.fullmatch(name) or (name == EVERY_CLUSTER and text != EVERY_CLUSTER):
+            raise ConfigError(f"-M {named(text, longest=80)}: {named(name, longest=80)!r} is not the name of a cluster")
+    return tuple(names)
+
+
+def own_file(cluster: str | None, clusters: Path) -> Path | None:
+    """Return the configuration file of one cluster in the folder of those; None where it has none."""
+    if not cluster or cluster == EVERY_CLUSTER or not _CLUSTER_NAME.fullmatch(cluster):
+        return None
+    file = clusters / f"{cluster}.toml"
+    return file if file.exists() else None
+
+
+def clusters_folder(path: Path | None, folder: Path = FOLDER) -> Path:
+    """Return the folder with the files of clusters: beside the configuration file `path`, or in `folder`."""
+    if path is None:
+        return folder / CLUSTERS
+    return path.parent if path.parent.name == CLUSTERS else path.parent / CLUSTERS
 
 
 def effective_values(config: Config) -> list[EffectiveValue]:
@@ -164,9 +213,14 @@ def example_toml() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _file_layers(path: Path | None, environ: Mapping[str, str], folder: Path) -> Iterator[_Layer]:
+def _named_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Return the file that the option or the variable names."""
     if path is None and environ.get(FILE_VARIABLE):
-        path = Path(environ[FILE_VARIABLE])
+        return Path(environ[FILE_VARIABLE])
+    return path
+
+
+def _file_layers(path: Path | None, folder: Path) -> Iterator[_Layer]:
     if path is not None:
         text = _text(path)
         if text is None:

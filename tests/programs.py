@@ -62,10 +62,17 @@ if "--version" in sys.argv:
 else:
     sys.stdout.buffer.write(printed([NODE_ROW], sys.argv[sys.argv.index("-O") + 1]))
 """
+_SCONTROL = """#!{python}
+import sys
+sys.path.insert(0, {root!r})
+from tests.backends.fake_slurm import CONFIG_TEXT, TOPOLOGY_TEXT
+
+print({{"config": CONFIG_TEXT, "topology": TOPOLOGY_TEXT}}.get(sys.argv[-1], ""))
+"""
 
 
 def write_slurm(folder: Path, *, jobs: int, changes: Mapping[str, str], obeys_widths: bool = True) -> dict[str, str]:
-    """Write a squeue that lists like jobs, and a sinfo that lists one node; return the environment that finds them.
+    """Write a squeue of like jobs, a sinfo of one node and a scontrol; return the environment that finds them.
 
     `%d` in a field of a job stands for its id. A squeue that does not obey widths prints every third job unchanged.
     """
@@ -77,7 +84,7 @@ def write_slurm(folder: Path, *, jobs: int, changes: Mapping[str, str], obeys_wi
         "changes": dict(changes),
         "obeys_widths": obeys_widths,
     }
-    for name, program in (("squeue", _SQUEUE), ("sinfo", _SINFO)):
+    for name, program in (("squeue", _SQUEUE), ("sinfo", _SINFO), ("scontrol", _SCONTROL)):
         (folder / name).write_text(program.format(**written))
         (folder / name).chmod(0o755)
     (folder / "slurm.conf").write_text("ClusterName=written\n")

@@ -66,10 +66,10 @@ class Reading:
         return not self.demo and self.snapshot is None
 
     def load_config(self) -> "Config":
-        """Load the configuration in force."""
+        """Load the configuration in force: that of the cluster, if it has one of its own."""
         from advisor.config import load_config
 
-        return load_config(self.config, os.environ)
+        return load_config(self.config, os.environ, cluster=self.cluster if self.is_live else None)
 
     def timeout_of(self, config: "Config") -> float:
         """Return the time limit of one Slurm command in seconds."""

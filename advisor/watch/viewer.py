@@ -52,6 +52,11 @@ class Viewer:
         """Why the cluster could not be read the last time, "" if it could."""
         return self._fault
 
+    @property
+    def last(self) -> ClusterView | None:
+        """The view of before, however old; None if the cluster was never read."""
+        return self._view
+
     def view(self) -> ClusterView:
         """Return the view, at most `max_age_s` old unless it is being read or cannot be; `fault` says why it cannot.
 

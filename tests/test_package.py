@@ -14,6 +14,7 @@ from advisor.guard.change_rules import CHANGE_RULES
 from advisor.guard.exchange_rules import EXCHANGE_RULES
 from advisor.guard.job_rules import JOB_RULES, VICTIM_RULES
 from advisor.guard.rules import ALL_OR_NONE
+from advisor.view.assets import TYPES
 from tests.cli.conftest import Sadvise, sadvise
 
 __all__ = ["sadvise"]
@@ -29,6 +30,7 @@ def test_wheel_holds_exactly_one_import_package(tmp_path: Path) -> None:
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"advisor"}
     assert "advisor/demo/snapshot.json" in names
     assert "advisor/py.typed" in names
+    assert {f"advisor/view/static/{name}" for name in (*TYPES, "chart.LICENSE.md")} <= set(names)
 
 
 @pytest.mark.parametrize(

@@ -1,63 +1,67 @@
-"""Charts as SVG: distributions over a logarithmic axis of time, steps over time, and points with intervals."""
+"""Charts as figures: a canvas that static/charts.js draws, and the same data as a table for those who see no canvas.
 
-from collections.abc import Sequence
+Names come from traces and users, so they are written as JSON that cannot end the element it stands in, and are drawn
+as text only.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from enum import StrEnum
+from typing import Any, Final
 from xml.etree.ElementTree import Element
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
-from advisor.view.markup import COLOURS, DASHES, element
+from advisor.domain.units import duration
+from advisor.text import escaped
+from advisor.view.markup import Child, element, table
 
-WIDTH, HEIGHT = 760, 320
-LEFT, RIGHT, TOP, BOTTOM = 76, 28, 14, 46
-LEAST_S = 1.0
-_CDF_POINTS = 401
-_MOST_TICKS = 8
+# A logarithmic axis of durations begins there.
+LEAST_S: Final = 1.0
+# A distribution is drawn at every half of a percent.
+_SHARES: Final = 201
+# Tables of lines have at most this many rows: every n-th point, and the last.
+_MOST_ROWS: Final = 25
+_SCRIPT_ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 Floats = NDArray[np.float64]
 
 
-class Tick(NamedTuple):
-    """A mark of an axis."""
+class Unit(StrEnum):
+    """How the values of an axis are spelled; static/charts.js knows the same names."""
 
-    value: float
-    label: str
+    COUNT = "count"
+    PERCENT = "percent"
+    CHANGE = "change"
+    DURATION = "duration"
+    INSTANT = "instant"
 
 
-# What a logarithmic axis of time is marked with.
-_DURATIONS = (
-    Tick(1, "1 s"),
-    Tick(10, "10 s"),
-    Tick(MINUTE_S, "1 min"),
-    Tick(10 * MINUTE_S, "10 min"),
-    Tick(HOUR_S, "1 h"),
-    Tick(10 * HOUR_S, "10 h"),
-    Tick(4 * DAY_S, "4 d"),
-    Tick(40 * DAY_S, "40 d"),
-    Tick(400 * DAY_S, "400 d"),
-    Tick(4000 * DAY_S, "4000 d"),
-    Tick(1e12, "32,000 y"),
-)
+class Hover(StrEnum):
+    """What the pointer selects: the point of each line nearest to it along an axis, or the nearest point of all."""
+
+    X = "x"
+    Y = "y"
+    POINT = "point"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """An axis from its first tick to its last."""
+    """An axis with its meaning; without `low` or `high` it ends where its data end.
+
+    `utc_offset_s` shifts instants to the local time of the cluster.
+    """
 
     label: str
-    ticks: tuple[Tick, ...]
+    unit: Unit
     is_log: bool = False
-
-    def share(self, values: Floats) -> Floats:
-        """Return where values stand on the axis, 0 at its low end and 1 at its high end."""
-        low, high = self.ticks[0].value, self.ticks[-1].value
-        inside = np.clip(values, low, high)
-        if self.is_log:
-            return np.asarray(np.log(inside / low) / np.log(high / low))
-        return np.asarray((inside - low) / (high - low))
+    low: float | None = None
+    high: float | None = None
+    utc_offset_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,14 @@ class Line:
     x: Floats
     y: Floats
     is_step: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A value of the y axis that is marked by a line."""
+
+    name: str
+    value: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,56 +103,50 @@ class Series:
     is_joined: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars:
+    """A named bar for each category, NaN where a category has none."""
+
+    name: str
+    values: tuple[float, ...]
+
+
 def distribution(name: str, values: Floats) -> Line:
-    """Return the share of values at or below each duration, in percent; what is below 1 s is drawn at 1 s."""
-    shares = np.linspace(0.0, 1.0, min(_CDF_POINTS, max(2, len(values))))
-    quantiles = np.quantile(values, shares) if len(values) else np.array([LEAST_S, LEAST_S])
+    """Return the duration that each share of values, in percent, does not exceed; what is below 1 s counts as 1 s."""
+    shares = np.linspace(0.0, 1.0, _SHARES)
+    quantiles = np.quantile(values, shares) if len(values) else np.full(_SHARES, LEAST_S)
     return Line(name=name, x=np.maximum(quantiles, LEAST_S), y=100 * shares)
 
 
-def duration_axis(label: str, lines: Sequence[Line]) -> Axis:
-    """Return a logarithmic axis of durations that holds all lines."""
-    low = min(float(line.x[0]) for line in lines)
-    high = max(float(line.x[-1]) for line in lines)
-    first = max(index for index, tick in enumerate(_DURATIONS[:-1]) if tick.value <= max(low, LEAST_S))
-    last = min((index for index, tick in enumerate(_DURATIONS) if tick.value >= high), default=len(_DURATIONS) - 1)
-    return Axis(label=label, ticks=_DURATIONS[first : max(last, first + 1) + 1], is_log=True)
+def duration_axis(label: str) -> Axis:
+    """Return a logarithmic axis of durations."""
+    return Axis(label=label, unit=Unit.DURATION, is_log=True)
 
 
-def time_axis(span_s: float) -> Axis:
-    """Return an axis of the time since the first submit, in a unit that fits."""
-    unit_s, name = next(
-        (pair for pair in ((MINUTE_S, "minutes"), (HOUR_S, "hours")) if span_s <= 96 * pair[0]), (DAY_S, "days")
-    )
-    ticks = tuple(Tick(value * unit_s, f"{value:g}") for value in round_steps(span_s / unit_s))
-    return Axis(label=f"{name} since the first submit", ticks=ticks)
+def elapsed_axis(label: str, high_s: float) -> Axis:
+    """Return an axis of the time since a beginning."""
+    return Axis(label=label, unit=Unit.DURATION, low=0.0, high=high_s)
 
 
-def count_axis(label: str, high: float) -> Axis:
-    """Return an axis from 0 to at least `high`."""
-    return Axis(label=label, ticks=tuple(Tick(value, f"{value:,.10g}") for value in round_steps(high)))
+def instant_axis(label: str, low: float, high: float) -> Axis:
+    """Return an axis from one instant to another, spelled in local time."""
+    offset_s = float(time.localtime(low).tm_gmtoff)
+    return Axis(label=label, unit=Unit.INSTANT, low=low, high=high, utc_offset_s=offset_s)
 
 
-def change_axis(label: str, low: float, high: float) -> Axis:
-    """Return an axis of changes in percent that holds 0, `low` and `high`."""
-    steps = round_steps(max(-low, high))
-    step = steps[1]
-    first, last = int(np.floor(min(low, 0.0) / step)), int(np.ceil(max(high, 0.0) / step))
-    values = [index * step for index in range(first, max(last, first + 1) + 1)]
-    return Axis(label=label, ticks=tuple(Tick(value, f"{value:+.10g} %" if value else "0 %") for value in values))
+def count_axis(label: str) -> Axis:
+    """Return an axis of counts from 0."""
+    return Axis(label=label, unit=Unit.COUNT, low=0.0)
 
 
-def percent_axis(label: str) -> Axis:
-    """Return an axis from 0 to 100 percent."""
-    return Axis(label=label, ticks=tuple(Tick(value, f"{value} %") for value in (0, 25, 50, 75, 100)))
+def change_axis(label: str) -> Axis:
+    """Return an axis of changes in percent."""
+    return Axis(label=label, unit=Unit.CHANGE)
 
 
-def round_steps(high: float) -> list[float]:
-    """Return 0 and multiples of 1, 2 or 5 times a power of ten, the last at or above `high`."""
-    high = high if high > 0 else 1.0
-    power = float(10.0 ** np.floor(np.log10(high / _MOST_TICKS)))
-    step = next(power * factor for factor in (1, 2, 5, 10, 20) if high <= power * factor * _MOST_TICKS)
-    return [round(step * index, 10) for index in range(int(np.ceil(high / step - 1e-9)) + 1)]
+def percent_axis(label: str, high: float | None = 100.0) -> Axis:
+    """Return an axis of shares from 0, to 100 percent by default."""
+    return Axis(label=label, unit=Unit.PERCENT, low=0.0, high=high)
 
 
 def line_chart(
@@ -151,138 +157,168 @@ def line_chart(
     x_axis: Axis,
     y_axis: Axis,
     lines: Sequence[Line],
-    limit: float | None = None,
+    limit: Limit | None = None,
+    hover: Hover = Hover.X,
 ) -> Element:
-    """Draw lines as a figure with a legend; `ident` is unique on the page, `limit` a value of the y axis to mark."""
-    parts = []
-    if limit is not None:
-        y = _number(_y(y_axis, np.array([limit]))[0])
-        parts.append(element("path", d=f"M{LEFT} {y}H{WIDTH - RIGHT}", class_="limit"))
-    for index, line in enumerate(lines):
-        parts.append(element("path", d=_path(line, x_axis, y_axis), class_=_classes(index)))
-    parts = [*_grid(x_axis, y_axis), *parts]
-    return _figure(ident, title, description, parts, [line.name for line in lines])
+    """Return a figure of lines; `ident` is unique on the page.
+
+    With `Hover.Y`, all lines have the same `y`, and the table names its rows by it.
+    """
+    config = {
+        "kind": "line",
+        "hover": hover,
+        "x": _axis_values(x_axis),
+        "y": _axis_values(y_axis),
+        "limit": None if limit is None else {"name": escaped(limit.name), "value": _rounded(limit.value)},
+        "series": [
+            {"name": escaped(line.name), "step": line.is_step, "x": _numbers(line.x), "y": _numbers(line.y)}
+            for line in lines
+        ],
+    }
+    return _figure(ident, title, description, config, _line_table(title, x_axis, y_axis, lines, hover))
 
 
 def point_chart(
     *, ident: str, title: str, description: str, x_axis: Axis, y_axis: Axis, series: Sequence[Series]
 ) -> Element:
-    """Draw points with their intervals as a figure with a legend; `ident` is unique on the page."""
-    parts = _grid(x_axis, y_axis)
-    for index, one in enumerate(series):
-        xs = _x(x_axis, np.array([mark.x for mark in one.marks]))
-        ys = _y(y_axis, np.array([mark.y for mark in one.marks]))
-        if one.is_joined and len(one.marks) > 1:
-            corners = "L".join(f"{_number(x)} {_number(y)}" for x, y in zip(xs, ys, strict=True))
-            parts.append(element("path", d=f"M{corners}", class_=_classes(index)))
-        for mark, x, y in zip(one.marks, xs, ys, strict=True):
-            parts += _drawn(mark, float(x), float(y), x_axis, f"line c{index % COLOURS}")
-    return _figure(ident, title, description, parts, [one.name for one in series])
-
-
-def _drawn(mark: Mark, x: float, y: float, x_axis: Axis, classes: str) -> list[Element]:
-    """Draw a point, its interval and its label."""
-    parts = []
-    if np.isfinite(mark.low + mark.high):
-        low, high = _x(x_axis, np.array([mark.low, mark.high]))
-        parts.append(element("path", d=f"M{_number(low)} {_number(y)}H{_number(high)}", class_=classes))
-    circle = element("circle", element("title", mark.name), cx=_number(x), cy=_number(y), r="4", class_=classes)
-    return [*parts, circle, element("text", mark.label, x=_number(x + 5), y=_number(y - 6))]
-
-
-def _figure(ident: str, title: str, description: str, parts: Sequence[Element], names: Sequence[str]) -> Element:
-    """Return a drawing with its title, its description and a legend of the names of its lines."""
-    drawing = element(
-        "svg",
-        element("title", title, id=f"{ident}-title"),
-        element("desc", description, id=f"{ident}-desc"),
-        *parts,
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        width=str(WIDTH),
-        height=str(HEIGHT),
-        role="img",
-        aria_labelledby=f"{ident}-title {ident}-desc",
-    )
-    return element("figure", element("figcaption", title), drawing, _legend(names))
-
-
-def _grid(x_axis: Axis, y_axis: Axis) -> list[Element]:
-    """Draw the lines and labels of the ticks, and what the axes mean."""
-    parts = []
-    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
-    for tick, x in zip(x_axis.ticks, _x(x_axis, _values(x_axis)), strict=True):
-        parts += [
-            element("path", d=f"M{_number(x)} {TOP}V{bottom}", class_="grid"),
-            element("text", tick.label, x=_number(x), y=str(bottom + 16), text_anchor="middle"),
-        ]
-    for tick, y in zip(y_axis.ticks, _y(y_axis, _values(y_axis)), strict=True):
-        parts += [
-            element("path", d=f"M{LEFT} {_number(y)}H{right}", class_="grid"),
-            element("text", tick.label, x=str(LEFT - 6), y=_number(y + 4), text_anchor="end"),
-        ]
-    middle = (TOP + bottom) // 2
-    turned = f"rotate(-90 12 {middle})"
-    return [
-        *parts,
-        element("text", x_axis.label, x=str((LEFT + right) // 2), y=str(HEIGHT - 8), text_anchor="middle"),
-        element("text", y_axis.label, x="12", y=str(middle), text_anchor="middle", transform=turned),
+    """Return a figure of points with their intervals; `ident` is unique on the page."""
+    config = {
+        "kind": "points",
+        "hover": Hover.POINT,
+        "x": _axis_values(x_axis),
+        "y": _axis_values(y_axis),
+        "series": [
+            {"name": escaped(one.name), "joined": one.is_joined, "marks": [_mark_values(mark) for mark in one.marks]}
+            for one in series
+        ],
+    }
+    rows: list[list[Child]] = [
+        [f"{mark.label}. {mark.name}", one.name, _with_interval(x_axis, mark), spelled(y_axis, mark.y)]
+        for one in series
+        for mark in one.marks
     ]
+    data = table(f"{title}: data", ["point", "kind", x_axis.label, y_axis.label], rows)
+    return _figure(ident, title, description, config, data)
 
 
-def _legend(names: Sequence[str]) -> Element:
+def bar_chart(
+    *,
+    ident: str,
+    title: str,
+    description: str,
+    category_label: str,
+    categories: Sequence[str],
+    y_axis: Axis,
+    bars: Sequence[Bars],
+    is_stacked: bool = False,
+) -> Element:
+    """Return a figure of bars, one for each category and name; `ident` is unique on the page."""
+    config = {
+        "kind": "bars",
+        "hover": Hover.X,
+        "stacked": is_stacked,
+        "x": {"label": category_label, "categories": [escaped(category) for category in categories]},
+        "y": _axis_values(y_axis),
+        "series": [{"name": escaped(one.name), "y": [_rounded(value) for value in one.values]} for one in bars],
+    }
+    rows: list[list[Child]] = [
+        [category, *(spelled(y_axis, one.values[row]) for one in bars)] for row, category in enumerate(categories)
+    ]
+    data = table(f"{title}: data", [category_label, *(one.name for one in bars)], rows)
+    return _figure(ident, title, description, config, data)
+
+
+def spelled(axis: Axis, value: float) -> str:
+    """Return a value of an axis with its unit; empty if there is none."""
+    return "" if math.isnan(value) else _SPELLINGS[axis.unit](axis, value)
+
+
+def _instant(axis: Axis, value: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(value + axis.utc_offset_s))
+
+
+_SPELLINGS: Final[Mapping[Unit, Callable[[Axis, float], str]]] = {
+    Unit.COUNT: lambda _, value: f"{round(value, 2):,.12g}",
+    Unit.PERCENT: lambda _, value: f"{value:.3g} %",
+    Unit.CHANGE: lambda _, value: f"{value:+.1f} %",
+    Unit.DURATION: lambda _, value: duration(value),
+    Unit.INSTANT: _instant,
+}
+
+
+def _figure(ident: str, title: str, description: str, config: Mapping[str, Any], data: Element) -> Element:
+    """Return a canvas with its title, its description, its configuration and its data as a table."""
+    text = json.dumps(config, separators=(",", ":"), allow_nan=False).translate(_SCRIPT_ESCAPES)
+    names = f"{ident}-title {ident}-desc"
     return element(
-        "ul",
-        *(
-            element(
-                "li",
-                element(
-                    "svg",
-                    element("path", d="M0 6H34", class_=_classes(index)),
-                    width="34",
-                    height="12",
-                    aria_hidden="true",
-                ),
-                name,
-            )
-            for index, name in enumerate(names)
-        ),
-        class_="legend",
+        "figure",
+        element("figcaption", title, id=f"{ident}-title"),
+        element("p", description, id=f"{ident}-desc", class_="faint"),
+        element("div", element("canvas", role="img", aria_labelledby=names), class_="plot"),
+        element("script", text, type="application/json"),
+        element("details", element("summary", f"Data of {title}"), data),
+        class_="chart",
+        id=ident,
     )
 
 
-def _path(line: Line, x_axis: Axis, y_axis: Axis) -> str:
-    """Spell a line; points that fall on the last one are left out."""
-    xs = [_number(x) for x in _x(x_axis, line.x)]
-    ys = [_number(y) for y in _y(y_axis, line.y)]
-    if not ys:
-        return ""
-    parts = [f"M{xs[0]} {ys[0]}"]
-    if line.is_step:
-        for index, y in enumerate(ys):
-            if index and y != ys[index - 1]:
-                parts.append(f"H{xs[index]}V{y}")
-        return "".join([*parts, f"H{xs[-1]}"])
-    points = list(zip(xs, ys, strict=True))
-    parts += [f"L{x} {y}" for (x, y), before in zip(points[1:], points, strict=False) if (x, y) != before]
-    return "".join(parts)
+def _line_table(title: str, x_axis: Axis, y_axis: Axis, lines: Sequence[Line], hover: Hover) -> Element:
+    """Return every n-th point of the lines: a row for each place on the axis that they share."""
+    key, other = (y_axis, x_axis) if hover is Hover.Y else (x_axis, y_axis)
+    columns = [
+        {round(place, 6): value for place, value in (_swapped(line) if hover is Hover.Y else _points(line))}
+        for line in lines
+    ]
+    places = sorted({place for column in columns for place in column})
+    step = max(1, math.ceil((len(places) - 1) / (_MOST_ROWS - 1)))
+    kept = [*places[:-1:step], *places[-1:]]
+    rows: list[list[Child]] = [
+        [spelled(key, place), *(spelled(other, column.get(place, math.nan)) for column in columns)] for place in kept
+    ]
+    note = f", one point of {step}" if step > 1 else ""
+    return table(f"{title}: {other.label} by {key.label}{note}", [key.label, *(line.name for line in lines)], rows)
 
 
-def _classes(index: int) -> str:
-    return f"line c{index % COLOURS} d{index % DASHES}"
+def _points(line: Line) -> Iterator[tuple[float, float]]:
+    return zip(line.x.tolist(), line.y.tolist(), strict=False)
 
 
-def _values(axis: Axis) -> Floats:
-    return np.array([tick.value for tick in axis.ticks], dtype=np.float64)
+def _swapped(line: Line) -> Iterator[tuple[float, float]]:
+    return zip(line.y.tolist(), line.x.tolist(), strict=False)
 
 
-def _x(axis: Axis, values: Floats) -> Floats:
-    return np.asarray(LEFT + axis.share(values) * (WIDTH - LEFT - RIGHT))
+def _with_interval(axis: Axis, mark: Mark) -> str:
+    """Return the place of a point, with its interval if it has one."""
+    text = spelled(axis, mark.x)
+    if math.isnan(mark.low + mark.high):
+        return text
+    return f"{text} ({spelled(axis, mark.low)} to {spelled(axis, mark.high)})"
 
 
-def _y(axis: Axis, values: Floats) -> Floats:
-    return np.asarray(HEIGHT - BOTTOM - axis.share(values) * (HEIGHT - TOP - BOTTOM))
+def _axis_values(axis: Axis) -> dict[str, Any]:
+    """Return an axis as static/charts.js reads it."""
+    return {
+        "label": escaped(axis.label),
+        "unit": axis.unit,
+        "log": axis.is_log,
+        "low": axis.low,
+        "high": axis.high,
+        "offset": axis.utc_offset_s,
+    }
 
 
-def _number(value: float) -> str:
-    """Spell a coordinate to a tenth of a pixel."""
-    return f"{value:.1f}".removesuffix(".0")
+def _mark_values(mark: Mark) -> dict[str, Any]:
+    names = {"label": escaped(mark.label), "name": escaped(mark.name)}
+    return {**names, **{field: _rounded(getattr(mark, field)) for field in ("x", "y", "low", "high")}}
+
+
+def _numbers(values: Floats) -> list[float | None]:
+    return [_rounded(value) for value in values.tolist()]
+
+
+def _rounded(value: float) -> float | None:
+    """Return a number to a thousandth, or to 6 digits if it is small; None for what is no number."""
+    if not math.isfinite(value):
+        return None
+    rounded = round(value, 3) if abs(value) >= LEAST_S else float(f"{value:.6g}")
+    return int(rounded) if rounded == int(rounded) else rounded

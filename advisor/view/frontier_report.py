@@ -9,7 +9,7 @@ from advisor.sim.exploration import Exploration
 from advisor.sim.frontier import Point
 from advisor.sim.tried_settings import Family
 from advisor.sim.user_losses import ALLOWED_RATIO, ALLOWED_S, LEAST_JOBS
-from advisor.view.charts import Axis, Mark, Series, change_axis, count_axis, point_chart
+from advisor.view.charts import Axis, Mark, Series, change_axis, count_axis, percent_axis, point_chart
 from advisor.view.frontier_table import HEADER, drawn_notes, lines_of, percent_or_zero, row_of, shown_points
 from advisor.view.html_report import Origin
 from advisor.view.markup import Child, element, page, table
@@ -41,7 +41,7 @@ def frontier_page(exploration: Exploration, points: Sequence[Point], origin: Ori
         f"sadvise: {title}",
         element("h1", title),
         _facts(exploration, origin),
-        *_charts(exploration, visible, numbers),
+        element("div", *_charts(exploration, visible, numbers), class_="charts"),
         table("The frontier", list(HEADER), rows),
         table("What to set", ["setting", "lines"], lines),
         *_notes(exploration, points),
@@ -65,19 +65,22 @@ def _facts(exploration: Exploration, origin: Origin) -> Element:
 def _charts(exploration: Exploration, points: Sequence[Point], numbers: dict[str, str]) -> list[Element]:
     """Draw the change of the mean JCT against what it costs users and single jobs."""
     jobs = max(1, len(exploration.trace))
-    ends = [percent_or_zero(end) for point in points for end in (point.change.low, point.change.high)]
-    x_axis = change_axis("change of the mean JCT against Slurm as it is", min(ends), max(ends))
+    x_axis = change_axis("change of the mean JCT against Slurm as it is")
 
-    def chart(ident: str, title: str, label: str, value: Callable[[Point], float]) -> Element:
-        y_axis = count_axis(label, max(1.0, *map(value, points)))
+    def chart(ident: str, title: str, y_axis: Axis, value: Callable[[Point], float]) -> Element:
         description = "Points further left gain more, points further down cost less; numbers are those of the table."
         return _chart(ident, title, description, (x_axis, y_axis), points, numbers, value)
 
     return [
         chart(
-            "users", "Gain and users worse", "users worse beyond chance", lambda point: float(point.users_beyond_chance)
+            "users",
+            "Gain and users worse",
+            count_axis("users worse beyond chance"),
+            lambda point: float(point.users_beyond_chance),
         ),
-        chart("late", "Gain and late jobs", "late jobs in percent", lambda point: 100.0 * point.late_jobs / jobs),
+        chart(
+            "late", "Gain and late jobs", percent_axis("late jobs", None), lambda point: 100.0 * point.late_jobs / jobs
+        ),
     ]
 
 
@@ -105,7 +108,8 @@ def _chart(
             for point in points
             if point.setting.family is family
         )
-        series.append(Series(name=name, marks=marks, is_joined=family is Family.LIFT))
+        if marks:
+            series.append(Series(name=name, marks=marks, is_joined=family is Family.LIFT))
     return point_chart(ident=ident, title=title, description=description, x_axis=axes[0], y_axis=axes[1], series=series)
 
 

@@ -32,8 +32,18 @@ from advisor.sim.comparison import (
 from advisor.sim.metrics import SLOWDOWN_BOUND_S, Grouping, by_gpus, by_user
 from advisor.sim.result import RunResult
 from advisor.sim.trace import Trace
-from advisor.view.charts import Line, count_axis, distribution, duration_axis, line_chart, percent_axis, time_axis
-from advisor.view.markup import Child, element, page, table
+from advisor.view.charts import (
+    Hover,
+    Limit,
+    Line,
+    count_axis,
+    distribution,
+    duration_axis,
+    elapsed_axis,
+    line_chart,
+    percent_axis,
+)
+from advisor.view.markup import Cell, Child, Number, element, page, table
 from advisor.view.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
 
 USERS_SHOWN = 20
@@ -182,11 +192,15 @@ def _changes(differences: Sequence[PairedDifference]) -> list[Child]:
 def _charts(ident: str, policies: Mapping[str, Results]) -> list[Child]:
     jct = {name: [result.jct_s for result in results.values()] for name, results in policies.items()}
     delay = {name: [result.queueing_delay_s for result in results.values()] for name, results in policies.items()}
-    label = "queueing delay (what is below 1 s stands at 1 s)"
+    label = "queueing delay (below 1 s shown as 1 s)"
     return [
-        _distributions(f"{ident}-jct", "Distribution of JCT", "JCT", jct),
-        _distributions(f"{ident}-delay", "Distribution of queueing delay", label, delay),
-        _gpus_chart(f"{ident}-gpus", policies),
+        element(
+            "div",
+            _distributions(f"{ident}-jct", "Distribution of JCT", "JCT", jct),
+            _distributions(f"{ident}-delay", "Distribution of queueing delay", label, delay),
+            _gpus_chart(f"{ident}-gpus", policies),
+            class_="charts",
+        )
     ]
 
 
@@ -202,9 +216,10 @@ def _distributions(
         ident=ident,
         title=title,
         description=f"Share of jobs at or below each duration. Half of the jobs are at or below: {middle}.",
-        x_axis=duration_axis(label, lines),
+        x_axis=duration_axis(label),
         y_axis=percent_axis("share of jobs"),
         lines=lines,
+        hover=Hover.Y,
     )
 
 
@@ -218,17 +233,16 @@ def _gpus_chart(ident: str, policies: Mapping[str, Results]) -> Element:
         edges = curve.start_time - start + curve.step_s * np.arange(len(curve.gpus) + 1, dtype=np.float64)
         lines.append(Line(name=name, x=edges, y=np.array(curve.gpus), is_step=True))
     in_cluster = max(result.cluster_gpus for result in first.values())
-    most = max([in_cluster, *(float(line.y.max()) for line in lines if len(line.y))])
     seeds = sorted({result.summary.seed for result in first.values()})
     return line_chart(
         ident=ident,
         title="GPUs allocated over time",
         description=f"GPUs that jobs held, averaged over stretches of time, under seed {seeds[0]}. "
         f"The dotted line marks the {in_cluster} GPUs of the cluster.",
-        x_axis=time_axis(max(float(line.x[-1]) for line in lines)),
-        y_axis=count_axis("GPUs", most),
+        x_axis=elapsed_axis("time since the first submit", max(float(line.x[-1]) for line in lines)),
+        y_axis=count_axis("GPUs"),
         lines=lines,
-        limit=in_cluster,
+        limit=Limit(name=f"{in_cluster} GPUs of the cluster", value=in_cluster),
     )
 
 
@@ -273,19 +287,23 @@ def _gains(policies: Mapping[str, Results], origin: Origin, trace: Trace, seed: 
 
 
 def _groups(caption: str, kind: str, first: str, other: str, groups: Sequence[GroupDifference]) -> Element:
-    rows: list[list[Child]] = [
+    rows: list[list[Cell]] = [
         [
             group.group or "(no name)",
-            str(group.jobs),
-            shown("mean_jct_s", group.before_s),
-            shown("mean_jct_s", group.after_s),
-            change_in_words(group.change),
+            Number(str(group.jobs), group.jobs),
+            Number(shown("mean_jct_s", group.before_s), group.before_s),
+            Number(shown("mean_jct_s", group.after_s), group.after_s),
+            Number(change_in_words(group.change), group.change.percent),
             verdict(group.change),
         ]
         for group in groups
     ]
     return table(
-        caption, [kind, "jobs", f"mean JCT, {first}", f"mean JCT, {other}", "change of mean JCT", "reads as"], rows
+        caption,
+        [kind, "jobs", f"mean JCT, {first}", f"mean JCT, {other}", "change of mean JCT", "reads as"],
+        rows,
+        is_sortable=True,
+        text_columns=[5],
     )
 
 

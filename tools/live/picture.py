@@ -5,13 +5,11 @@ The drawing has its own background, so that it reads on light pages and on dark 
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 from xml.etree.ElementTree import Element, tostring
 
-import numpy as np
-
 from advisor.domain.units import plural
-from advisor.view.charts import Axis, Tick
 from advisor.view.markup import element
 from advisor.view.wording import signed
 from tools.live.kept_runs import Report
@@ -36,6 +34,25 @@ text{font:13px system-ui,sans-serif;fill:#1b1b1b}.head{font-weight:600}.faint{fi
 """
 
 Change = Mapping[str, Any]
+
+
+class Tick(NamedTuple):
+    """A mark of an axis."""
+
+    value: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """An axis from its first tick to its last."""
+
+    ticks: tuple[Tick, ...]
+
+    def share(self, value: float) -> float:
+        """Return where a value stands on the axis, 0 at its low end and 1 at its high end."""
+        low, high = self.ticks[0].value, self.ticks[-1].value
+        return (min(max(value, low), high) - low) / (high - low)
 
 
 def picture(report: Report) -> str:
@@ -88,7 +105,7 @@ def _axis(changes: Sequence[Change]) -> Axis:
         if last - first <= _MOST_STEPS:
             break
     values = [step * place for place in range(first, last + 1)]
-    return Axis(label="", ticks=tuple(Tick(value, f"{value:+g} %" if value else "0") for value in values))
+    return Axis(ticks=tuple(Tick(value, f"{value:+g} %" if value else "0") for value in values))
 
 
 def _left(panel: int) -> int:
@@ -160,7 +177,7 @@ def _legend(report: Report, names: Sequence[str], top: int) -> Iterator[Element]
 
 
 def _x(axis: Axis, left: int, value: float) -> str:
-    return f"{left + float(axis.share(np.array([value]))[0]) * _PANEL:.1f}"
+    return f"{left + axis.share(value) * _PANEL:.1f}"
 
 
 def _text(words: str, x: float | str, y: float, kind: str) -> Element:

@@ -96,11 +96,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Named points; with `is_joined`, a line leads from each to the next."""
+    """Named points."""
 
     name: str
     marks: tuple[Mark, ...]
-    is_joined: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,10 +186,7 @@ def point_chart(
         "hover": Hover.POINT,
         "x": _axis_values(x_axis),
         "y": _axis_values(y_axis),
-        "series": [
-            {"name": escaped(one.name), "joined": one.is_joined, "marks": [_mark_values(mark) for mark in one.marks]}
-            for one in series
-        ],
+        "series": [{"name": escaped(one.name), "marks": [_mark_values(mark) for mark in one.marks]} for one in series],
     }
     rows: list[list[Child]] = [
         [f"{mark.label}. {mark.name}", one.name, _with_interval(x_axis, mark), spelled(y_axis, mark.y)]
@@ -256,7 +252,7 @@ def _figure(ident: str, title: str, description: str, config: Mapping[str, Any],
         element("p", description, id=f"{ident}-desc", class_="faint"),
         element("div", element("canvas", role="img", aria_labelledby=names), class_="plot"),
         element("script", text, type="application/json"),
-        element("details", element("summary", f"Data of {title}"), data),
+        element("details", element("summary", "Data as a table"), data),
         class_="chart",
         id=ident,
     )

@@ -1,18 +1,21 @@
 """The frontier of `sadvise tune` as one HTML page that needs nothing but itself."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from advisor import __version__
 from advisor.domain.units import duration, plural
 from advisor.sim.exploration import Exploration
-from advisor.sim.frontier import Point
+from advisor.sim.frontier import Point, chosen_lift
+from advisor.sim.trace import Trace
 from advisor.sim.tried_settings import Family
 from advisor.sim.user_losses import ALLOWED_RATIO, ALLOWED_S, LEAST_JOBS
 from advisor.view.charts import Axis, Mark, Series, change_axis, count_axis, percent_axis, point_chart
 from advisor.view.frontier_table import HEADER, drawn_notes, lines_of, percent_or_zero, row_of, shown_points
 from advisor.view.html_report import Origin
-from advisor.view.markup import Child, element, page, table
+from advisor.view.markup import Cell, Child, Number, element, page, table, unbroken
+from advisor.view.verdict_words import JCT_EXPLAINED, frontier_lead, tone_of
 
 _SERIES: dict[Family, str] = {
     Family.PLAIN: "Slurm as it is",
@@ -27,25 +30,51 @@ _SERIES: dict[Family, str] = {
 def frontier_page(exploration: Exploration, points: Sequence[Point], origin: Origin, *, with_dominated: bool) -> str:
     """Return the frontier as HTML; equal points give equal bytes."""
     title = f"Settings tried on {exploration.trace.name}"
+    trace, chosen = exploration.trace, chosen_lift(points)
     visible = shown_points(points, with_dominated=with_dominated)
     numbers = {point.setting.name: str(number) for number, point in enumerate(visible)}
-    rows: list[list[Child]] = [
-        [f"{numbers[point.setting.name]}. {name}", *fields]
-        for point in visible
-        for name, *fields in [row_of(point, exploration.trace)]
-    ]
     lines: list[list[Child]] = [
         [f"{numbers[point.setting.name]}. {point.setting.name}", lines_of(point)] for point in visible
     ]
+    opening = frontier_lead(chosen, settings=len(points), jobs=len(trace))
     return page(
         f"sadvise: {title}",
         element("h1", title),
-        _facts(exploration, origin),
+        element("p", f"{plural(len(trace), 'job')} on {origin.clusters[trace.name]}", class_="subtitle"),
+        element("p", *unbroken(opening), class_=f"verdict {tone_of(chosen.change)}"),
+        element("p", JCT_EXPLAINED),
         element("div", *_charts(exploration, visible, numbers), class_="charts"),
-        table("The frontier", list(HEADER), rows),
-        table("What to set", ["setting", "lines"], lines),
+        table(
+            "The frontier",
+            list(HEADER),
+            [_row(point, numbers, trace, is_chosen=point is chosen) for point in visible],
+            is_sortable=True,
+        ),
+        table("What to set", ["setting", "lines"], lines, text_columns=[1]),
         *_notes(exploration, points),
+        element("h2", "How these figures were made"),
+        _facts(exploration, origin),
     )
+
+
+def _row(point: Point, numbers: Mapping[str, str], trace: Trace, *, is_chosen: bool) -> list[Cell]:
+    """Return the fields of a point, each with the figure that it stands for."""
+    nothing = math.nan
+    figures = (
+        point.mean_jct_s,
+        point.change.percent,
+        point.p99_jct_s,
+        point.longest_wait_s,
+        point.late_jobs,
+        point.users_worse,
+        point.users_beyond_chance,
+        nothing if point.worst is None else point.worst.percent,
+        point.changes_per_job,
+    )
+    name, *texts = row_of(point, trace)
+    cells = (Number(text, figure if text else nothing) for text, figure in zip(texts, figures, strict=True))
+    number = numbers[point.setting.name]
+    return [Number(f"{number}. {name}{' (chosen)' if is_chosen else ''}", float(number)), *cells]
 
 
 def _facts(exploration: Exploration, origin: Origin) -> Element:
@@ -109,7 +138,7 @@ def _chart(
             if point.setting.family is family
         )
         if marks:
-            series.append(Series(name=name, marks=marks, is_joined=family is Family.LIFT))
+            series.append(Series(name=name, marks=marks))
     return point_chart(ident=ident, title=title, description=description, x_axis=axes[0], y_axis=axes[1], series=series)
 
 
@@ -129,4 +158,4 @@ def _notes(exploration: Exploration, points: Sequence[Point]) -> list[Element]:
         *(f"Not varied: {reason}." for reason in exploration.left_out),
         *(f"Mind that {note}." for note in drawn_notes(exploration.trace.sampled)),
     ]
-    return [element("h2", "Notes"), element("ul", *(element("li", note) for note in notes))]
+    return [element("h2", "Notes"), element("ul", *(element("li", note) for note in notes), class_="notes")]

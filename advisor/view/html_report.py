@@ -1,5 +1,6 @@
 """A report on simulated runs: one HTML page that needs nothing but itself, and whose bytes follow from its input."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from advisor.sim.comparison import (
 )
 from advisor.sim.metrics import SLOWDOWN_BOUND_S, Grouping, by_gpus, by_user
 from advisor.sim.result import RunResult
+from advisor.sim.statistics import RelativeChange
 from advisor.sim.trace import Trace
 from advisor.view.charts import (
     Hover,
@@ -43,7 +45,17 @@ from advisor.view.charts import (
     line_chart,
     percent_axis,
 )
-from advisor.view.markup import Cell, Child, Number, element, page, table
+from advisor.view.markup import Cell, Child, Number, element, page, table, unbroken
+from advisor.view.verdict_words import (
+    JCT_EXPLAINED,
+    JctOutcome,
+    Tone,
+    best_first,
+    figures_in_words,
+    lead,
+    outcome_in_words,
+    tone_of,
+)
 from advisor.view.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
 
 USERS_SHOWN = 20
@@ -109,15 +121,78 @@ def report_page(results: Sequence[RunResult], *, origin: Origin, seed: int) -> s
     policies, traces = list(by_policy(results)), traces_of(results)
     differences = compare(results, seed=seed)
     title = f"{', '.join(policies)} on {', '.join(traces)}"
-    body: list[Child] = [element("h1", title), _facts(results, origin, seed)]
+    body: list[Child] = [element("h1", title), _subtitle(results, origin), *_opening(results, differences, origin)]
     if len(traces) > 1:
         overall = [difference for difference in differences if difference.trace is None]
-        body += [element("h2", "Over all traces"), *_changes(overall)]
+        body += [element("h2", "Over all traces"), element("div", *_changes(overall), class_="tables")]
     for index, trace in enumerate(traces):
         of_trace = [result for result in results if result.summary.trace == trace]
         of_differences = [difference for difference in differences if difference.trace == trace]
         body += _trace_section(f"t{index}", of_trace, of_differences, origin, seed)
-    return page(f"sadvise: {title}", *body, *_notes())
+    made = [element("h2", "How these figures were made"), _facts(results, origin, seed)]
+    return page(f"sadvise: {title}", *body, *_notes(), *made)
+
+
+def _subtitle(results: Sequence[RunResult], origin: Origin) -> Element:
+    """Return the size of what was simulated."""
+    parts = [f"{plural(len(origin.traces[name]), 'job')} on {origin.clusters[name]}" for name in traces_of(results)]
+    seeds = len({result.summary.seed for result in results})
+    return element("p", "; ".join(parts), f", {plural(seeds, 'seed')}" if seeds > 1 else "", class_="subtitle")
+
+
+def _opening(results: Sequence[RunResult], differences: Sequence[PairedDifference], origin: Origin) -> list[Child]:
+    """Return the verdict, what JCT is, and the verdicts on the other policies."""
+    policies, explained = by_policy(results), element("p", JCT_EXPLAINED)
+    if len(policies) == 1:
+        ((policy, of_policy),) = policies.items()
+        return [element("p", *unbroken(figures_in_words(policy, of_policy)), class_="verdict"), explained]
+    outcomes = best_first(_outcomes(policies, differences, origin))
+    opening = element(
+        "p", *unbroken(lead(outcomes, traces=len(traces_of(results)))), class_=f"verdict {tone_of(outcomes[0].change)}"
+    )
+    others = [element("li", *unbroken(outcome_in_words(outcome))) for outcome in outcomes[1:]]
+    return [opening, explained, *([element("ul", *others, class_="notes")] if others else [])]
+
+
+def _outcomes(
+    policies: Mapping[str, Results], differences: Sequence[PairedDifference], origin: Origin
+) -> list[JctOutcome]:
+    """Compare each policy with the first one over all traces."""
+    first, *others = policies
+    traces = list(dict.fromkeys(cell.trace for cell in policies[first]))
+    scope = None if len(traces) > 1 else traces[0]
+    changes = {one.policy: one.change for one in differences if one.trace == scope and one.metric == "mean_jct_s"}
+    return [
+        JctOutcome(
+            policy=other,
+            against=first,
+            change=changes[other],
+            jobs=tally_jobs(policies[first], policies[other]),
+            users=_tally_users(policies[first], policies[other], traces, origin),
+        )
+        for other in others
+    ]
+
+
+def _tally_users(before: Results, after: Results, traces: Sequence[str], origin: Origin) -> PairedTally | None:
+    """Count the users of all traces by whether the mean JCT of their jobs is lower or higher; None without names."""
+    tallies = []
+    for trace in (origin.traces[name] for name in traces):
+        of_trace = {cell: result for cell, result in before.items() if cell.trace == trace.name}
+        if not _names_users(trace, of_trace):
+            return None
+        tallies.append(tally_groups(of_trace, after, origin.groupings(by_user(trace), of_trace)))
+    return PairedTally(
+        lower=sum(tally.lower for tally in tallies),
+        higher=sum(tally.higher for tally in tallies),
+        same=sum(tally.same for tally in tallies),
+    )
+
+
+def _names_users(trace: Trace, results: Results) -> bool:
+    """Return whether users are in the trace, and not drawn for its runs."""
+    is_drawn = any("user" in result.sampled for result in results.values()) and "user" not in trace.sampled
+    return not is_drawn and len(by_user(trace).names) > 1
 
 
 def _facts(results: Sequence[RunResult], origin: Origin, seed: int) -> Element:
@@ -146,10 +221,9 @@ def _trace_section(
 ) -> list[Child]:
     policies, name = by_policy(results), results[0].summary.trace
     return [
-        element("h2", name),
-        _metrics(policies),
+        element("h2", f"Results on {name}"),
+        element("div", _metrics(policies), *_changes(differences), class_="tables"),
         *_ends(policies),
-        *_changes(differences),
         *_charts(ident, policies),
         *_gains(policies, origin, origin.traces[name], seed),
     ]
@@ -162,12 +236,13 @@ def _metrics(policies: Mapping[str, Results]) -> Element:
         [LABELS[metric], *(shown(metric, mean_of(metric, results)) for results in policies.values())]
         for metric in _METRICS
     ]
-    return table(caption, ["", *policies], rows)
+    return table(caption, ["metric", *policies], rows)
 
 
 def _ends(policies: Mapping[str, Results]) -> list[Child]:
     ends = {policy: ends_in_words(ends_of(results), seeds=len(results)) for policy, results in policies.items()}
-    return [element("p", f"{policy}: {text}.") for policy, text in ends.items() if text]
+    parts = [element("li", f"{policy}: {text}.") for policy, text in ends.items() if text]
+    return [element("p", "Jobs that did not finish:"), element("ul", *parts, class_="notes")] if parts else []
 
 
 def _changes(differences: Sequence[PairedDifference]) -> list[Child]:
@@ -179,14 +254,33 @@ def _changes(differences: Sequence[PairedDifference]) -> list[Child]:
             [
                 LABELS[difference.metric],
                 change_in_words(difference.change),
-                verdict(difference.change),
-                basis(difference.change),
+                _read(difference.change, difference.metric),
             ]
             for difference in own
         ]
         caption = f"{policy} against {own[0].against}, change with 95 % interval"
-        tables.append(table(caption, ["", "change", "reads as", "interval from"], rows))
+        changes = table(caption, ["metric", "change", "reads as"], rows, text_columns=[2])
+        tables.append(element("div", changes, element("p", _bases(own), class_="basis")))
     return tables
+
+
+def _bases(differences: Sequence[PairedDifference]) -> str:
+    """Return what the intervals were drawn from; the metrics that differ from the first one are named."""
+    metrics: dict[str, list[str]] = {}
+    for difference in differences:
+        if not math.isnan(difference.change.low):
+            metrics.setdefault(basis(difference.change), []).append(LABELS[difference.metric])
+    sentences = [
+        f"For {' and '.join(labels)}: {text}." if place else f"Intervals from {text}."
+        for place, (text, labels) in enumerate(metrics.items())
+    ]
+    return " ".join(sentences)
+
+
+def _read(change: RelativeChange, metric: str = "mean_jct_s") -> Element:
+    """Return how a change reads, in the colour of the better or the worse where lower is better."""
+    tone = Tone.UNCLEAR if metric == "gpu_allocated_ratio" else tone_of(change)
+    return element("span", verdict(change), class_=str(tone))
 
 
 def _charts(ident: str, policies: Mapping[str, Results]) -> list[Child]:
@@ -256,33 +350,37 @@ def _gains(policies: Mapping[str, Results], origin: Origin, trace: Trace, seed: 
         origin.groupings(grouping, policies[first])
         for grouping in (by_gpus(trace), users, heaviest(users, gpu_s, USERS_SHOWN, "all others"))
     )
-    is_drawn = any("user" in result.sampled for result in policies[first].values()) and "user" not in trace.sampled
-    parts: list[Child] = [element("h3", "Who gains, who loses")]
+    parts: list[Child] = []
     for other in others:
         before, after = policies[first], policies[other]
         parts += [
-            element("p", f"{other} against {first}: {_tally('job', tally_jobs(before, after))}."),
+            element("h3", f"Who gains and who loses: {other} against {first}"),
+            element("p", f"By job: {_tally('job', tally_jobs(before, after))}."),
+        ]
+        tables: list[Child] = [
             _groups(
                 f"{other} against {first} by GPUs asked for",
                 "GPUs",
                 first,
                 other,
                 compare_groups(before, after, sizes, seed=seed),
-            ),
+            )
         ]
-        if is_drawn or len(users.names) == 1:
+        if _names_users(trace, before):
+            tally = _tally("user", tally_groups(before, after, all_users))
+            parts.append(element("p", f"By user, by the mean JCT of their jobs: {tally}."))
+            tables.append(
+                _groups(
+                    f"{other} against {first} by user, the {USERS_SHOWN} with the most GPU time first",
+                    "user",
+                    first,
+                    other,
+                    compare_groups(before, after, shown_users, seed=seed),
+                )
+            )
+        else:
             parts.append(element("p", "The trace does not tell its users apart, so that there is no table of them."))
-            continue
-        parts += [
-            element("p", f"By the mean JCT of their jobs: {_tally('user', tally_groups(before, after, all_users))}."),
-            _groups(
-                f"{other} against {first} by user, the {USERS_SHOWN} with the most GPU time first",
-                "user",
-                first,
-                other,
-                compare_groups(before, after, shown_users, seed=seed),
-            ),
-        ]
+        parts.append(element("div", *tables, class_="tables"))
     return parts
 
 
@@ -294,13 +392,13 @@ def _groups(caption: str, kind: str, first: str, other: str, groups: Sequence[Gr
             Number(shown("mean_jct_s", group.before_s), group.before_s),
             Number(shown("mean_jct_s", group.after_s), group.after_s),
             Number(change_in_words(group.change), group.change.percent),
-            verdict(group.change),
+            _read(group.change),
         ]
         for group in groups
     ]
     return table(
         caption,
-        [kind, "jobs", f"mean JCT, {first}", f"mean JCT, {other}", "change of mean JCT", "reads as"],
+        [kind, "jobs", f"mean JCT, {first}", f"mean JCT, {other}", "change", "reads as"],
         rows,
         is_sortable=True,
         text_columns=[5],
@@ -315,7 +413,7 @@ def _tally(noun: str, tally: PairedTally) -> str:
 
 
 def _notes() -> list[Child]:
-    return [element("h2", "Notes"), element("ul", *(element("li", note) for note in _NOTES))]
+    return [element("h2", "Notes"), element("ul", *(element("li", note) for note in _NOTES), class_="notes")]
 
 
 def _unwritable(path: Path, err: OSError) -> SimulationError:

@@ -1,6 +1,7 @@
 """HTML made of elements, so that no text of a trace can become markup."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element, tostring
@@ -12,6 +13,8 @@ Child = Element | str
 
 # Tables with as many rows get a field that filters them.
 _FILTERED_ROWS: Final = 10
+
+_MEASURES: Final = re.compile(r"([+-]?\d[\d.,]* (?:%|s|min|h|d|jobs?|users?)(?!\w))")
 
 _HEAD: Final = """<!DOCTYPE html>
 <html lang="en">
@@ -63,6 +66,12 @@ def markup(part: Element) -> str:
     return tostring(part, encoding="unicode", short_empty_elements=False)
 
 
+def unbroken(text: str) -> Iterator[Child]:
+    """Yield a sentence in parts, so that no line ends between a number and its unit."""
+    for place, part in enumerate(_MEASURES.split(text)):
+        yield element("span", part, class_="unbroken") if place % 2 else part
+
+
 def table(
     caption: str,
     header: Sequence[str],
@@ -89,7 +98,7 @@ def table(
     classes = " ".join(name for name, applies in uses if applies)
     made = element(
         "table",
-        element("caption", caption),
+        element("caption", element("span", caption)),
         element("thead", head),
         element("tbody", *body),
         **({"class_": classes} if classes else {}),

@@ -113,11 +113,10 @@ def test_points_carry_their_intervals() -> None:
         description="d",
         x_axis=change_axis("change"),
         y_axis=count_axis("users"),
-        series=[Series(name="lifts", marks=marks, is_joined=True)],
+        series=[Series(name="lifts", marks=marks)],
     )
 
     (series,) = config_of(figure)["series"]
-    assert series["joined"]
     assert series["marks"][1] == {"label": "2", "name": "second", "x": 0, "y": 4, "low": None, "high": None}
     assert rows_of(figure)[1:] == [
         ["1. first", "lifts", "-10.0 % (-20.0 % to -1.0 %)", "0"],

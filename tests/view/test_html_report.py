@@ -139,13 +139,26 @@ def test_every_chart_says_what_it_shows_and_has_its_data_as_a_table(html: str) -
     assert len(set(idents)) == len(idents)
 
 
+def test_the_page_opens_with_its_verdict_and_explains_jct() -> None:
+    trace = random_trace(200)
+    html = report_page(results_of(trace, ("slurm", "rules", "fifo")), origin=origin_of(trace), seed=0)
+
+    opening = xml(html[html.index("<main>") : html.index("<h2>")] + "</main>")
+
+    texts = ["".join(part.itertext()) for part in opening]
+    assert [part.get("class") for part in opening] == [None, "subtitle", "verdict better", None, "notes"]
+    assert texts[2].startswith("rules is the best of 2 policies compared with slurm: it lowers the mean JCT by ")
+    assert re.search(r"JCT is longer for \d+ % of the jobs and for \d+ of \d+ users\.$", texts[2])
+    assert texts[3].startswith("JCT is the job completion time")
+
+
 def test_every_table_has_a_caption_and_headers(html: str) -> None:
     tables = re.findall(r"<table.*?</table>", html, re.DOTALL)
 
     assert len(tables) > 6
     for text in tables:
         table = xml(text)
-        assert (table.findtext("caption") or "").strip()
+        assert (table.findtext("caption/span") or "").strip()
         assert {header.get("scope") for header in table.iter("th")} == {"col", "row"}
         width = len(table.findall("thead/tr/th"))
         assert all(len(row) == width for row in table.findall("tbody/tr"))

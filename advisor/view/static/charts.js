@@ -4,7 +4,11 @@
   const MINUTE = 60, HOUR = 3600, DAY = 86400;
   const COLOURS = 6;
   const DASHES = [[], [8, 3], [2, 3], [10, 3, 2, 3], [4, 4]];
-  const SHAPES = ["circle", "rect", "triangle", "rectRot", "star", "crossRot"];
+  // Names of Chart.js, and the same shapes for the legend.
+  const SHAPES = [
+    ["circle", "M9 6a5 5 0 1 0 10 0a5 5 0 1 0-10 0"], ["rect", "M10 2h8v8h-8Z"], ["triangle", "M14 1l5 9h-10Z"],
+    ["rectRot", "M14 0l6 6l-6 6l-6-6Z"], ["crossRot", "M10 2l8 8m0-8l-8 8"], ["cross", "M14 1v10m-5-5h10"],
+  ];
   const DURATION_STEPS = [
     1, 2, 5, 10, 15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE,
     HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 5 * DAY, 10 * DAY, 20 * DAY, 50 * DAY, 100 * DAY,
@@ -35,7 +39,7 @@
 
   function signed(value, digits) {
     const text = short(value, digits);
-    return value > 0 && text !== "0" ? `+${text}` : text.replace("-", "\u2212");
+    return value > 0 && text !== "0" ? `+${text}` : text;
   }
 
   // Instants are shifted to the time of the cluster, whatever that of the browser is.
@@ -111,6 +115,7 @@
         autoSkipPadding: 12,
         callback(value) { return tickText(axis, value, this.max - this.min); },
         ...(axis.unit === "count" ? { precision: 0 } : {}),
+        ...(axis.unit === "percent" && axis.high === 100 ? { stepSize: 25 } : {}),
       },
     };
   }
@@ -147,6 +152,7 @@
       label: line.name,
       data: line.x.map((x, place) => ({ x, y: line.y[Math.min(place, last)] })),
       stepped: line.step ? "before" : false,
+      borderWidth: line.step ? 1.5 : 2,
       pointRadius: 0,
       pointHoverRadius: 4,
     };
@@ -172,12 +178,12 @@
       label: one.name,
       data: one.marks,
       parsing: false,
-      showLine: one.joined,
-      borderWidth: 1.5,
-      pointStyle: SHAPES[index % SHAPES.length],
+      borderDash: [],
+      pointStyle: SHAPES[index % SHAPES.length][0],
       pointRadius: 5,
       pointHoverRadius: 7,
       pointBorderWidth: 2,
+      clip: false,
     };
   }
 
@@ -213,7 +219,6 @@
   const intervals = {
     id: "intervals",
     beforeDatasetDraw(chart, { index, meta }) {
-      if (chart.figureKind !== "points") return;
       const { ctx, scales: { x } } = chart;
       ctx.save();
       ctx.strokeStyle = chart.data.datasets[index].borderColor;
@@ -231,7 +236,6 @@
       ctx.restore();
     },
     afterDatasetDraw(chart, { index, meta }) {
-      if (chart.figureKind !== "points") return;
       const { ctx } = chart;
       ctx.save();
       ctx.fillStyle = themeOf().ink;
@@ -292,7 +296,8 @@
     const svg = document.createElementNS(SVG, "svg");
     const path = document.createElementNS(SVG, "path");
     for (const [name, value] of [["width", "28"], ["height", "12"], ["aria-hidden", "true"]]) svg.setAttribute(name, value);
-    path.setAttribute("d", kind === "line" || isLimit ? "M0 6H28" : kind === "bars" ? "M8 6H20" : "M10 6H18");
+    const shape = kind === "points" ? SHAPES[index % SHAPES.length][1] : kind === "bars" ? "M8 1h12v10h-12Z" : "M0 6H28";
+    path.setAttribute("d", isLimit ? "M0 6H28" : shape);
     path.setAttribute("class", isLimit ? "swatch limit" : `swatch ${kind} c${index % COLOURS}`);
     const dash = isLimit ? [1, 4] : kind === "line" ? DASHES[index % DASHES.length] : [];
     path.setAttribute("stroke-dasharray", dash.join(" "));
@@ -343,9 +348,8 @@
       type: config.kind === "bars" ? "bar" : config.kind === "points" ? "scatter" : "line",
       data: { datasets: setsOf(config, theme) },
       options: optionsOf(config, theme),
-      plugins: [intervals],
+      plugins: config.kind === "points" ? [intervals] : [],
     });
-    chart.figureKind = config.kind;
     plot.after(legendOf(chart, config.kind));
     drawn.push({ chart, config });
   }

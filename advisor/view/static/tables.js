@@ -59,7 +59,10 @@
     const box = document.createElement("div");
     box.className = "filter";
     box.append(label, count);
-    (table.closest(".wide") ?? table).before(box);
+    const frame = document.createElement("div");
+    const scrolled = table.closest(".wide");
+    scrolled.replaceWith(frame);
+    frame.append(box, scrolled);
   }
 
   function start() {

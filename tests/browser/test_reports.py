@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from playwright.sync_api import expect
 
 from advisor.view.html_report import report_page
 from tests.browser.conftest import Open
@@ -85,7 +86,23 @@ def test_charts_follow_the_colour_scheme_and_the_window(open_page: Open, report:
 
     page.emulate_media(color_scheme="dark")
     page.set_viewport_size({"width": 390, "height": 844})
-    page.wait_for_function(f"{width} < 390")
+    # Not wait_for_function, which the page's own policy forbids to evaluate text.
+    expect(page.locator("canvas").first).to_have_css("width", re.compile(r"^3\d\d(\.\d+)?px$"))
 
     assert page.evaluate(colour) != light
     assert wide > 390
+
+
+def test_paper_is_light(open_page: Open, report: str) -> None:
+    page = open_page(report, color_scheme="dark").page
+    drawn = "Chart.getChart(document.querySelector('canvas')).data.datasets[0].borderColor"
+    dark = page.evaluate(drawn)
+
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    printed = page.evaluate(drawn)
+    page.emulate_media(media="print")
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+
+    assert printed != dark
+    assert paper == "rgb(255, 255, 255)"

@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails
 
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.mode import Modes
+from advisor.domain.notice import NoticeSettings
 from advisor.errors import ConfigError
 from advisor.files import parse_toml, read_bounded
 from advisor.settings import (
@@ -77,6 +78,7 @@ class Config:
     experiment: ExperimentSettings = field(default_factory=ExperimentSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     breakers: BreakerSettings = field(default_factory=BreakerSettings)
+    notify: NoticeSettings = field(default_factory=NoticeSettings)
     origins: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -8,6 +8,7 @@ AdvisorError                    anything an administrator can fix; exit code 1
 │   └── JournalFullError        the journal cannot grow: its disk is full, or fails
 ├── TraceError                  a trace cannot be read, imported or written
 ├── SimulationError             a cluster file, a policy name or an output of a simulation is wrong
+├── NoticeError                 a mail or a webhook could not be delivered
 ├── DecodeError                 an answer of Slurm is not what its release documents
 │   └── TooLargeError           an answer of Slurm exceeds its limit
 └── SlurmError                  Slurm did not answer as asked
@@ -50,6 +51,10 @@ class TraceError(AdvisorError):
 
 class SimulationError(AdvisorError):
     """A cluster file, a policy name or an output of a simulation is wrong."""
+
+
+class NoticeError(AdvisorError):
+    """A mail or a webhook could not be delivered; the text names no secret."""
 
 
 class DecodeError(AdvisorError):

@@ -1,6 +1,6 @@
 """Every key of sadvise.toml: its default, its bounds and the sentence that documents it.
 
-The tables `mode` and `experiment` stand beside what they decide, in `domain`; `config` lists and reads all tables.
+The tables `mode`, `experiment` and `notify` stand beside what they decide, in `domain`; `config` lists and reads all.
 """
 
 import ipaddress

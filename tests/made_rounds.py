@@ -14,6 +14,7 @@ from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Kind, Outcome, Receipt, Recommendation
 from advisor.domain.waits import Wait
+from advisor.guard.breakers import OpenBreaker
 from advisor.metrics.round import Round
 from tests.builders import TAKEN_AT, make_job, make_recommendation, make_snapshot
 
@@ -86,6 +87,7 @@ def make_round(
     rpcs: Mapping[str, int] | None = None,
     open_leases: Mapping[LeaseState, int] | None = None,
     on_probation: Mapping[str, str] | None = None,
+    breakers: tuple[OpenBreaker, ...] = (),
 ) -> Round:
     """Return the round of a step, `number` rounds after the first; without one, a round that failed."""
     return Round(
@@ -101,4 +103,5 @@ def make_round(
         rpcs=rpcs or {},
         open_leases=open_leases or {},
         on_probation=on_probation or {},
+        breakers=breakers,
     )

@@ -67,6 +67,10 @@ def _off(known: JobHints, _value: str) -> JobHints:
     return replace(known, opted_out=True)
 
 
+def _mail(known: JobHints, _value: str) -> JobHints:
+    return replace(known, wants_mail=True)
+
+
 _READERS: Mapping[str, Callable[[JobHints, str], JobHints | None]] = {
     "model=": _model,
     "gpus=": _gpus,
@@ -74,4 +78,5 @@ _READERS: Mapping[str, Callable[[JobHints, str], JobHints | None]] = {
     "step=": _step,
     "sensitivity=": _sensitivity,
     "off": _off,
+    "mail": _mail,
 }

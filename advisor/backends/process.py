@@ -56,6 +56,19 @@ class Answer:
         yield self.output
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a program ended: its exit status, None if it was not done in time, and what it wrote.
+
+    `overflowed` is whether it wrote more than was allowed.
+    """
+
+    status: int | None
+    output: bytes
+    complaints: bytes
+    overflowed: bool = False
+
+
 class Stream(Protocol):
     """The output of a program in chunks; iterating raises `SlurmError` if the program fails."""
 
@@ -152,29 +165,53 @@ def run(
     program started is killed with it.
     """
     program = argv[0]
-    _check_patience(program, patience, "was not started")
     environment = slurm_environment(os.environ if variables is None else variables)
     if lines:
         environment |= _READERS_VARIABLES
         content = "".join(f"{line}\n" for line in lines).encode()
+    ended = run_to_end(
+        argv, environment, timeout_s=timeout_s, limit_bytes=limit_bytes, patience=patience, content=content
+    )
+    if ended.status is None:
+        raise late(program, timeout_s, printable(text_of(ended.complaints)), environment)
+    if ended.overflowed:
+        raise TooLargeError(
+            f"{program} answered with more than {limit_bytes} bytes, which sadvise does not read: try another --source"
+        )
+    if ended.status != 0:
+        error = failure(program, ended.status, ended.complaints, environment)
+        if not lines or not isinstance(error, SlurmRefusedError):
+            raise error
+    return Answer(output=ended.output, complaints=ended.complaints)
+
+
+def run_to_end(
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    timeout_s: float,
+    limit_bytes: int = OUTPUT_LIMIT_BYTES,
+    patience: Deadline | None = None,
+    content: bytes = b"",
+) -> Ended:
+    """Run any program, of Slurm or not, and return how it ended; whatever it started is killed with it.
+
+    Raises `SlurmMissingError` where it does not start, and `SlurmUnavailableError` where it was cancelled.
+    """
+    _check_patience(argv[0], patience, "was not started")
     with _input_of(content) as given:
         process = _started([*_bound(timeout_s, content), *argv], environment, given=given)
     output = _Reader(process, process.stdout, limit_bytes, must_fit=True)
     complaints = _Reader(process, process.stderr, COMPLAINT_LIMIT_BYTES, must_fit=False)
     in_time = _wait(process, timeout_s, (output, complaints), patience)
-    message = bytes(complaints.content)
     if not in_time:
-        _check_patience(program, patience, "was ended before it answered")
-        raise late(program, timeout_s, printable(text_of(message)), environment)
-    if output.overflowed:
-        raise TooLargeError(
-            f"{program} answered with more than {limit_bytes} bytes, which sadvise does not read: try another --source"
-        )
-    if process.returncode != 0:
-        error = failure(program, process.returncode, message, environment)
-        if not lines or not isinstance(error, SlurmRefusedError):
-            raise error
-    return Answer(output=bytes(output.content), complaints=message)
+        _check_patience(argv[0], patience, "was ended before it answered")
+    return Ended(
+        status=process.returncode if in_time else None,
+        output=bytes(output.content),
+        complaints=bytes(complaints.content),
+        overflowed=output.overflowed,
+    )
 
 
 def _started(

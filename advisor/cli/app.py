@@ -13,6 +13,7 @@ from advisor.cli.impact import report
 from advisor.cli.import_ import import_
 from advisor.cli.journal import journal
 from advisor.cli.models import app as models
+from advisor.cli.notify import notify
 from advisor.cli.pause import pause, resume
 from advisor.cli.recommend import recommend
 from advisor.cli.replay import replay
@@ -42,6 +43,7 @@ app.command(short_help="Stop the daemon from changing jobs, at once.")(pause)
 app.command(short_help="Let the daemon change jobs again.")(resume)
 app.command(short_help="Let the daemon go on after a circuit breaker.")(acknowledge)
 app.command(short_help="How the daemon is doing, and why nothing happens.")(status)
+app.command(short_help="What digests and mails say, and whether they arrive.")(notify)
 app.command(short_help="Report what the changes achieved, with intervals.")(report)
 app.command(short_help="Changes in effect, and what was proposed and done.")(journal)
 app.command(short_help="Plan a recorded cycle again.")(replay)

@@ -6,12 +6,16 @@ from pathlib import Path
 from advisor import __version__
 from advisor.clock import SystemClock
 from advisor.config import Config
+from advisor.daemon.delivery import deliver
+from advisor.daemon.digest_child import notices_of
 from advisor.daemon.endpoint import served
 from advisor.daemon.exclusive import only_daemon
 from advisor.daemon.lease_socket import LeaseWindow, shown
 from advisor.daemon.live_parts import LiveParts
 from advisor.daemon.logs import configure_logs
+from advisor.daemon.notice_state import state_file
 from advisor.daemon.notify import Notifier
+from advisor.daemon.outbox import Outbox
 from advisor.daemon.refit import adapt, refit
 from advisor.daemon.round_log import RoundLog
 from advisor.daemon.run import Daemon, NightlyFits
@@ -50,19 +54,31 @@ def run(load: Callable[[], Config]) -> bool:
     def reload() -> Config:
         config = load()
         configure_logs(config.daemon.log_level, config.daemon.log_format)
+        outbox.adopt(config)
         return config
 
     folder, window = Path(config.daemon.runtime_folder), LeaseWindow()
+    outbox = Outbox(
+        config,
+        state_file(journal),
+        clock,
+        log,
+        deliver=lambda notice, target, settings: deliver(notice, target, settings, RoundDeadline(patience.stopping)),
+        make=lambda task: notices_of(task, RoundDeadline(patience.stopping)),
+        count=metrics.count_notice,
+    )
 
     def tell(done: Round) -> None:
         unfilled = metrics.observe(done)
-        fault = write_status(folder, status_after(done))
+        outbox.observe(done)
+        fault = write_status(folder, status_after(done, undelivered=outbox.fault))
         round_log.tell(done, [*unfilled, *([f"status: {fault}"] if fault else [])])
 
     with (
         only_daemon(folder, journal),
         served(config.metrics.listen, metrics) as where,
         shown(window, folder) as hidden_by,
+        outbox.running(),
     ):
         if hidden_by:
             log.warning("users cannot ask for the leases of their jobs", fault=hidden_by)

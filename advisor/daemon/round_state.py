@@ -15,7 +15,7 @@ from advisor.domain.outcome import JobOutcome
 from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN, Coverage, Trust
 from advisor.domain.units import DAY_S
 from advisor.errors import JournalError
-from advisor.guard.breakers import ALL_CLOSED, BreakerState, Vitals, judged
+from advisor.guard.breakers import ALL_CLOSED, BreakerState, OpenBreaker, Vitals, judged
 from advisor.journal import SqliteJournal
 from advisor.journal.base import DRIFTED, PROVEN
 from advisor.metrics.round import Forecasted
@@ -96,6 +96,11 @@ class RoundState:
     def accuracy(self) -> Mapping[Forecasted, Accuracy]:
         """The accuracy of the forecasts of the jobs that ended lately."""
         return {} if self._recent is None else {of: recent.accuracy for of, recent in self._recent.items()}
+
+    @property
+    def breakers(self) -> tuple[OpenBreaker, ...]:
+        """The open circuit breakers."""
+        return self._breakers.open
 
     def heed(self, journal: SqliteJournal) -> frozenset[str]:
         """Close the breakers that people acknowledged since the last round, and return their names."""

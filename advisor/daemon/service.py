@@ -156,6 +156,7 @@ class Service:
             overdue=self._overdue(step),
             strays=() if step is None else self._strays(step),
             accuracy=self._standing.accuracy,
+            breakers=self._standing.breakers,
             on_probation={} if step is None else self._standing.on_probation(step.record, outfit.config),
         )
         self._observer(done)

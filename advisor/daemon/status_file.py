@@ -39,7 +39,7 @@ class DaemonStatus(BaseModel):
 
     `mode` is the farthest in force; `held_to` maps each cause that keeps it below the configured one to its reason.
     `planned` is None where the round read nothing, and `fault` says why. `out` counts the changes in effect, `overdue`
-    those of them that should have been reverted.
+    those of them that should have been reverted. `undelivered` is why notices do not reach their targets.
     """
 
     model_config = _CHECKED
@@ -57,10 +57,11 @@ class DaemonStatus(BaseModel):
     planned: RoundCounts | None
     out: _Count
     overdue: _Count
+    undelivered: str = ""
 
 
-def status_after(done: Round) -> DaemonStatus:
-    """Return the status after a round of this process."""
+def status_after(done: Round, *, undelivered: str = "") -> DaemonStatus:
+    """Return the status after a round of this process; `undelivered` is why notices do not reach their targets."""
     step = done.step
     planned = None
     if step is not None:
@@ -89,6 +90,7 @@ def status_after(done: Round) -> DaemonStatus:
         planned=planned,
         out=sum(done.open_leases.values()),
         overdue=done.overdue,
+        undelivered=undelivered,
     )
 
 

@@ -132,12 +132,19 @@ def lines(seen: Overlook) -> Iterator[tuple[str, str]]:
         yield "out", f"{plural(seen.out, 'change')} in effect{due}"
     if last is not None and last.overdue:
         yield "overdue", f"{plural(last.overdue, 'change')} should have been taken back; to do: `sadvise revert --all`"
+    yield from _further_lines(seen)
+    for note in seen.notes:
+        yield "unread", note
+
+
+def _further_lines(seen: Overlook) -> Iterator[tuple[str, str]]:
+    """Yield what is said where there is something to say: notices, the gain of today, and why nothing happens."""
+    if seen.last is not None and seen.last.undelivered:
+        yield "notices", f"not delivered: {seen.last.undelivered}; to do: `sadvise notify --test`"
     if seen.today is not None and seen.today.jobs:
         yield "today", _today_words(seen.today)
     if reason := idle_reason(seen):
         yield "idle", reason
-    for note in seen.notes:
-        yield "unread", note
 
 
 def status_document(seen: Overlook) -> dict[str, Any]:

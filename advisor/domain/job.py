@@ -49,7 +49,8 @@ class GpuRange:
 class JobHints:
     """The user's hints in `--comment` after `sadvise:`; `unknown` holds the words that are not hints.
 
-    `step_s` is the time of a training step that a running job states, in seconds.
+    `step_s` is the time of a training step that a running job states, in seconds. `wants_mail` asks for a mail about
+    changes of the job.
     """
 
     model: str | None = None
@@ -58,6 +59,7 @@ class JobHints:
     step_s: float | None = None
     sensitivity: Sensitivity | None = None
     opted_out: bool = False
+    wants_mail: bool = False
     unknown: tuple[str, ...] = ()
 
 

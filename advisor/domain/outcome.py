@@ -61,6 +61,7 @@ class JobOutcome:
     and the first without; both are set together. `partition` holds several names, with commas, if the job asks for
     several. `experiment` is the digest of the experiment whose arm the job is in. `first_forecast` was made when the
     job was first seen, `changed_forecast` right before its first change. `gpus` is 0 if the request does not tell.
+    `wants_mail` is whether its user asks for a mail about its changes.
     """
 
     job_id: int
@@ -81,6 +82,7 @@ class JobOutcome:
     changes: tuple[SeenChange, ...] = ()
     first_forecast: SeenForecast | None = None
     changed_forecast: SeenForecast | None = None
+    wants_mail: bool = False
 
     @property
     def end_is_known(self) -> bool:

@@ -63,6 +63,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("returns", "Changes taken back, or tried to, as read back.", "lever", "outcome"),
     _counter("returns_put_off", "Changes that were due to be taken back and could not be sent, by why.", "by"),
     _counter("objections", "Changes that people had taken back (reverted) or overwrote (overruled).", "kind"),
+    _counter("notices", "Deliveries of notices: sent, put_off for another attempt, or given_up.", "target", "outcome"),
     _gauge("leases", "Changes that the journal holds open.", "state"),
     _gauge("leases_overdue", "Changes that were due to be taken back before the last round and still are out."),
     _gauge("timers", "Delay timers that are out now, by the locality tier they wait for.", "tier"),

@@ -5,6 +5,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -108,6 +109,11 @@ class Metrics:
             self._gauges["sadvise_forecast_error_factor"].labels(of).set(accuracy.error_factor)
             self._gauges["sadvise_forecast_coverage_jobs"].labels(of).set(accuracy.jobs)
 
+    def count_notice(self, target: str, outcome: str) -> None:
+        """Count a delivery of a notice, or an attempt at one."""
+        with self._lock:
+            self._counters["sadvise_notices_total"].labels(target, outcome).inc()
+
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
         with self._lock:
@@ -123,12 +129,13 @@ class Metrics:
             self._counters["sadvise_plan_trials_total"].labels(outcome)
         for kind in Kind:
             self._counters["sadvise_recommendations_total"].labels(kind, ACCEPTED)
-        for lever in Lever:
-            for result in Outcome:
-                self._counters["sadvise_changes_total"].labels(lever, result)
-                self._counters["sadvise_returns_total"].labels(lever, result)
+        for lever, result in product(Lever, Outcome):
+            self._counters["sadvise_changes_total"].labels(lever, result)
+            self._counters["sadvise_returns_total"].labels(lever, result)
         for objection in (REVERTED, OVERRULED):
             self._counters["sadvise_objections_total"].labels(objection)
+        for target, outcome in product(("mail", "webhook"), ("sent", "put_off", "given_up")):
+            self._counters["sadvise_notices_total"].labels(target, outcome)
         for state in LeaseState:
             self._gauges["sadvise_leases"].labels(state)
         for collector in _COLLECTORS:

@@ -8,6 +8,7 @@ from advisor.apply.step import Reconciled, Step
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
+from advisor.guard.breakers import OpenBreaker
 from advisor.trial.accuracy import Accuracy
 
 # The forecast quantities.
@@ -25,7 +26,7 @@ class Round:
     slurmctld by kind since it started. `overdue` counts the changes that were due before the end of the round and are
     still in effect. `strays` are pending jobs whose nice carries our mark without a lease. `accuracy` is that of the
     forecasts of "start" and "run_time"; `on_probation` maps the run-time models that the plan set aside to why.
-    `interval_s` is how long after the start of this round the next one starts.
+    `breakers` are the open ones. `interval_s` is how long after the start of this round the next one starts.
     """
 
     started_time: float
@@ -44,6 +45,7 @@ class Round:
     strays: tuple[int, ...] = ()
     accuracy: Mapping[Forecasted, Accuracy] = field(default_factory=dict)
     on_probation: Mapping[str, str] = field(default_factory=dict)
+    breakers: tuple[OpenBreaker, ...] = ()
 
     @property
     def reconciled(self) -> Reconciled:

@@ -55,6 +55,14 @@ def overview(snapshot: Snapshot) -> Overview:
     )
 
 
+def stopped_partitions(snapshot: Snapshot) -> tuple[StoppedPartition, ...]:
+    """Return the partitions that are not up and for which GPU jobs wait that can start in no other."""
+    down = {partition.name for partition in snapshot.partitions if not partition.is_up}
+    pending = [job for job in snapshot.pending_gpu_jobs if not down.isdisjoint(job.partitions)]
+    # Nodes are tabled for these jobs alone, since this is asked in every round.
+    return tuple(_stopped(snapshot, node_table(snapshot), pending)) if pending else ()
+
+
 def _stopped(snapshot: Snapshot, table: NodeTable, pending: Sequence[Job]) -> Iterator[StoppedPartition]:
     """Yield the partitions that are not up and for which GPU jobs wait that can start in no other."""
     up = {partition.name for partition in snapshot.partitions if partition.is_up}

@@ -138,6 +138,7 @@ class Follower:
             account=job.account,
             partition=",".join(job.partitions),
             gpus=_gpus(job),
+            wants_mail=job.hints.wants_mail,
             time_limit_s=job.time_limit_s,
             eligible_time=job.eligible_time,
             arm=arm,

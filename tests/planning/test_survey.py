@@ -20,7 +20,7 @@ from advisor.domain.overview import (
     StoppedPartition,
 )
 from advisor.domain.snapshot import Snapshot
-from advisor.planning.survey import overview
+from advisor.planning.survey import overview, stopped_partitions
 from advisor.view.terminal import stopped_sentence
 from tests.builders import (
     HOUR_S,
@@ -314,8 +314,11 @@ def test_partition_that_is_down_is_counted_with_the_jobs_that_can_start_nowhere_
         make_job(4, gang=make_gang(2), partitions=("debug",)),
     ]
 
-    found = overview(make_snapshot(jobs, nodes, partitions=partitions))
+    seen = make_snapshot(jobs, nodes, partitions=partitions)
+    found = overview(seen)
 
+    assert stopped_partitions(seen) == found.stopped
+    assert stopped_partitions(make_snapshot(jobs, nodes, partitions=partitions[1:])) == ()
     assert found.stopped == (StoppedPartition(name="gpu", pending_jobs=4, pending_gpus=10, idle_gpus=6),)
     assert stopped_sentence(found.stopped[0]) == (
         "partition gpu is not up: 4 GPU jobs wait for 10 GPUs, and 6 are idle there; "

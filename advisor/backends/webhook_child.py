@@ -1,0 +1,52 @@
+"""Runs as a process of its own: posts one document to a webhook, and prints what went wrong, "" for nothing."""
+
+import http.client
+import json
+import sys
+from http import HTTPStatus
+from typing import IO, Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+_AGENT: Final = "sadvise"
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Takes a redirect for what it is: no acceptance."""
+
+    def redirect_request(
+        self, _req: Request, _fp: IO[bytes], _code: int, _msg: str, _headers: http.client.HTTPMessage, _newurl: str
+    ) -> None:
+        """Follow no redirect: the document is for the address in the settings alone."""
+
+
+def fault_of(url: str, document: dict[str, Any], timeout_s: float) -> str:
+    """Post a document, and return why it was not accepted, "" if it was."""
+    request = Request(  # noqa: S310  (the scheme was checked with the settings)
+        url,
+        data=json.dumps(document).encode(),
+        headers={"Content-Type": "application/json; charset=utf-8", "User-Agent": _AGENT},
+        method="POST",
+    )
+    try:
+        with build_opener(_NoRedirects).open(request, timeout=timeout_s):
+            return ""
+    except HTTPError as err:
+        known = err.code in set(HTTPStatus)
+        return f"answered {err.code}{f' {HTTPStatus(err.code).phrase}' if known else ''}"
+    except URLError as err:
+        return str(err.reason)
+    except TimeoutError:
+        return f"gave no answer within {timeout_s:g} s"
+    except (OSError, http.client.HTTPException) as err:
+        return f"gave no answer in HTTP: {type(err).__name__}"
+
+
+def main() -> None:
+    """Read a task, post its document, and print the fault as JSON."""
+    task = json.load(sys.stdin)
+    json.dump({"fault": fault_of(task["url"], task["document"], task["timeout_s"])}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Words the weekly digest of the administrators, and the mails to users about their changed jobs."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from advisor.domain.actions import Lever
+from advisor.domain.lease import Ending
+from advisor.domain.notice import Figure, Notice, NoticeKind
+from advisor.domain.outcome import JobOutcome, SeenChange
+from advisor.domain.standings import Standing
+from advisor.domain.units import duration, plural
+from advisor.view.impact_report import Impact
+from advisor.view.standing_report import difference_words, standing_sentences
+from advisor.view.terminal import instant
+
+_NAMED: Final = ("gained", "gave")
+_LABELS: Final[Mapping[str, str]] = {"no advice": "waits", "not known": "mind"}
+_MOST_JOBS: Final = 20
+_LEVERS: Final[Mapping[Lever, str]] = {
+    Lever.NICE: "its place in the line",
+    Lever.SWITCHES: "a wait for one leaf switch",
+    Lever.NODE_RANGE: "a wait for fewer nodes",
+    Lever.GPU_COUNT: "its number of GPUs",
+    Lever.TIME_MIN: "a soft time limit",
+    Lever.NODE_LIST: "the nodes it starts on",
+    Lever.CHECKPOINT_REQUEUE: "a requeue from its checkpoint",
+}
+_ENDINGS: Final[Mapping[Ending, str]] = {
+    Ending.TAKEN_BACK: "taken back later",
+    Ending.REVERTED: "taken back on request",
+    Ending.OVERRULED: "overruled",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Week:
+    """What a digest says of a week; `opened` counts how often each breaker opened, `probation` are lines on models."""
+
+    cluster: str
+    impact: Impact
+    opened: Mapping[str, int]
+    probation: tuple[str, ...] = ()
+
+
+def digest_notice(week: Week) -> Notice:
+    """Return the digest: the gain by the counterfactual, the changes, the breakers, and models on probation."""
+    impact = week.impact
+    labelled = list(standing_sentences(impact.counterfactual))
+    days = f"{instant(impact.since)[:10]} to {instant(impact.until)[:10]}"
+    lines = [
+        f"Week from {days}: {plural(impact.ended, 'GPU job')} ended, {impact.changed} were changed.",
+        "",
+        *(f"  {_LABELS.get(label, label):<8} {text}" for label, text in labelled if label not in _NAMED),
+        "",
+        *_change_lines(impact),
+        _breaker_line(week.opened),
+        *(f"Run times set aside: {line}" for line in week.probation),
+        "",
+        "To do: `sadvise report --since 7d` shows all of it; `sadvise status` shows the daemon now.",
+    ]
+    named = [f"  {label:<8} {text}" for label, text in labelled if label in _NAMED]
+    return Notice(
+        kind=NoticeKind.DIGEST,
+        time=impact.until,
+        cluster=week.cluster,
+        subject=f"week to {instant(impact.until)[:10]}: {_headline(impact)}",
+        text="\n".join(lines),
+        named_lines=("", "Who gained and gave most:", *named) if named else (),
+        figures=_figures(week),
+    )
+
+
+def user_notice(
+    user: str, ended: Sequence[JobOutcome], standing: Standing | None, *, now: float, cluster: str
+) -> Notice:
+    """Return the mail to a user about changed jobs that ended, newest last, and how the user's waits compare."""
+    shown = ended[-_MOST_JOBS:]
+    lines = [f"sadvise, the scheduling advisor of this cluster, changed {plural(len(ended), 'job')} of yours:", ""]
+    for outcome in shown:
+        lines += [*_job_lines(outcome), ""]
+    if len(ended) > len(shown):
+        lines += [f"{plural(len(ended) - len(shown), 'earlier job')} not shown.", ""]
+    lines += [*_standing_lines(standing), ""]
+    lines.append("To keep sadvise away from a job, submit it with --comment='sadvise: off'.")
+    return Notice(
+        kind=NoticeKind.JOBS_CHANGED,
+        time=now,
+        cluster=cluster,
+        user=user,
+        subject=f"{plural(len(ended), 'job')} of yours changed by sadvise",
+        text="\n".join(lines),
+        figures={"jobs": len(ended)},
+    )
+
+
+def _headline(impact: Impact) -> str:
+    total = impact.counterfactual.whole.total
+    if total is None or not total.jobs:
+        return f"{plural(impact.changed, 'job')} changed, gain not known"
+    mean_s = total.difference_s.median / total.jobs
+    if not total.is_known:
+        return "no clear difference in waits"
+    return f"jobs waited {duration(abs(mean_s))} {'less' if mean_s < 0 else 'longer'} in the mean"
+
+
+def _change_lines(impact: Impact) -> Iterator[str]:
+    if not impact.levers:
+        yield "Changes: none."
+    for tally in impact.levers:
+        counts = (
+            (tally.applied, "made"),
+            (tally.taken_back, "taken back when due"),
+            (tally.reverted, "reverted by people"),
+            (tally.overruled, "overruled"),
+            (tally.not_applied, "without effect"),
+        )
+        yield f"Changes of {tally.lever}: {', '.join(f'{count} {word}' for count, word in counts if count)}."
+
+
+def _breaker_line(opened: Mapping[str, int]) -> str:
+    if not opened:
+        return "Circuit breakers: none opened."
+    return f"Circuit breakers opened: {', '.join(f'{name} ({count}x)' for name, count in sorted(opened.items()))}."
+
+
+def _figures(week: Week) -> dict[str, Figure]:
+    impact, total = week.impact, week.impact.counterfactual.whole.total
+    figures: dict[str, Figure] = {
+        "since": impact.since,
+        "until": impact.until,
+        "jobs_ended": impact.ended,
+        "jobs_changed": impact.changed,
+        "changes": sum(tally.applied for tally in impact.levers),
+        "reverted": sum(tally.reverted for tally in impact.levers),
+        "overruled": sum(tally.overruled for tally in impact.levers),
+        "breakers_opened": sum(week.opened.values()),
+    }
+    if total is not None and total.jobs:
+        for end in ("low", "median", "high"):
+            figures[f"wait_difference_s_{end}"] = getattr(total.difference_s, end) / total.jobs
+        figures["jobs_compared"] = total.jobs
+    return figures
+
+
+def _job_lines(outcome: JobOutcome) -> Iterator[str]:
+    waited = outcome.queueing_delay_s
+    started = "" if outcome.start_time is None else f", started {instant(outcome.start_time)}"
+    wait = "" if waited is None else f" after a wait of {duration(waited)}"
+    yield f"Job {outcome.job_id}{started}{wait}:"
+    for change in outcome.changes:
+        yield f"  {_change_words(change)}"
+    if (line := _forecast_line(outcome)) is not None:
+        yield f"  {line}"
+
+
+def _change_words(change: SeenChange) -> str:
+    what = _LEVERS[change.lever]
+    ending = "" if change.ending is None else _ENDINGS.get(change.ending, "")
+    expected = ""
+    if change.saved_s_high is not None and change.saved_s_low is not None:
+        gain = f"{duration(max(0.0, change.saved_s_low))} to {duration(max(0.0, change.saved_s_high))}"
+        expected = f", expected to save {gain} over all jobs that it helps"
+    delay = f", at a delay of up to {duration(change.added_delay_s)} of this job" if change.added_delay_s else ""
+    return f"{instant(change.applied_time)}: {what}{expected}{delay}{f'; {ending}' if ending else ''}"
+
+
+def _forecast_line(outcome: JobOutcome) -> str | None:
+    """Return the start that was forecast before the first change beside the real one."""
+    before = outcome.changed_forecast
+    if before is None or before.start_time is None or outcome.start_time is None:
+        return None
+    low, median, high = (instant(moment) for moment in (before.start_time.low, before.start_time.median,
+                                                        before.start_time.high))  # fmt: skip
+    sooner_s = before.start_time.median - outcome.start_time
+    beside = f"{duration(abs(sooner_s))} {'sooner' if sooner_s >= 0 else 'later'} than its middle"
+    return f"before the change a start at {median} was forecast (80 %: {low} to {high}); it started {beside}"
+
+
+def _standing_lines(standing: Standing | None) -> Iterable[str]:
+    if standing is None or not standing.jobs:
+        return ["How your jobs would have waited without sadvise is not known for this week."]
+    difference, sure = standing.difference_s, "" if standing.is_known else " This can be chance."
+    jobs, side = plural(standing.jobs, "job"), "less" if difference.median < 0 else "longer"
+    waited = f"waited {duration(abs(difference.median))} {side} in all than on plain Slurm"
+    interval = f"difference with its 80 % interval: {difference_words(difference)}"
+    return [f"Your {jobs} of the last 7 days {waited}, estimated by a model of Slurm; {interval}.{sure}"]

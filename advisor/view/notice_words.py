@@ -1,0 +1,144 @@
+"""Words what administrators are told of a round: open breakers, modes, stopped partitions, overruled changes."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from advisor.domain.lease import Lease
+from advisor.domain.mode import Mode
+from advisor.domain.notice import Notice, NoticeKind
+from advisor.domain.overview import StoppedPartition
+from advisor.domain.units import plural
+from advisor.guard.breakers import OpenBreaker
+from advisor.metrics.round import Round
+from advisor.planning.survey import stopped_partitions
+from advisor.view.breaker_words import stop_line
+from advisor.view.terminal import stopped_sentence
+
+_MOST_JOBS: Final = 20
+
+
+def round_notices(done: Round, kinds: frozenset[NoticeKind], mode_before: Mode | None) -> list[Notice]:
+    """Return the notices of some kinds about a round; those about what lasts recur in every round, with one topic.
+
+    A change of the mode by nothing but a breaker is left to the notice about the breaker.
+    """
+    notices = [*_breakers(done), *_partitions(done), *_overruled(done)]
+    if mode_before is not None and mode_before is not done.mode:
+        names = {breaker.name for breaker in done.breakers}
+        by_breaker = bool(done.held_to) and done.held_to.keys() <= names and NoticeKind.BREAKER_OPENED in kinds
+        notices += [] if by_breaker else [_mode(done, mode_before)]
+    return [notice for notice in notices if notice.kind in kinds]
+
+
+def cluster_of(done: Round) -> str:
+    """Return the name of the cluster of a round; "" if nothing was read."""
+    return "" if done.step is None else done.step.record.snapshot.config.cluster
+
+
+def trial_notice(now: float) -> Notice:
+    """Return the notice that tries the targets."""
+    return Notice(
+        kind=NoticeKind.TEST,
+        time=now,
+        subject="test notice",
+        text="This is a test of the notices of sadvise, sent by `sadvise notify --test`.\nNothing has happened.",
+    )
+
+
+def summed_up(counts: dict[str, int], now: float) -> Notice:
+    """Return one notice for those that were above the hourly bound; `counts` maps kinds to numbers."""
+    total = sum(counts.values())
+    parts = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    return Notice(
+        kind=NoticeKind.SUMMED_UP,
+        time=now,
+        subject=f"{plural(total, 'more notice')} in the last hour",
+        text=f"{plural(total, 'more notice')} in the last hour, above the bound (notify.max_per_hour): {parts}.\n"
+        "To do: `sadvise status` and `sadvise journal` show what happened.",
+        figures=dict(counts),
+    )
+
+
+def _breakers(done: Round) -> Iterator[Notice]:
+    for breaker in done.breakers:
+        yield _breaker(breaker, done)
+
+
+def _breaker(breaker: OpenBreaker, done: Round) -> Notice:
+    return Notice(
+        kind=NoticeKind.BREAKER_OPENED,
+        time=done.started_time,
+        cluster=cluster_of(done),
+        topic=f"breaker {breaker.name}",
+        value=f"{breaker.opened_time:.0f}",
+        subject=f"circuit breaker {breaker.name} is open: nothing is applied",
+        text=_sentence(stop_line(breaker)),
+        figures={"breaker": breaker.name, "cause": breaker.cause, "opened_time": breaker.opened_time},
+    )
+
+
+def _partitions(done: Round) -> Iterator[Notice]:
+    if done.step is not None:
+        for partition in stopped_partitions(done.step.record.snapshot):
+            if partition.idle_gpus:
+                yield _partition(partition, done)
+
+
+def _partition(partition: StoppedPartition, done: Round) -> Notice:
+    return Notice(
+        kind=NoticeKind.PARTITION_DOWN,
+        time=done.started_time,
+        cluster=cluster_of(done),
+        topic=f"partition {partition.name}",
+        value="down",
+        subject=f"partition {partition.name} is not up, and {plural(partition.idle_gpus, 'GPU')} idle",
+        text=_sentence(stopped_sentence(partition)),
+        figures={
+            "partition": partition.name,
+            "idle_gpus": partition.idle_gpus,
+            "pending_jobs": partition.pending_jobs,
+            "pending_gpus": partition.pending_gpus,
+        },
+    )
+
+
+def _overruled(done: Round) -> Iterator[Notice]:
+    leases = done.reconciled.overruled
+    if leases:
+        yield _overrule(leases, done)
+
+
+def _overrule(leases: tuple[Lease, ...], done: Round) -> Notice:
+    jobs = sorted({lease.job_id for lease in leases})
+    shown = ", ".join(map(str, jobs[:_MOST_JOBS])) + (", ..." if len(jobs) > _MOST_JOBS else "")
+    levers = ", ".join(sorted({str(lease.lever) for lease in leases}))
+    return Notice(
+        kind=NoticeKind.CHANGE_OVERRULED,
+        time=done.started_time,
+        cluster=cluster_of(done),
+        subject=f"{plural(len(leases), 'change')} overruled",
+        text=f"A user or an administrator has set another value for {plural(len(leases), 'change')} of sadvise "
+        f"({levers}) on {plural(len(jobs), 'job')}: {shown}. These jobs are left alone from now on.\n"
+        f"To do: `sadvise journal changes` shows them; if the objection is right, restrict [mode] or [guard].",
+        figures={"changes": len(leases), "jobs": len(jobs), "job_ids": shown, "levers": levers},
+    )
+
+
+def _mode(done: Round, before: Mode) -> Notice:
+    reasons = "\n".join(f"  {reason}" for reason in done.held_to.values())
+    why = f" because of this:\n{reasons}" if reasons else ", as configured."
+    return Notice(
+        kind=NoticeKind.MODE_CHANGED,
+        time=done.started_time,
+        cluster=cluster_of(done),
+        subject=f"mode {done.mode}, {before} before",
+        text=f"The mode of the daemon is {done.mode} now, and was {before},{why.lstrip(',')}\n"
+        "To do: `sadvise status` shows what holds it.",
+        figures={"before": str(before), "after": str(done.mode), "held_by": ", ".join(sorted(done.held_to))},
+    )
+
+
+def _sentence(line: str) -> str:
+    """Return a line with what to do on a line of its own."""
+    what, separator, to_do = line.partition("; to do: ")
+    return f"{what[:1].upper()}{what[1:]}.\nTo do: {to_do}." if separator else f"{what[:1].upper()}{what[1:]}."

@@ -1,0 +1,99 @@
+"""`sadvise notify` shows what would be sent and sends nothing, or tries every target and says what happened."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from advisor.domain.actions import Lever
+from advisor.domain.outcome import SeenChange
+from advisor.domain.units import HOUR_S
+from advisor.journal import SqliteJournal
+from tests.builders import make_stretch
+from tests.cli.conftest import Sadvise
+from tests.cli.test_impact import outcome
+from tests.post_office import Hook, PostOffice, post_office, web_server
+
+
+@pytest.fixture
+def office() -> Iterator[PostOffice]:
+    with post_office() as running:
+        yield running
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    with web_server() as running:
+        yield running
+
+
+@pytest.fixture
+def configured(tmp_path: Path, office: PostOffice, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration with both targets, and a journal with a lifted job of alice that ended an hour ago."""
+    submit_time, path = time.time() - 5 * HOUR_S, tmp_path / "journal.sqlite"
+    change = SeenChange(lever=Lever.NICE, applied_time=submit_time + 60.0, saved_s_low=600.0, saved_s_high=7200.0)
+    job = outcome(7, user="alice", submit_time=submit_time, changes=(change,))
+    stretch = make_stretch(anchor_time=submit_time, waited_s=3600.0, plain_s=(7200.0, 7300.0), user="alice")
+    with SqliteJournal(path) as journal:
+        journal.keep_outcomes([job])
+        journal.keep_stretch(stretch)
+    (tmp_path / "sadvise.toml").write_text(
+        f'[journal]\nfile = "{path}"\n[notify]\nmail_to = "ops@example.org"\nusers = "all"\n'
+        f'sendmail = "{office.sendmail(tmp_path)}"\nwebhook = "{hook.url}"\n'
+    )
+    monkeypatch.setenv("SADVISE_CONFIG", str(tmp_path / "sadvise.toml"))
+    return tmp_path
+
+
+def test_the_digest_and_the_mails_are_printed_and_nothing_is_sent(
+    sadvise: Sadvise, configured: Path, office: PostOffice, hook: Hook
+) -> None:
+    shown = sadvise("notify", "--config", str(configured / "sadvise.toml"))
+
+    assert shown.exit_code == 0 and shown.err == ""
+    words = " ".join(shown.out.split())
+    assert "to      ops@example.org" in shown.out and "to      alice" in shown.out
+    assert "1 GPU job ended, 1 were changed" in shown.out
+    assert "user alice: -1.0 h" in shown.out
+    assert "Job 7, started" in shown.out
+    assert "its place in the line, expected to save 10 min to 2.0 h over all jobs that it helps" in words
+    assert "waited 1.0 h less in all than on plain Slurm" in words
+    assert office.envelopes == [] and hook.documents == []
+
+
+def test_the_documents_of_the_webhook_name_no_user(sadvise: Sadvise, configured: Path) -> None:
+    printed = json.loads(sadvise("notify", "--config", str(configured / "sadvise.toml"), "--json").out)
+
+    digest, mail = printed["notices"]
+    assert digest["to"] is None and mail["to"] == "alice"
+    assert digest["document"]["figures"]["jobs_changed"] == 1
+    assert "alice" not in json.dumps(digest)
+
+
+def test_the_test_reaches_every_target(sadvise: Sadvise, configured: Path, office: PostOffice, hook: Hook) -> None:
+    tried = sadvise("notify", "--config", str(configured / "sadvise.toml"), "--test")
+
+    assert tried.exit_code == 0
+    assert "mail    accepted by" in tried.out and "webhook accepted" in tried.out
+    assert [envelope.rcpt_tos for envelope in office.envelopes] == [["ops@example.org"]]
+    assert hook.documents[0]["kind"] == "test"
+
+
+def test_a_target_that_fails_is_named_with_the_reason(sadvise: Sadvise, configured: Path, office: PostOffice) -> None:
+    office.unknown = frozenset({"ops@example.org"})
+    tried = sadvise("notify", "--config", str(configured / "sadvise.toml"), "--test", "--json")
+
+    faults = {target["target"]: target["fault"] for target in json.loads(tried.out)["targets"]}
+    assert tried.exit_code == 1
+    assert "no such user" in faults["mail"] and faults["webhook"] == ""
+
+
+def test_a_test_without_a_target_says_what_to_set(sadvise: Sadvise, tmp_path: Path) -> None:
+    (tmp_path / "sadvise.toml").write_text("[notify]\n")
+
+    tried = sadvise("notify", "--config", str(tmp_path / "sadvise.toml"), "--test")
+
+    assert tried.exit_code == 1
+    assert tried.err == "sadvise: error: no target is configured: set mail_to or webhook in [notify] of sadvise.toml\n"

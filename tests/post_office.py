@@ -55,7 +55,7 @@ class PostOffice:
     @property
     def mails(self) -> list[EmailMessage]:
         """The mails that came."""
-        return [message_from_bytes(bytes(envelope.content or b""), policy=default) for envelope in self.envelopes]  # type: ignore[misc,arg-type]
+        return [message_from_bytes(bytes(envelope.content or b""), policy=default) for envelope in self.envelopes]  # type: ignore[arg-type]
 
     def sendmail(self, folder: Path) -> Path:
         """Write a program that hands mails to this server."""

@@ -12,6 +12,7 @@ from advisor.cli.fit import app as fit
 from advisor.cli.impact import report
 from advisor.cli.import_ import import_
 from advisor.cli.journal import journal
+from advisor.cli.limits import limits
 from advisor.cli.models import app as models
 from advisor.cli.notify import notify
 from advisor.cli.pause import pause, resume
@@ -52,6 +53,7 @@ app.command(short_help="Check what this site supports, and what each lack costs.
 app.command(short_help="Simulate a trace under policies.")(simulate)
 app.command(short_help="Compare policies over traces and seeds.")(compare)
 app.command(short_help="Replay a trace under other settings, and weigh gains against losses.")(tune)
+app.command(short_help="Shorter time limits for users, and what they would have brought.")(limits)
 app.command("import", short_help="Convert accounting or a public trace into a trace file.")(import_)
 app.add_typer(fit, name="fit")
 app.add_typer(models, name="models")

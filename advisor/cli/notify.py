@@ -27,9 +27,9 @@ def notify(
 
     Mails to users are those about jobs that ended in the last day. With --test it exits with 1 if a target fails.
     """
-    from advisor.cli.reading import Reading, journal_file
     from advisor.clock import SystemClock
     from advisor.errors import ConfigError
+    from advisor.watch.reading import Reading, journal_file
 
     settings, now = Reading(config=config).load_config(), SystemClock().now()
     if test and journal is not None:

@@ -1,0 +1,264 @@
+"""`sadvise limits`: what shorter time limits would have brought each user."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from advisor.cli.options import OUTPUT, ConfigFile, JournalFile, Json
+from advisor.cli.simulate import DEMO_CLUSTER
+from advisor.cli.simulation_options import (
+    RUNS,
+    ClusterText,
+    CoreWorkers,
+    DemoTrace,
+    Execution,
+    FirstJobs,
+    Repeats,
+    SimulationSeed,
+    SkipBad,
+    StoreFolder,
+    TraceFile,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from advisor.cli.simulation import Study
+    from advisor.config import Config
+    from advisor.domain.notice import Notice
+    from advisor.sim.cell import Cell
+    from advisor.sim.limit_advice import LimitAdvice, LimitStudy, NoAdvice, Suggestion
+    from advisor.sim.result import RunResult
+    from advisor.sim.trace import Trace
+
+SCHEMA: Final = "sadvise.limits/1"
+
+
+def limits(
+    trace: TraceFile = None,
+    demo: DemoTrace = False,
+    cluster: ClusterText = None,
+    users: Annotated[
+        list[str] | None,
+        typer.Option("-u", "--user", metavar="NAME", help="A user; repeat it for more.", rich_help_panel=RUNS),
+    ] = None,
+    top: Annotated[
+        int,
+        typer.Option(
+            "--top",
+            metavar="N",
+            min=1,
+            help="Without --user: the N users who ask the most GPU time that they do not use.",
+            rich_help_panel=RUNS,
+        ),
+    ] = 5,
+    max_killed: Annotated[
+        float,
+        typer.Option(
+            "--max-killed",
+            metavar="PERCENT",
+            min=0.0,
+            max=20.0,
+            help="Suggest no limit that more than this share of the user's later jobs ran beyond.",
+            rich_help_panel=RUNS,
+        ),
+    ] = 2.0,
+    policy: Annotated[
+        str,
+        typer.Option("--policy", metavar="NAME", help="Policy of the replay: slurm, or lift.", rich_help_panel=RUNS),
+    ] = "slurm",
+    repeats: Repeats = 8,
+    seed: SimulationSeed = 0,
+    jobs: FirstJobs = None,
+    skip_bad: SkipBad = False,
+    workers: CoreWorkers = None,
+    store: StoreFolder = None,
+    config: ConfigFile = None,
+    journal: JournalFile = None,
+    mail: Annotated[
+        bool,
+        typer.Option(
+            "--mail",
+            help="Mail each user who would clearly gain, as notify.users allows.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Replay a trace with a shorter time limit for the jobs of a user, and print how much sooner they would start.
+
+    A limit is suggested from the earlier half of the trace and judged on the later half. Sends nothing without --mail.
+    """
+    import os
+    from dataclasses import replace
+
+    from advisor.cli.simulation import demo_trace_path, setting_of, spelled_command, study_of
+    from advisor.config import load_config
+    from advisor.errors import ConfigError
+    from advisor.sim.cell import drawn
+    from advisor.sim.limit_advice import LimitStudy, NoAdvice, Suggestion, suggested
+    from advisor.sim.perturbation import perturbed
+
+    if demo == (trace is not None):
+        raise ConfigError("give either a TRACE or --demo")
+    if demo and mail:
+        raise ConfigError("--mail excludes --demo: its users are made up")
+    if cluster is None and not demo:
+        raise ConfigError("--cluster is missing: give live, a file, or a short form such as nodes=64,gpus=8,leaf=8")
+    settings = load_config(config, os.environ)
+    if mail and not settings.notify.reaches_users:
+        raise ConfigError('--mail needs [notify] users = "hint" or "all" in sadvise.toml')
+    # Run times are those that were recorded, whatever nodes the replay chooses.
+    setting = setting_of([policy], Execution.IDEAL, "estimated", settings)
+    place = cluster or DEMO_CLUSTER
+    command = spelled_command(
+        "limits",
+        ["--demo"] if trace is None else [str(trace)],
+        [("--cluster", place), ("--policy", policy), ("--repeats", repeats), ("--seed", seed), ("--jobs", jobs)],
+    )
+    study = study_of(
+        [demo_trace_path() if trace is None else trace], [place], [seed], setting, settings,
+        first=jobs, skip_bad=skip_bad, report=None, command=command,
+    )  # fmt: skip
+    (read,) = study.traces
+    whole = drawn(read, study.clusters[read.name], seed)
+    found = [suggested(whole, user, killed_ratio=max_killed / 100.0) for user in _chosen(whole, users, top)]
+    suggestions = [each for each in found if isinstance(each, Suggestion)]
+    limit_study = LimitStudy(
+        trace=whole,
+        cluster=study.clusters[read.name],
+        policy=setting.policies[0],
+        options=replace(setting.options, advise_every_s=settings.daemon.interval_s),
+        copies=tuple(perturbed(whole, repeat, seed) for repeat in range(repeats)),
+        seed=seed,
+    )
+    advice = _run(limit_study, suggestions, workers, store) if suggestions else []
+    refusals = [each for each in found if isinstance(each, NoAdvice)]
+    results = _mailed(advice, whole, settings, journal) if mail else {}
+    if json:
+        _print_json(study, limit_study, advice, refusals, results)
+    else:
+        _print(limit_study, advice, refusals, results)
+    if any(results.values()):
+        raise typer.Exit(1)
+
+
+def _chosen(trace: "Trace", names: "list[str] | None", top: int) -> list[int]:
+    """Return the codes of the users to advise; raises `ConfigError` for a name that the trace does not hold."""
+    from advisor.errors import ConfigError
+    from advisor.sim.limit_advice import users_by_waste
+    from advisor.text import named
+
+    if not names:
+        return users_by_waste(trace)[:top]
+    codes = {name: code for code, name in enumerate(trace.users)}
+    for name in names:
+        if name not in codes:
+            raise ConfigError(f"--user {named(name, longest=64)}: the trace has no job of this user")
+    return [codes[name] for name in dict.fromkeys(names)]
+
+
+def _run(
+    study: "LimitStudy", suggestions: "Sequence[Suggestion]", workers: int | None, store: "Path | None"
+) -> "list[LimitAdvice]":
+    import os
+
+    from advisor.cli.simulation import shown_progress
+    from advisor.sim.sweep import run_sweep
+
+    with shown_progress(study.runs(len(suggestions)), "runs", store=store) as progress:
+
+        def run_cells(cells: "Sequence[Cell]", done: int) -> "list[RunResult]":
+            more = None if progress is None else lambda share: progress(done + share)
+            return run_sweep(cells, store=store, workers=workers or len(os.sched_getaffinity(0)), progress=more)
+
+        return study.advice(suggestions, run_cells)
+
+
+def _mailed(
+    advice: "Sequence[LimitAdvice]", trace: "Trace", settings: "Config", journal: "Path | None"
+) -> dict[str, str]:
+    """Mail the users who would clearly gain; map each to why it failed, "" if it did not."""
+    from advisor.clock import SystemClock
+    from advisor.daemon.delivery import deliver
+    from advisor.errors import NoticeError
+    from advisor.view.limit_words import limit_notice
+
+    now, results = SystemClock().now(), {}
+    notices: list[Notice] = [limit_notice(each, trace, now=now, cluster="") for each in advice if each.helps]
+    asked = _who_asked(settings, journal, now)
+    for notice in notices:
+        if asked is not None and notice.user not in asked:
+            continue
+        try:
+            deliver(notice, "mail", settings.notify)
+            results[notice.user] = ""
+        except NoticeError as err:
+            results[notice.user] = str(err)
+    return results
+
+
+def _who_asked(settings: "Config", journal: "Path | None", now: float) -> frozenset[str] | None:
+    """Return the users who asked for mails on a job of the last 30 days; None where all get them."""
+    from advisor.domain.notice import ALL
+    from advisor.domain.units import DAY_S
+    from advisor.journal import SqliteJournal
+    from advisor.watch.reading import journal_file
+
+    if settings.notify.users == ALL:
+        return None
+    with SqliteJournal.read_only(journal_file(settings, journal)) as kept:
+        outcomes = (*kept.outcomes(now - 30 * DAY_S), *kept.open_outcomes())
+    return frozenset(outcome.user for outcome in outcomes if outcome.wants_mail)
+
+
+def _print(
+    study: "LimitStudy", advice: "Sequence[LimitAdvice]", refusals: "Sequence[NoAdvice]", results: dict[str, str]
+) -> None:
+    from advisor.domain.units import plural
+    from advisor.text import escaped
+    from advisor.view.frontier_table import drawn_notes
+    from advisor.view.limit_words import HEADER, advice_row, advice_sentence
+    from advisor.view.terminal import console, print_labelled, print_table
+
+    out, trace = console(), study.trace
+    name = escaped(trace.name)
+    copies = f"{len(study.copies)} copies, policy {study.policy}"
+    print_labelled("replay", f"{name}, {plural(len(trace), 'job')}, on {copies}")
+    for note in drawn_notes(trace.sampled):
+        print_labelled("mind", note)
+    out.print()
+    if advice:
+        print_table(HEADER, [advice_row(each, trace) for each in advice], right=range(1, len(HEADER)))
+        out.print()
+    for each in advice:
+        print_labelled(trace.users[each.suggestion.user], advice_sentence(each), width=12)
+    for refusal in refusals:
+        print_labelled(trace.users[refusal.user], f"no suggestion: {refusal.reason}", width=12)
+    if not advice and not refusals:
+        print_labelled("users", "none has enough jobs with a time limit that they do not use")
+    for user, fault in results.items():
+        print_labelled("mail", f"{user}: {fault or 'accepted'}")
+
+
+def _print_json(
+    study: "Study",
+    limit_study: "LimitStudy",
+    advice: "Sequence[LimitAdvice]",
+    refusals: "Sequence[NoAdvice]",
+    results: dict[str, str],
+) -> None:
+    from advisor.cli.simulation import meta_of
+    from advisor.view.limit_words import advice_document, refusal_document
+    from advisor.view.terminal import print_json
+
+    trace = limit_study.trace
+    subject = {"trace": trace.name, "repeats": len(limit_study.copies), "policy": limit_study.policy}
+    document: dict[str, Any] = {
+        "meta": {**meta_of(SCHEMA, study), **subject},
+        "advice": [advice_document(each, trace) for each in advice],
+        "no_advice": [refusal_document(refusal, trace) for refusal in refusals],
+        "mailed": [{"user": user, "fault": fault} for user, fault in results.items()],
+    }
+    print_json(document)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from advisor.backends.process import Deadline, Ended, printable, run_to_end, text_of
+from advisor.backends.process import Deadline, ProgramEnd, printable, run_to_end, text_of
 from advisor.errors import NoticeError, SlurmError
 
 # Programs find the configuration of the mail system and the user by these; the secrets of others stay here.
@@ -37,7 +37,7 @@ def send_mail(
         raise NoticeError(f"mail: {program} {_why(ended, timeout_s)}")
 
 
-def _why(ended: Ended, timeout_s: float) -> str:
+def _why(ended: ProgramEnd, timeout_s: float) -> str:
     message = printable(text_of(ended.complaints or ended.output)) or "it gave no reason"
     if ended.status is None:
         return f"took no mail within {timeout_s:g} s"

@@ -57,7 +57,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class ProgramEnd:
     """How a program ended: its exit status, None if it was not done in time, and what it wrote.
 
     `overflowed` is whether it wrote more than was allowed.
@@ -193,7 +193,7 @@ def run_to_end(
     limit_bytes: int = OUTPUT_LIMIT_BYTES,
     patience: Deadline | None = None,
     content: bytes = b"",
-) -> Ended:
+) -> ProgramEnd:
     """Run any program, of Slurm or not, and return how it ended; whatever it started is killed with it.
 
     Raises `SlurmMissingError` where it does not start, and `SlurmUnavailableError` where it was cancelled.
@@ -206,7 +206,7 @@ def run_to_end(
     in_time = _wait(process, timeout_s, (output, complaints), patience)
     if not in_time:
         _check_patience(argv[0], patience, "was ended before it answered")
-    return Ended(
+    return ProgramEnd(
         status=process.returncode if in_time else None,
         output=bytes(output.content),
         complaints=bytes(complaints.content),

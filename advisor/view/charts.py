@@ -133,9 +133,9 @@ def instant_axis(label: str, low: float, high: float) -> Axis:
     return Axis(label=label, unit=Unit.INSTANT, low=low, high=high, utc_offset_s=offset_s)
 
 
-def count_axis(label: str) -> Axis:
-    """Return an axis of counts from 0."""
-    return Axis(label=label, unit=Unit.COUNT, low=0.0)
+def count_axis(label: str, low: float | None = 0.0) -> Axis:
+    """Return an axis of counts, from 0 by default; None for counts that can be negative."""
+    return Axis(label=label, unit=Unit.COUNT, low=low)
 
 
 def change_axis(label: str) -> Axis:

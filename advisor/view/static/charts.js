@@ -34,8 +34,12 @@
     return `${short(seconds / DAY, 1)} d`;
   }
 
-  // Ticks are round multiples, so that days are days from the first one on.
-  const durationTick = (seconds) => (seconds && seconds % DAY === 0 ? `${seconds / DAY} d` : seconds ? duration(seconds) : "0");
+  // Ticks are exact: days from the first one on, and 75 min instead of 1.3 h.
+  function durationTick(seconds) {
+    if (seconds === 0) return "0";
+    if (seconds % DAY === 0) return `${seconds / DAY} d`;
+    return seconds > HOUR && seconds % (HOUR / 10) ? `${seconds / MINUTE} min` : duration(seconds);
+  }
 
   function signed(value, digits) {
     const text = short(value, digits);

@@ -2,6 +2,7 @@
 
 AdvisorError                    anything an administrator can fix; exit code 1
 ├── ConfigError                 sadvise.toml, an environment variable or an option
+│   └── OptionsError            options that exclude each other, or one that is missing; exit code 2
 ├── ModelError                  a model is missing, damaged, foreign or returns invalid values
 ├── SnapshotFileError           a snapshot file cannot be read or written
 ├── JournalError                the journal cannot be opened, read or written, or is in use
@@ -27,6 +28,12 @@ class AdvisorError(Exception):
 
 class ConfigError(AdvisorError):
     """The configuration is wrong; the text names the key and the file."""
+
+
+class OptionsError(ConfigError):
+    """Options exclude each other, or one is missing; the text names them."""
+
+    exit_code = 2
 
 
 class ModelError(AdvisorError):

@@ -43,14 +43,11 @@ def apply(
     same. Exits with 1 then, and if Slurm refused a change.
     """
     from advisor.cli.filters import job_filter
-    from advisor.errors import ConfigError
     from advisor.view.documents import meta
     from advisor.view.terminal import print_json
     from advisor.watch.changes import apply_changes
     from advisor.watch.reading import Reading
 
-    if json and parsable:
-        raise ConfigError("--json excludes -P: give one")
     wanted = job_filter(partitions, users, accounts, jobs, nodes)
     reading = Reading(source=source, cluster=cluster, timeout_s=timeout, config=config)
     done = apply_changes(reading, journal, wanted)

@@ -128,10 +128,10 @@ def seeds_of(text: str) -> list[int]:
 
 def _one_for_each(traces: "Sequence[Path]", clusters: "Sequence[str]") -> list[str]:
     """Return the cluster of each trace."""
-    from advisor.errors import ConfigError
+    from advisor.errors import ConfigError, OptionsError
 
     if not clusters:
-        raise ConfigError("--cluster is missing: give one for all traces, or one for each")
+        raise OptionsError("--cluster is missing: give one for all traces, or one for each")
     if len(clusters) not in {1, len(traces)}:
         raise ConfigError(
             f"--cluster is given {len(clusters)} times for {len(traces)} traces: give one, or one for each"

@@ -40,14 +40,11 @@ def report(
     from advisor import __version__
     from advisor.cli.instants import instant_of
     from advisor.clock import SystemClock
-    from advisor.errors import ConfigError
     from advisor.journal import SqliteJournal
     from advisor.view.impact_report import COLUMNS, document, impact_of, print_report, rows, without_names
     from advisor.view.terminal import print_json, print_rows
     from advisor.watch.reading import Reading, journal_file
 
-    if json and parsable:
-        raise ConfigError("--json excludes -P: give one")
     now = SystemClock().now()
     settings = Reading(config=config).load_config()
     past = SqliteJournal.read_only(journal_file(settings, journal))

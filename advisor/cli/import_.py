@@ -67,7 +67,7 @@ def import_(
     sadvise import sacct live -o history.csv asks this site's own accounting. Bad rows are named by their lines.
     docs/traces.md has the command that writes a file of each format.
     """
-    from advisor.errors import ConfigError
+    from advisor.errors import OptionsError
     from advisor.files import STANDARD_STREAM
     from advisor.sim.importing.formats import import_trace
     from advisor.sim.importing.workload_rows import ImportOptions
@@ -76,7 +76,7 @@ def import_(
 
     is_live = str(source) == LIVE and format_ is TraceFormat.SACCT
     if since != RECENT and not is_live:
-        raise ConfigError("--since is for `sadvise import sacct live`: leave it out")
+        raise OptionsError("--since is for `sadvise import sacct live`: leave it out")
     stream = _asked(since, cluster, timeout) if is_live else None
     options = ImportOptions(virtual_cluster=virtual_cluster, cpu_jobs=cpu_jobs)
     imported = import_trace(format_.value, source, options=options, name=name, skip_bad=skip_bad, stream=stream)

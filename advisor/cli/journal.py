@@ -67,13 +67,10 @@ def journal(
     Where the journal is closed to a user, `leases` shows what the daemon shows of it. `verify` exits with 1 if the
     audit, or a table that decides, was changed by another program, and names the first broken row and the tables.
     """
-    from advisor.errors import ConfigError
     from advisor.journal import SqliteJournal
     from advisor.watch.reading import Reading, is_closed
     from advisor.watch.reading import journal_file as chosen
 
-    if json and parsable:
-        raise ConfigError("--json excludes -P: give one")
     looked = _looked(jobs, since, most)
     settings = Reading(config=config).load_config()
     path = chosen(settings, journal_file)

@@ -3,7 +3,6 @@
 import io
 import os
 import sys
-from pathlib import Path
 
 
 def main() -> None:
@@ -12,16 +11,20 @@ def main() -> None:
         print_version()
         return
 
-    from advisor.cli.app import app
+    from advisor.cli.usage import UsageError, is_help, usage_line
     from advisor.errors import AdvisorError
     from advisor.view.lines import one_line
 
     _prepare_output()
     try:
         try:
-            app(prog_name="sadvise")
+            status = _run()
         finally:
             sys.stdout.flush()
+        sys.exit(status)
+    except UsageError as err:
+        sys.stderr.write(f"{err}\n" if is_help(err) else f"{one_line(usage_line(err))}\n")
+        sys.exit(2)
     except AdvisorError as err:
         sys.stderr.write(f"sadvise: error: {one_line(str(err))}\n")
         sys.exit(err.exit_code)
@@ -35,6 +38,20 @@ def main() -> None:
         sys.exit(1)
 
 
+def _run() -> int:
+    """Run the command that the arguments name and return its exit code."""
+    from typer import Abort
+
+    from advisor.cli.app import app
+
+    # An error of usage is raised, not printed; the code of an Exit is returned.
+    try:
+        status = app(prog_name="sadvise", standalone_mode=False)
+    except Abort:
+        return 1
+    return status if isinstance(status, int) else 0
+
+
 def serve() -> None:
     """Run the `sadvised` command, which is `sadvise serve`."""
     if sys.argv[1:] not in (["--version"], ["-V"]):
@@ -45,7 +62,7 @@ def serve() -> None:
 def _prepare_output() -> None:
     """Make sure that there are output streams, and that they accept every character."""
     if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  (open as long as the program runs)
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from advisor.errors import OptionsError
+
 
 class Reader(StrEnum):
     """The readers that a user can select."""
@@ -142,11 +144,27 @@ Nodes = Annotated[
     ),
 ]
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, versioned in meta.schema.", rich_help_panel=OUTPUT)]
+
+def _one_format(context: typer.Context, param: typer.CallbackParam, value: bool) -> bool:
+    """Return the value of --json or -P; raises `OptionsError` where both are given."""
+    other = "parsable" if param.name == "json" else "json"
+    if value and context.params.get(other):
+        raise OptionsError("--json excludes -P: give one")
+    return value
+
+
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON, versioned in meta.schema.", rich_help_panel=OUTPUT, callback=_one_format),
+]
 Parsable = Annotated[
     bool,
     typer.Option(
-        "-P", "--parsable2", help="Print fields separated by |, without a trailing one.", rich_help_panel=OUTPUT
+        "-P",
+        "--parsable2",
+        help="Print fields separated by |, without a trailing one.",
+        rich_help_panel=OUTPUT,
+        callback=_one_format,
     ),
 ]
 NoHeader = Annotated[bool, typer.Option("-h", "--noheader", help="Omit the header.", rich_help_panel=OUTPUT)]

@@ -84,7 +84,7 @@ def recommend(
     from advisor.cli.filters import job_filter
     from advisor.cli.plan_simulation import trial_of
     from advisor.domain.probation import NOTHING_PROVEN
-    from advisor.errors import ConfigError
+    from advisor.errors import OptionsError
     from advisor.planning.survey import overview
     from advisor.view.breaker_words import probation_values, stop_values
     from advisor.view.documents import (
@@ -100,7 +100,7 @@ def recommend(
     from advisor.watch.reading import Reading
 
     if json and (parsable or format_ is not None):
-        raise ConfigError("--json excludes -P and -o: give one")
+        raise OptionsError("--json excludes -P and -o: give one")
     wanted = job_filter(partitions, users, accounts, jobs, nodes)
     fields, widths = chosen_fields(format_ or ",".join(FIELDS), list(FIELDS))
     reading = Reading(

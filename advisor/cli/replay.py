@@ -39,8 +39,6 @@ def replay(
     from advisor.journal.deviations import cycle_of, deviations, replayed
     from advisor.watch.reading import Reading, journal_file
 
-    if json and parsable:
-        raise ConfigError("--json excludes -P: give one")
     if cycle != LAST and not (cycle.isascii() and cycle.isdecimal() and len(cycle) <= 18):
         raise ConfigError(f"{cycle!a} is not a cycle: give its number, or {LAST}")
     settings = Reading(config=config).load_config()

@@ -29,16 +29,14 @@ def revert(
     Fields that somebody else has changed since are left alone and listed. Only the changed jobs are read, so this works
     when the queue as a whole cannot be read. Exits with 1 if Slurm refused a revert.
     """
-    from advisor.errors import ConfigError
+    from advisor.errors import OptionsError
     from advisor.view.documents import meta
     from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
     from advisor.watch.changes import COLUMNS, fields_of, revert_changes
     from advisor.watch.reading import Reading
 
     if bool(jobs) == every:
-        raise ConfigError("name the jobs whose changes are to be reverted, or give --all")
-    if json and parsable:
-        raise ConfigError("--json excludes -P: give one")
+        raise OptionsError("name the jobs whose changes are to be reverted, or give --all")
     named = None if every else frozenset(jobs or ())
     reading = Reading(source=source, cluster=cluster, timeout_s=timeout, config=config)
     done = revert_changes(reading, journal, named)

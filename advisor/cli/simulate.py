@@ -60,12 +60,12 @@ def simulate(
 
     path = demo_trace_path() if trace is None else trace
     from advisor.config import load_config
-    from advisor.errors import ConfigError
+    from advisor.errors import OptionsError
 
     if demo == (trace is not None):
-        raise ConfigError("give either a TRACE or --demo")
+        raise OptionsError("give either a TRACE or --demo")
     if cluster is None and not demo:
-        raise ConfigError("--cluster is missing: give live, a file, or a short form such as nodes=64,gpus=8,leaf=8")
+        raise OptionsError("--cluster is missing: give live, a file, or a short form such as nodes=64,gpus=8,leaf=8")
     settings = load_config(config, os.environ)
     setting = setting_of(policies, execution, speeds, settings)
     cluster_text = cluster or DEMO_CLUSTER

@@ -62,7 +62,7 @@ def tune(
 
     from advisor.cli.simulation import demo_trace_path, setting_of, shown_progress, spelled_command, study_of
     from advisor.config import load_config
-    from advisor.errors import ConfigError
+    from advisor.errors import OptionsError
     from advisor.sim.exploration import Exploration
     from advisor.sim.sweep import run_sweep
     from advisor.view.frontier_report import frontier_page
@@ -70,9 +70,9 @@ def tune(
     from advisor.view.terminal import print_json
 
     if demo == (trace is not None):
-        raise ConfigError("give either a TRACE or --demo")
+        raise OptionsError("give either a TRACE or --demo")
     if cluster is None and not demo:
-        raise ConfigError("--cluster is missing: give live, a file, or a short form such as nodes=64,gpus=8,leaf=8")
+        raise OptionsError("--cluster is missing: give live, a file, or a short form such as nodes=64,gpus=8,leaf=8")
     settings = load_config(config, os.environ)
     setting = setting_of(["slurm", "lift"], execution, "oracle", settings)
     options = replace(setting.options, advise_every_s=settings.daemon.interval_s)

@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.errors import AdvisorError, ConfigError
+from advisor.errors import AdvisorError, OptionsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -158,7 +158,7 @@ class Reading:
     def open(self, config: "Config") -> "ClusterSource":
         """Open the source that the options select, or else the configuration."""
         if self.demo and self.snapshot is not None:
-            raise ConfigError("--demo and --snapshot exclude each other: give one")
+            raise OptionsError("--demo and --snapshot exclude each other: give one")
         if self.demo or self.snapshot is not None:
             from advisor.backends.snapshot_file import SnapshotFileSource
 

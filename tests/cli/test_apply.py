@@ -89,7 +89,7 @@ def test_without_slurm_nothing_is_written_down(
 def test_revert_wants_jobs_or_all_of_them(sadvise: Sadvise, journal: str, arguments: tuple[str, ...]) -> None:
     outcome = sadvise("revert", *arguments, "--journal", journal)
 
-    assert outcome.exit_code == 1
+    assert outcome.exit_code == 2
     assert "name the jobs whose changes are to be reverted, or give --all" in outcome.err
 
 
@@ -102,7 +102,7 @@ def test_revert_takes_no_word_for_a_job(sadvise: Sadvise) -> None:
 def test_json_and_lines_exclude_each_other(sadvise: Sadvise, journal: str, command: tuple[str, ...]) -> None:
     outcome = sadvise(*command, "--json", "-P", "--journal", journal)
 
-    assert outcome.exit_code == 1
+    assert outcome.exit_code == 2
     assert "--json excludes -P: give one" in outcome.err
 
 

@@ -158,7 +158,7 @@ def test_results_of_a_store_equal_those_of_memory(
 
 
 WRONG = {
-    "no cluster": (["TRACE"], 1, "--cluster is missing: give one for all traces, or one for each"),
+    "no cluster": (["TRACE"], 2, "--cluster is missing: give one for all traces, or one for each"),
     "two clusters for one": (["TRACE", *CLUSTER, *CLUSTER], 1, "2 times for 1 traces"),
     "a trace twice": (["TRACE", "TRACE", *CLUSTER], 1, "given twice"),
     "no trace": ([*CLUSTER], 2, "TRACE"),

@@ -185,5 +185,5 @@ def test_a_file_named_live_is_read_by_its_path(
 def test_a_start_time_goes_with_live_only(sadvise: Sadvise, workload: Path, tmp_path: Path) -> None:
     outcome = sadvise("import", "itp", str(workload), "--since", "now-7days", "-o", str(tmp_path / "t.csv"))
 
-    assert outcome.exit_code == 1
+    assert outcome.exit_code == 2
     assert "--since is for `sadvise import sacct live`" in outcome.err

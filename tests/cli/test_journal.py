@@ -185,7 +185,6 @@ def test_nothing_is_said_to_be_there(sadvise: Sadvise, path: str) -> None:
     [
         (("-j", "seven"), "-j 'seven': give job ids, separated by commas"),
         (("--since", "yester\x1bday"), "--since 'yester\\x1bday': give a time ago such as 2h or 3d"),
-        (("--json", "-P"), "--json excludes -P: give one"),
     ],
 )
 def test_wrong_options_are_one_line(sadvise: Sadvise, path: str, arguments: tuple[str, ...], complaint: str) -> None:

@@ -79,7 +79,6 @@ def test_cycle_of_another_release_is_said_to_be(sadvise: Sadvise, path: str, mon
         (("2",), "cycle 2 is not recorded in full: nothing was proposed"),
         (("77",), "there is no cycle 77: list the cycles with `sadvise journal cycles`"),
         (("first\x1b",), "'first\\x1b' is not a cycle: give its number, or last"),
-        (("1", "--json", "-P"), "--json excludes -P: give one"),
     ],
 )
 def test_what_cannot_be_replayed_is_one_line(

@@ -142,9 +142,9 @@ def test_the_report_is_written_and_the_same_every_time(sadvise: Sadvise, simulat
 
 
 WRONG = {
-    "nothing to simulate": ([], 1, "give either a TRACE or --demo"),
-    "a trace and the demo": (["TRACE", "--demo"], 1, "give either a TRACE or --demo"),
-    "no cluster": (["TRACE"], 1, "--cluster is missing"),
+    "nothing to simulate": ([], 2, "give either a TRACE or --demo"),
+    "a trace and the demo": (["TRACE", "--demo"], 2, "give either a TRACE or --demo"),
+    "no cluster": (["TRACE"], 2, "--cluster is missing"),
     "unknown policy": (["TRACE", "--cluster", CLUSTER, "--policy", "fifi"], 1, "did you mean fifo?"),
     "unlike any policy": (["TRACE", "--cluster", CLUSTER, "--policy", "xyz"], 1, "known are slurm,"),
     "unknown speeds": (["TRACE", "--cluster", CLUSTER, "--speeds", "guess"], 1, "oracle, estimated, noisy="),

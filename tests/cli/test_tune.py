@@ -190,9 +190,9 @@ def test_a_trace_without_users_and_limits_says_that_they_are_drawn(sadvise: Sadv
 
 
 WRONG = {
-    "no cluster": (["TRACE"], 1, "--cluster is missing: give live"),
-    "neither trace nor demo": ([*CLUSTER], 1, "give either a TRACE or --demo"),
-    "trace and demo": (["TRACE", "--demo", *CLUSTER], 1, "give either a TRACE or --demo"),
+    "no cluster": (["TRACE"], 2, "--cluster is missing: give live"),
+    "neither trace nor demo": ([*CLUSTER], 2, "give either a TRACE or --demo"),
+    "trace and demo": (["TRACE", "--demo", *CLUSTER], 2, "give either a TRACE or --demo"),
     "no such trace": (["/nonexistent/t.csv", *CLUSTER], 1, "/nonexistent/t.csv"),
     "one copy": (["TRACE", *CLUSTER, "--repeats", "1"], 2, "--repeats"),
     "no workers": (["TRACE", *CLUSTER, "--workers", "0"], 2, "--workers"),

@@ -1,5 +1,6 @@
 """The one entry of the benchmarks."""
 
+import json
 import re
 from pathlib import Path
 
@@ -54,6 +55,14 @@ def test_a_method_is_counted_only_within_the_block() -> None:
 
     assert inside == 7
     assert stages.cpu_s["working"] == counted_s > 0.0
+
+
+def test_commands_are_measured_on_a_queue(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["commands", "--jobs", "12", "--nodes", "4", "--repeat", "1", "--json"]) == 0
+
+    rows = json.loads(capsys.readouterr().out)["runs"]
+    assert [row["command"] for row in rows] == ["--version", "recommend", "explain"]
+    assert all(row["cpu_s"] > 0.0 for row in rows)
 
 
 def _spend() -> None:

@@ -13,6 +13,7 @@ PROG: Final = "python -m tools.bench"
 # Each is a module of this package with `add_options(parser)` and `run(options)`, which returns the exit code.
 BENCHES: Final[Mapping[str, str]] = {
     "cycle": "time and memory of one cycle at growing queues",
+    "commands": "time and CPU of --version, recommend and explain on a long queue",
     "soak": "CPU and memory of the daemon's rounds over a large synthetic cluster, for a day",
     "forecast": "CPU of the forecasts of a cycle",
     "performance": "CPU of adapting the performance model to a site, by samples",

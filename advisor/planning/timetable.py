@@ -5,6 +5,7 @@ longer, a fiftieth of the time ahead (more on large clusters). A job holds its r
 which it ends.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -208,14 +209,18 @@ class Timetable:
         taken, steps = slot.claim, slice(slot.begin, slot.end)
         self._idle[steps, taken.rows] -= sign * _in_columns(taken.gpus, taken.cpus, taken.memory_mib)
         for (_, types), gpus in self._idle_gpus.items():
-            of_type = sign * taken.gpus[:, _columns(self._table, types)].sum(axis=1)
-            gpus.by_node[steps, taken.rows] -= np.where(gpus.nodes[taken.rows], of_type, 0)
-            gpus.sum[steps] -= of_type[gpus.nodes[taken.rows]].sum()
+            counted = gpus.nodes[taken.rows]
+            # Most are of other partitions.
+            if counted.any():
+                of_type = sign * np.where(counted, taken.gpus[:, _columns(self._table, types)].sum(axis=1), 0)
+                gpus.by_node[steps, taken.rows] -= of_type
+                gpus.sum[steps] -= of_type.sum()
         self._begins[slot.begin] = self._ends[slot.end] = True
         self._fitters = {
+            # The steps of a fitter ascend.
             steps: fitter
             for steps, fitter in self._fitters.items()
-            if not any(slot.begin <= step < slot.end for step in steps)
+            if bisect_left(steps, slot.begin) == bisect_left(steps, slot.end)
         }
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final, TextIO
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes says how busy the machine is.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says how busy the machine is. Every run draws other examples, so that they add up.
+settings.register_profile("untimed", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 # At its limit, pytest-timeout raises in the test, shows the stacks of all threads and lets the other tests run. A test

@@ -66,7 +66,7 @@ def test_every_path_of_a_lane_exists(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fast_lanes_are_those_without_slurm_or_packages() -> None:
     words = {one.name: one.argv for one in fast_lanes()}
 
-    assert list(words) == ["others", "large", "uncovered"]
+    assert list(words) == ["others", "edges", "simulator", "uncovered", "tools"]
     assert not any(word.startswith("--cov") for argv in words.values() for word in argv)
     assert not any(holds(one, Path(path)) for one in fast_lanes() for path in ("tests/live/x.py", lanes.PACKAGES))
 

@@ -40,12 +40,21 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGABRT, signal.SIGKILL)
 COVERAGE: Final = ("--cov", "--cov-report=", "--cov-fail-under=0")
 # Training is in tools/, and the others repeat whole commands and plans, whose code has tests of its own.
 UNCOVERED: Final = ("tests/train", "tests/golden", "tests/cli/test_tune.py")
+# These play whole simulations many times over, on lines that the other tests of the simulator reach.
+_PLAYING_NAMES: Final = "carried_jobs delay_bound engine gaming_lifts properties wait_sums"
+PLAYING: Final = tuple(f"tests/sim/test_{name}.py" for name in _PLAYING_NAMES.split())
+# The tests of the modules in the root of the package; the other files beside them test tools/ and what is installed.
+_ROOT_NAMES: Final = "config files hostile_values package text toml"
+ROOT: Final = tuple(f"tests/test_{name}.py" for name in _ROOT_NAMES.split())
+# The tests of what touches files, Slurm and the terminal: nearly half of the time of those outside the simulator.
+EDGES: Final = ("tests/backends", "tests/cli", "tests/daemon", "tests/journal")
 PACKAGES: Final = "tests/test_packages.py"
 FIDELITY: Final = "tests/live/test_fidelity.py"
-_CHANGING_NAMES: Final = (
-    "apply daemon_faults daemon_site delay evening hour kills live_arms lost_journal metarl preempt restarts soft_limit"
-)
+_CHANGING_NAMES: Final = "apply daemon_faults daemon_site evening hour kills lost_journal"
 CHANGING: Final = tuple(f"tests/live/test_{name}.py" for name in _CHANGING_NAMES.split())
+# These wait for jobs that run, and compute little.
+_WAITING_NAMES: Final = "delay live_arms metarl preempt restarts soft_limit"
+WAITING: Final = tuple(f"tests/live/test_{name}.py" for name in _WAITING_NAMES.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,19 +79,23 @@ class Lane:
 def all_lanes() -> tuple[Lane, ...]:
     """Return the lanes of `make test`, from the root of the checkout; every test file belongs to one of them."""
     loose = sorted(str(path) for path in Path("tests").glob("test_*.py") if str(path) != PACKAGES)
-    large = ("tests/sim", *loose)
+    tools = tuple(path for path in loose if path not in ROOT)
+    apart = ("tests/live", "tests/sim", *EDGES, *loose, *UNCOVERED, PACKAGES)
     return (
-        Lane(name="others", argv=pytest_argv("tests", ignored=("tests/live", *large, *UNCOVERED, PACKAGES))),
-        Lane(name="large", argv=pytest_argv(*large)),
+        Lane(name="others", argv=pytest_argv("tests", ignored=apart)),
+        Lane(name="edges", argv=pytest_argv(*EDGES, ignored=UNCOVERED)),
+        Lane(name="simulator", argv=pytest_argv("tests/sim", *ROOT, ignored=PLAYING)),
         Lane(name="uncovered", argv=without_coverage(pytest_argv(*UNCOVERED))),
-        # These two mostly wait for Slurm and for package managers, and install two releases of Slurm first.
+        Lane(name="tools", argv=without_coverage(pytest_argv(*tools, *PLAYING))),
+        # These three mostly wait for Slurm and for package managers; the first installs two releases of Slurm.
         Lane(
             name="live",
-            argv=pytest_argv("tests/live", PACKAGES, ignored=(*CHANGING, FIDELITY)),
+            argv=pytest_argv("tests/live", PACKAGES, ignored=(*CHANGING, *WAITING, FIDELITY)),
             limit_s=INSTALLING_LIMIT_S,
             needs_slurm=True,
         ),
         Lane(name="changing", argv=pytest_argv(*CHANGING), limit_s=INSTALLING_LIMIT_S, needs_slurm=True),
+        Lane(name="waiting", argv=pytest_argv(*WAITING), limit_s=INSTALLING_LIMIT_S, needs_slurm=True),
         Lane(name="alone", argv=pytest_argv(FIDELITY), alone=True, needs_slurm=True),
     )
 
@@ -196,13 +209,16 @@ def start(lane: Lane, logs: Path) -> RunningLane:
     """Start the process of a lane."""
     log = logs / f"{lane.name}.log"
     began = time.monotonic()
+    env = {**os.environ, **ONE_THREAD, "COVERAGE_FILE": f".coverage.{lane.name}"}
+    # Each command that a test starts would compile the package again.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     with log.open("wb") as output:
         process = subprocess.Popen(
             lane.argv,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **ONE_THREAD, "COVERAGE_FILE": f".coverage.{lane.name}"},
+            env=env,
             start_new_session=True,
         )
     if not lane.needs_slurm:

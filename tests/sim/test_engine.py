@@ -102,7 +102,7 @@ def test_no_access_out_of_bounds_and_no_undefined_behaviour(tmp_path: Path) -> N
     kept = tmp_path / "sadvise" / build.library_name()
     kept.parent.mkdir()
     checks = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-    build.compile_to(kept, (*build.FLAGS, "-g", *checks))
+    build.compile_to(kept, (*build.FLAGS, "-O1", "-g", *checks))
     # The runtime of the checks has to be loaded before anything else.
     runtime = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     script = "import tests.sim.test_engine as t; t.run_checked()"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from advisor.sim.cluster import Cluster, Costs, Failures, Network, NodeGroup, SlurmParameters
 from advisor.sim.policies import POLICIES
-from advisor.sim.run_outcome import End
+from advisor.sim.run_outcome import End, Run
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.trace import Trace
 from tests.sim.building import IDEAL, bytes_of, make_trace, run_of
@@ -19,6 +19,8 @@ from tests.sim.stepping import stepping
 MEASURED = SimulationOptions(advise_every_s=100.0)
 EVERY_POLICY = pytest.mark.parametrize("policy", list(POLICIES))
 MODELS = ("bert", "gpt2", "lm", "recommendation")
+
+NOISY = replace(MEASURED, speeds="noisy=30")
 
 small = settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
@@ -83,38 +85,39 @@ INSTANTS = st.lists(st.one_of(st.integers(0, 12_000).map(float), st.floats(0.0, 
 
 @EVERY_POLICY
 @small
-@given(trace=traces(), cluster=clusters(), instants=INSTANTS)
-def test_the_books_are_right_at_every_instant(
-    policy: str, trace: Trace, cluster: Cluster, instants: list[float]
+@given(
+    trace=traces(),
+    cluster=clusters(),
+    instants=INSTANTS,
+    options=st.sampled_from([IDEAL, MEASURED, NOISY]),
+    seed=st.integers(0, 3),
+    shift=st.sampled_from([0, 600, 86_400]),
+)
+def test_a_run_is_right_repeatable_and_blind_to_names(
+    policy: str,
+    trace: Trace,
+    cluster: Cluster,
+    instants: list[float],
+    options: SimulationOptions,
+    seed: int,
+    shift: int,
 ) -> None:
+    renamed = replace(trace, jobs=trace.jobs.copy(), users=("dan", "eve", "fay"))
+    renamed.jobs["job_id"] = renamed.jobs["job_id"] * 3 + shift
+
+    straight = run_of(trace, cluster, policy, options, seed)
+    # Looks at the books at every instant on the way.
     with stepping(instants):
-        run = run_of(trace, cluster, policy, MEASURED)
-
-    assert (run.outcomes["end"] != End.NOT).all()
-
-
-@EVERY_POLICY
-@small
-@given(trace=traces(), cluster=clusters(), instants=INSTANTS, options=st.sampled_from([IDEAL, MEASURED]))
-def test_stopping_on_the_way_changes_nothing(
-    policy: str, trace: Trace, cluster: Cluster, instants: list[float], options: SimulationOptions
-) -> None:
-    straight = run_of(trace, cluster, policy, options)
-
-    with stepping(instants):
-        paused = run_of(trace, cluster, policy, options)
+        paused = run_of(trace, cluster, policy, options, seed)
+    other = run_of(renamed, cluster, policy, options, seed)
 
     assert bytes_of(paused) == bytes_of(straight)
+    assert bytes_of(other) == bytes_of(straight)
+    check_outcomes(straight, trace)
 
 
-@EVERY_POLICY
-@small
-@given(trace=traces(), cluster=clusters(), options=st.sampled_from([IDEAL, MEASURED]), seed=st.integers(0, 3))
-def test_every_possible_job_ends_once_after_it_began_after_it_was_submitted(
-    policy: str, trace: Trace, cluster: Cluster, options: SimulationOptions, seed: int
-) -> None:
-    run = run_of(trace, cluster, policy, options, seed)
-
+def check_outcomes(run: Run, trace: Trace) -> None:
+    """Assert that every possible job ends once, after it began, after it was submitted, and holds what it used."""
     outcomes, segments = run.outcomes, run.segments
     possible = outcomes["end"] != End.IMPOSSIBLE
     assert np.isin(outcomes["end"][possible], [End.FINISHED, End.TIME_LIMIT]).all()
@@ -149,26 +152,3 @@ def test_under_ideal_execution_a_rigid_job_holds_its_gpus_for_its_work_and_no_lo
     work_gpu_s = trace.jobs["run_time_s"] * trace.jobs["gpus"]
     assert run.outcomes["held_gpu_s"][possible] == pytest.approx(work_gpu_s[possible], rel=1e-9, abs=1e-6)
     assert (run.outcomes["lost_gpu_s"] == 0.0).all()
-
-
-@EVERY_POLICY
-@small
-@given(trace=traces(), cluster=clusters(), seed=st.integers(0, 3))
-def test_equal_seeds_give_equal_bytes(policy: str, trace: Trace, cluster: Cluster, seed: int) -> None:
-    options = replace(MEASURED, speeds="noisy=30")
-
-    first, second = (run_of(trace, cluster, policy, options, seed) for _ in range(2))
-
-    assert bytes_of(first) == bytes_of(second)
-
-
-@EVERY_POLICY
-@small
-@given(trace=traces(), cluster=clusters(), shift_s=st.sampled_from([0.0, 600.0, 86_400.0]))
-def test_ids_and_names_settle_nothing(policy: str, trace: Trace, cluster: Cluster, shift_s: float) -> None:
-    renamed = replace(trace, jobs=trace.jobs.copy(), users=("dan", "eve", "fay"))
-    renamed.jobs["job_id"] = renamed.jobs["job_id"] * 3 + int(shift_s)
-
-    first, second = run_of(trace, cluster, policy, MEASURED), run_of(renamed, cluster, policy, MEASURED)
-
-    assert bytes_of(first) == bytes_of(second)

@@ -34,6 +34,7 @@ from advisor.settings import (
     Limits,
     PlanningSettings,
     SourceSettings,
+    WebSettings,
 )
 from advisor.text import named
 
@@ -79,6 +80,7 @@ class Config:
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     breakers: BreakerSettings = field(default_factory=BreakerSettings)
     notify: NoticeSettings = field(default_factory=NoticeSettings)
+    web: WebSettings = field(default_factory=WebSettings)
     origins: Mapping[str, str] = field(default_factory=dict)
 
 

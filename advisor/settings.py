@@ -27,6 +27,10 @@ APART_S: Final = HOUR_S
 # Bounds that catch typing errors; they are far above what any site needs.
 _LARGEST, _LARGEST_INFLATION, _MOST_DECADES = 1e9, 100.0, 20.0
 _SHORTEST_TWIN_S: Final = 5.0
+_SHORTEST_AGE_S: Final = 5.0
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
+_PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]{1,64}){1,8}")
+_HEADER: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 # Slurm keeps the three lowest values for itself.
 _LOWEST_NICE: Final = -(2**31 - 3)
 PLANNING_BOUNDS: Final = {
@@ -338,6 +342,52 @@ class EndpointSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebSettings:
+    """The web view, `sadvise web`: where it listens, who uses it, and what they can do.
+
+    Whoever can connect to a TCP port can send any header, so that actions need a Unix socket: its permissions say who
+    is the proxy that names the user.
+    """
+
+    listen: Annotated[str, 'loopback address with a port, or "unix:" and the path of a socket for a reverse proxy'] = (
+        "127.0.0.1:9342"
+    )
+    hosts: Annotated[
+        str, "names by which browsers reach the web view through a proxy, separated by commas; loopback is always one"
+    ] = ""
+    prefix: Annotated[str, 'path below which a proxy serves the web view, such as "/sadvise"'] = ""
+    max_age_s: Annotated[float, "the cluster is read again when it was read longer ago and someone looks"] = 60.0
+    user_header: Annotated[str, 'header in which the proxy names the user, such as "X-Remote-User"; "" for none'] = ""
+    actions: Annotated[bool, "whether administrators can pause, apply and revert from the browser"] = False
+    admin_group: Annotated[str, "Unix group of those administrators"] = ""
+    frontier_file: Annotated[str, "output of `sadvise tune --json` that the web view shows"] = ""
+
+    def __post_init__(self) -> None:
+        address = address_of(self.listen)
+        if address is None:
+            raise ValueError('listen must be a loopback address with a port, or "unix:/path"')
+        if not _SHORTEST_AGE_S <= self.max_age_s <= HOUR_S:
+            raise ValueError(f"max_age_s must be from {_SHORTEST_AGE_S:.0f} to {HOUR_S:.0f}")
+        for name in self.host_names:
+            if not _HOST_NAME.fullmatch(name):
+                raise ValueError("hosts must be host names without ports, separated by commas")
+        if self.prefix and not _PREFIX.fullmatch(self.prefix):
+            raise ValueError('prefix must be a path such as "/sadvise", without a slash at its end')
+        if self.user_header and not _HEADER.fullmatch(self.user_header):
+            raise ValueError("user_header must be the name of a header: letters, digits and -")
+        if self.actions and not (self.user_header and self.admin_group and isinstance(address, SocketFile)):
+            raise ValueError(
+                'actions need user_header, admin_group, and a listen of "unix:/path": any local user can send the '
+                "header to a port"
+            )
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """The names of `hosts`."""
+        return tuple(name.strip() for name in self.hosts.split(",") if name.strip())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerSettings:
     """When the daemon stops changing jobs by itself, and when it resumes."""
 
@@ -370,7 +420,7 @@ class BreakerSettings:
 
 
 def address_of(listen: str) -> Address | None:
-    """Parse `metrics.listen`; return None if it is empty. Raises `ValueError` if it is neither loopback nor a path."""
+    """Parse a `listen`; return None if it is empty. Raises `ValueError` if it is neither loopback nor a path."""
     if not listen:
         return None
     if listen.startswith(_UNIX):

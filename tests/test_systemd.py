@@ -9,13 +9,14 @@ import pytest
 
 FOLDER = Path(__file__).parent.parent / "systemd"
 UNIT = FOLDER / "sadvised.service"
+WEB_UNIT = FOLDER / "sadvise-web.service"
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 
 
-def settings() -> dict[str, list[str]]:
-    """Read the unit as lists of values by key."""
+def settings(unit: Path = UNIT) -> dict[str, list[str]]:
+    """Read a unit as lists of values by key."""
     found: dict[str, list[str]] = {}
-    for line in UNIT.read_text().splitlines():
+    for line in unit.read_text().splitlines():
         key, equals, value = line.partition("=")
         if equals and not line.startswith("#"):
             found.setdefault(key, []).append(value)
@@ -35,9 +36,10 @@ def with_programs_of(tmp_path: Path, text: str) -> Path:
 
 
 @needs_systemd
-def test_unit_is_exposed_by_at_most_one_and_a_half() -> None:
+@pytest.mark.parametrize("unit", [UNIT, WEB_UNIT], ids=lambda unit: unit.name)
+def test_unit_is_exposed_by_at_most_one_and_a_half(unit: Path) -> None:
     # The threshold counts tenths.
-    answer = analyze("security", "--offline=true", "--no-pager", "--threshold=15", str(UNIT))
+    answer = analyze("security", "--offline=true", "--no-pager", "--threshold=15", str(unit))
 
     assert answer.returncode == 0, answer.stdout
     assert "OK" in answer.stdout.splitlines()[-1]
@@ -62,6 +64,29 @@ def test_systemd_understands_every_line(tmp_path: Path, drop_in: str | None) -> 
     answer = analyze("verify", "--man=no", str(unit))
 
     assert (answer.returncode, answer.stderr) == (0, "")
+
+
+@needs_systemd
+def test_systemd_understands_the_unit_of_the_web_view(tmp_path: Path) -> None:
+    answer = analyze("verify", "--man=no", str(with_programs_of(tmp_path, WEB_UNIT.read_text())))
+
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
+def test_web_view_is_hardened_as_the_daemon_and_has_no_rights() -> None:
+    daemon, web = settings(), settings(WEB_UNIT)
+    users = (FOLDER / "sadvise.sysusers").read_text()
+    # What says who it is and how it runs, and what it writes, is its own.
+    own = {
+        *("Description", "Documentation", "After", "Type", "ExecStart", "User", "Group", "UMask", "RuntimeDirectory"),
+        *("TasksMax", "CPUWeight", "IOWeight", "OOMScoreAdjust", "StateDirectory", "StateDirectoryMode"),
+        *("ConfigurationDirectory", "RuntimeDirectoryPreserve", "NotifyAccess", "ExecReload", "WatchdogSec"),
+        "TimeoutStartSec",
+    }
+
+    assert {key: value for key, value in daemon.items() if key not in own and web.get(key) != value} == {}
+    assert web["User"] == ["sadvise-web"] and "StateDirectory" not in web
+    assert "m sadvise-web sadvise" in users.splitlines()
 
 
 @needs_systemd

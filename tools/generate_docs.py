@@ -15,6 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from advisor.backends.snapshot_file import SnapshotFile
 from advisor.config import describe, example_toml, variable_of
 from advisor.metrics.catalogue import METRICS
+from advisor.web.openapi import openapi
 from tools.live import documents
 from tools.pages.text import table
 
@@ -55,9 +56,15 @@ def snapshot_schema() -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
+def api_document() -> str:
+    """Write the OpenAPI document of the web view."""
+    return json.dumps(openapi(), indent=1) + "\n"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "configuration.md": configuration_page,
     "metrics.md": metrics_page,
+    "openapi.json": api_document,
     "sadvise.example.toml": example_toml,
     "snapshot.schema.json": snapshot_schema,
     documents.PICTURE: documents.live_picture,

@@ -24,6 +24,7 @@ from advisor.cli.simulate import simulate
 from advisor.cli.snapshot import snapshot
 from advisor.cli.status import status
 from advisor.cli.tune import tune
+from advisor.cli.web import web
 
 app = typer.Typer(
     name="sadvise",
@@ -45,6 +46,7 @@ app.command(short_help="Let the daemon change jobs again.")(resume)
 app.command(short_help="Let the daemon go on after a circuit breaker.")(acknowledge)
 app.command(short_help="How the daemon is doing, and why nothing happens.")(status)
 app.command(short_help="What digests and mails say, and whether they arrive.")(notify)
+app.command(short_help="Serve the web view.")(web)
 app.command(short_help="Report what the changes achieved, with intervals.")(report)
 app.command(short_help="Changes in effect, and what was proposed and done.")(journal)
 app.command(short_help="Plan a recorded cycle again.")(replay)

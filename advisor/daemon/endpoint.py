@@ -90,7 +90,7 @@ class _Server(ThreadingMixIn, TCPServer):
                 self._path = Path(path)
                 bind_to = path
                 name = f"unix:{path}"
-                _clear(self._path)
+                clear_socket(self._path, "metrics.listen")
         try:
             super().__init__(bind_to, _Answer)
             if self._path is not None:
@@ -220,16 +220,19 @@ def _cut_off(connections: Iterable[socket.socket]) -> None:
             connection.shutdown(socket.SHUT_RDWR)
 
 
-def _clear(path: Path) -> None:
-    """Remove the socket file of an earlier daemon of this user; raises `ConfigError` for anything else at the path."""
+def clear_socket(path: Path, key: str) -> None:
+    """Remove the socket file of an earlier process of this user.
+
+    Raises `ConfigError`, which names the key of the setting, for anything else at the path.
+    """
     try:
         status = path.lstat()
     except FileNotFoundError:
         return
     except OSError as err:
-        raise ConfigError(f"metrics.listen: {path}: {err.strerror}") from err
+        raise ConfigError(f"{key}: {path}: {err.strerror}") from err
     if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
-        raise ConfigError(f"metrics.listen: {path} is there and is no socket of this user: name another path")
+        raise ConfigError(f"{key}: {path} is there and is no socket of this user: name another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
@@ -238,5 +241,5 @@ def _clear(path: Path) -> None:
             path.unlink()
             return
         except OSError as err:
-            raise ConfigError(f"metrics.listen: {path}: {err.strerror or err}: name another path") from err
-    raise ConfigError(f"metrics.listen: {path}: another program listens there: stop it, or name another path")
+            raise ConfigError(f"{key}: {path}: {err.strerror or err}: name another path") from err
+    raise ConfigError(f"{key}: {path}: another program listens there: stop it, or name another path")

@@ -8,11 +8,12 @@ from importlib.resources import files
 from typing import Final
 
 STYLE: Final = "style.css"
+CHART_STYLE: Final = "charts.css"
 CHART_SCRIPTS: Final = ("chart.umd.min.js", "charts.js")
 TABLE_SCRIPT: Final = "tables.js"
 # Every file that a page can ask for, with its type.
 TYPES: Final = {
-    STYLE: "text/css; charset=utf-8",
+    **dict.fromkeys((STYLE, CHART_STYLE), "text/css; charset=utf-8"),
     **dict.fromkeys((*CHART_SCRIPTS, TABLE_SCRIPT), "text/javascript; charset=utf-8"),
 }
 _SOURCE_MAP: Final = "\n//# sourceMappingURL="

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element, tostring
 
 from advisor.text import escaped
-from advisor.view.assets import CHART_SCRIPTS, STYLE, TABLE_SCRIPT, content_policy, inlined
+from advisor.view.assets import CHART_SCRIPTS, CHART_STYLE, STYLE, TABLE_SCRIPT, content_policy, inlined
 
 Child = Element | str
 
@@ -54,7 +54,7 @@ def element(tag: str, *children: Child, **attributes: str) -> Element:
 
 def page(title: str, *children: Child) -> str:
     """Return a whole page that needs nothing but itself as text; it has the scripts of charts and tables."""
-    style, scripts = inlined(STYLE), [inlined(name) for name in (*CHART_SCRIPTS, TABLE_SCRIPT)]
+    style, scripts = inlined(STYLE) + inlined(CHART_STYLE), [inlined(name) for name in (*CHART_SCRIPTS, TABLE_SCRIPT)]
     head = _HEAD.format(policy=content_policy([style], scripts), title=escape(escaped(title)), style=style)
     parts = (f"<script>{script}</script>\n" for script in scripts)
     return f"{head}{markup(element('main', *children))}\n{''.join(parts)}</body>\n</html>\n"

@@ -121,11 +121,16 @@ _SOURCES = {
 }
 
 
+def source_in_words(source: str) -> str:
+    """Return where a snapshot was read from."""
+    return _SOURCES.get(source, source)
+
+
 def title(snapshot: Snapshot, source: str) -> str:
     """Return the line that says what was read, and from where."""
     config = snapshot.config
     release = f"Slurm {config.slurm_version}" if config.slurm_version else "Slurm of unknown release"
-    read = f"at {instant(snapshot.taken_at)}, read from {_SOURCES.get(source, source)}"
+    read = f"at {instant(snapshot.taken_at)}, read from {source_in_words(source)}"
     return f"{config.cluster or 'cluster'}, {release}, {read}"
 
 

@@ -46,6 +46,8 @@ class Viewer:
         self._view: ClusterView | None = None
         self._read_at = -float("inf")
         self._fault = ""
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
 
     @property
     def fault(self) -> str:
@@ -70,9 +72,23 @@ class Viewer:
                     self._read()
             finally:
                 self._lock.release()
-        if self._view is None:
-            raise AdvisorError(self._fault)
-        return self._view
+        return self._known()
+
+    def latest(self, patience_s: float) -> ClusterView | None:
+        """Return the view; one that is old is read again in the background, for which this waits at most `patience_s`.
+
+        Returns the view of before, or None if there is none, where that takes longer. Raises `AdvisorError` if the
+        cluster could not be read and there is no view yet.
+        """
+        if not self._is_old():
+            return self._known()
+        with self._starting:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._read_if_old, name="viewer", daemon=True)
+                self._thread.start()
+            thread = self._thread
+        thread.join(patience_s)
+        return None if self._view is None and thread.is_alive() else self._known()
 
     def refresh(self) -> ClusterView:
         """Read the cluster now, and return its view; raises `AdvisorError` if it cannot be read."""
@@ -81,6 +97,21 @@ class Viewer:
         if self._fault or self._view is None:
             raise AdvisorError(self._fault)
         return self._view
+
+    def forget(self) -> None:
+        """Let the cluster be read again when someone looks next."""
+        with self._lock:
+            self._read_at = -float("inf")
+
+    def _known(self) -> ClusterView:
+        if self._view is None:
+            raise AdvisorError(self._fault)
+        return self._view
+
+    def _read_if_old(self) -> None:
+        with self._lock:
+            if self._is_old():
+                self._read()
 
     def _is_old(self) -> bool:
         return self._monotonic() - self._read_at > self._max_age_s

@@ -30,6 +30,7 @@ SHEBANG = "#!/opt/sadvise/bin/python3 -I\n"
 # Sources and where they go; a folder goes with all it holds.
 FILES: Mapping[str, str] = {
     "systemd/sadvised.service": "usr/lib/systemd/system/sadvised.service",
+    "systemd/sadvise-web.service": "usr/lib/systemd/system/sadvise-web.service",
     "systemd/sadvise.sysusers": "usr/lib/sysusers.d/sadvise.conf",
     "systemd/sadvise.tmpfiles": "usr/lib/tmpfiles.d/sadvise.conf",
     "systemd/controller-only.conf": "usr/share/sadvise/systemd/controller-only.conf",

@@ -358,6 +358,13 @@
     drawn.push({ chart, config });
   }
 
+  // Draws the figures that are not drawn yet, and forgets those that have left the page.
+  function drawAll() {
+    for (const { chart } of drawn.filter((one) => !one.chart.canvas.isConnected)) chart.destroy();
+    drawn.splice(0, drawn.length, ...drawn.filter((one) => one.chart.canvas?.isConnected));
+    document.querySelectorAll("figure.chart:not(.drawn)").forEach(draw);
+  }
+
   function redraw() {
     const theme = themeOf();
     for (const { chart, config } of drawn) {
@@ -377,7 +384,8 @@
   function start() {
     Object.assign(Chart.Interaction.modes, { nearestByX: nearestOfEach("x"), nearestByY: nearestOfEach("y") });
     Object.assign(Chart.defaults.font, { family: "system-ui, sans-serif", size: 12 });
-    document.querySelectorAll("figure.chart").forEach(draw);
+    drawAll();
+    document.addEventListener("sadvise:refreshed", drawAll);
     for (const query of [dark, reduced]) query.addEventListener("change", redraw);
     addEventListener("beforeprint", () => print(true));
     addEventListener("afterprint", () => print(false));

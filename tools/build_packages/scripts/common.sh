@@ -8,6 +8,7 @@ make_account() {
         systemd-sysusers sadvise.conf
     elif ! getent passwd sadvise >/dev/null; then
         useradd --system --user-group --no-create-home --home-dir /var/lib/sadvise --shell /usr/sbin/nologin sadvise
+        useradd --system --user-group --groups sadvise --no-create-home --home-dir / --shell /usr/sbin/nologin sadvise-web
     fi
     install -d -o sadvise -g sadvise -m 0711 /var/lib/sadvise
     if under_systemd; then
@@ -30,13 +31,16 @@ start_after_upgrade() {
         rm -f "$MARK"
         systemctl start sadvised.service || true
     fi
+    if under_systemd; then
+        systemctl try-restart sadvise-web.service || true
+    fi
 }
 
 stop_for_good() {
     if under_systemd; then
-        systemctl --quiet disable --now sadvised.service || true
+        systemctl --quiet disable --now sadvised.service sadvise-web.service || true
     elif command -v systemctl >/dev/null 2>&1; then
-        systemctl --quiet disable sadvised.service || true
+        systemctl --quiet disable sadvised.service sadvise-web.service || true
     fi
 }
 

@@ -1,0 +1,1 @@
+"""The web view: pages for people and a JSON API, read only unless the site allows actions (decision record 0041)."""

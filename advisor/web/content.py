@@ -1,0 +1,211 @@
+"""Gathers what pages and the API show, and keeps it for all viewers."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from advisor.clock import SystemClock
+from advisor.config import Config
+from advisor.daemon.lease_socket import asked
+from advisor.daemon.round_state import least_jobs
+from advisor.daemon.status_words import Overlook
+from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN, Coverage
+from advisor.errors import AdvisorError
+from advisor.predict.library import Held, Library
+from advisor.view.breaker_words import probation_line
+from advisor.watch.cluster_view import ClusterView
+from advisor.watch.daemon_state import daemon_state
+from advisor.watch.gain_history import GainHistory, read_gains
+from advisor.watch.job_story import JobStory, job_story
+from advisor.watch.reading import Reading, is_closed, journal_file
+from advisor.watch.viewer import Viewer
+from advisor.web.frontier_file import TunedFrontier, read_frontier
+
+# A page waits this long for the cluster to be read, and then shows what was read before.
+PATIENCE_S = 0.5
+# The state of the daemon costs three small files and a look into the journal.
+_DAEMON_AGE_S = 5.0
+_DAYS = 30
+
+Value = TypeVar("Value")
+
+
+class NotReadYetError(AdvisorError):
+    """The cluster is being read for the first time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gains:
+    """What users gained; `note` says why something is missing, "" if nothing is."""
+
+    history: GainHistory
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRow:
+    """A version of a model, and how its intervals held on jobs of this site; None where no job was counted.
+
+    `proof` says how far a model on probation is, "" for the others.
+    """
+
+    kind: str
+    version: str
+    in_use: bool
+    shipped: bool
+    fitted: str
+    parity: float
+    reason: str
+    tested_jobs: int | None
+    tested_inside: int | None
+    ended_jobs: int | None
+    ended_inside: int | None
+    proof: str
+
+
+class _Kept(Generic[Value]):
+    """Keeps a value for all threads, and makes it again once it is `max_age_s` old and someone asks."""
+
+    def __init__(self, make: Callable[[], Value], max_age_s: float, monotonic: Callable[[], float]) -> None:
+        self._make = make
+        self._max_age_s = max_age_s
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._value: Value | None = None
+        self._made_at = -float("inf")
+
+    def value(self) -> Value:
+        """Return the value, at most `max_age_s` old."""
+        with self._lock:
+            if self._value is None or self._monotonic() - self._made_at > self._max_age_s:
+                self._value, self._made_at = self._make(), self._monotonic()
+            return self._value
+
+    def forget(self) -> None:
+        """Make the value again when it is asked for next."""
+        with self._lock:
+            self._made_at = -float("inf")
+
+
+class Content:
+    """All that the web view shows, each part read at most once in a while, and only if someone looks."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        config: Config,
+        *,
+        journal: Path | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Open the source of the cluster; raises `AdvisorError` if that is not possible."""
+        self.reading = reading
+        self.config = config
+        self.journal = journal
+        age_s = config.web.max_age_s
+        self.viewer = Viewer(reading, config, journal=journal, max_age_s=age_s, monotonic=monotonic)
+        self._gains = _Kept(self._read_gains, age_s, monotonic)
+        self._held = _Kept(self._read_models, age_s, monotonic)
+        self._frontier = _Kept(self._read_frontier, age_s, monotonic)
+        self._daemon = _Kept(self._read_daemon, min(age_s, _DAEMON_AGE_S), monotonic)
+
+    def view(self) -> ClusterView:
+        """Return the cluster as it was read last; raises `AdvisorError` if it never was."""
+        seen = self.viewer.latest(PATIENCE_S)
+        if seen is None:
+            raise NotReadYetError("the cluster is being read: this page opens by itself in a moment")
+        return seen
+
+    def explained(self, job_id: int) -> JobStory:
+        """Return why a job of the view waits."""
+        planned = self.view().planned
+        return job_story(planned, planned.record.snapshot.jobs_by_id[job_id], self.config)
+
+    def daemon(self) -> Overlook | None:
+        """Return the state of the daemon; None for a file or the demo."""
+        return self._daemon.value()[0] if self.reading.is_live else None
+
+    def gains(self) -> Gains:
+        """Return what users gained in the last days, as far as the journal is open to this process."""
+        return self._gains.value()
+
+    def forget(self) -> None:
+        """Read everything again when it is asked for next, since somebody has changed something."""
+        self.viewer.forget()
+        self._daemon.forget()
+
+    def models(self) -> tuple[ModelRow, ...]:
+        """Return every model; raises `AdvisorError` for a manifest that cannot be read."""
+        seen = self.view()
+        forecasts, trust = seen.planned.record.forecasts, seen.planned.record.memory.trust or NOTHING_PROVEN
+        least = least_jobs(self.config)
+
+        def row(held: Held) -> ModelRow:
+            entry, name = held.entry, f"{held.entry.kind} {held.entry.version}"
+            coverage = seen.planned.coverage.get(name) if held.in_use else None
+            proof = (
+                probation_line(name, coverage or NOTHING_ENDED, least, drifted=name in trust.drifted)
+                if held.in_use and name in forecasts.on_probation
+                else ""
+            )
+            return _model_row(held, coverage, proof, entry.reason)
+
+        return tuple(row(held) for held in self._held.value())
+
+    def frontier(self) -> TunedFrontier | None:
+        """Return what `sadvise tune --json` wrote, None if no file is named; raises `ConfigError` for another file."""
+        return self._frontier.value()[0]
+
+    def _now(self) -> float:
+        """Return the present instant, for a file that of its snapshot."""
+        seen = None if self.reading.is_live else self.viewer.last
+        return SystemClock().now() if seen is None else seen.taken_at
+
+    def _read_daemon(self) -> tuple[Overlook]:
+        return (daemon_state(self.config, self.journal, SystemClock().now()),)
+
+    def _read_frontier(self) -> tuple[TunedFrontier | None]:
+        name = self.config.web.frontier_file
+        return (read_frontier(Path(name)) if name else None,)
+
+    def _read_models(self) -> tuple[Held, ...]:
+        return tuple(Library(Path(self.config.forecasts.models)).held())
+
+    def _read_gains(self) -> Gains:
+        """Read the history; of a journal that is closed, the daemon shows the last week by user."""
+        if not self.reading.is_live and self.journal is None:
+            return Gains(history=GainHistory(), note="there is no journal: a file or the demo is shown")
+        path = journal_file(self.config, self.journal)
+        try:
+            if is_closed(path):
+                history = GainHistory(whole=asked(Path(self.config.daemon.runtime_folder)).standings)
+                return Gains(
+                    history=history,
+                    note=f"{path} is closed to the user of this process, so only the last week is shown, without days",
+                )
+            if not path.exists():
+                return Gains(history=GainHistory(), note=f"{path}: no such journal")
+            return Gains(history=read_gains(path, self._now(), days=_DAYS))
+        except (AdvisorError, OSError) as err:
+            return Gains(history=GainHistory(), note=str(err))
+
+
+def _model_row(held: Held, coverage: Coverage | None, proof: str, reason: str) -> ModelRow:
+    entry = held.entry
+    return ModelRow(
+        kind=entry.kind,
+        version=entry.version,
+        in_use=held.in_use,
+        shipped=held.shipped,
+        fitted=entry.fitted,
+        parity=entry.parity.max_error,
+        reason=reason,
+        tested_jobs=None if entry.tested is None else entry.tested.jobs,
+        tested_inside=None if entry.tested is None else entry.tested.inside,
+        ended_jobs=None if coverage is None else coverage.jobs,
+        ended_inside=None if coverage is None else coverage.inside,
+        proof=proof,
+    )

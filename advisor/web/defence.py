@@ -1,0 +1,111 @@
+"""Defends the web view: who it answers, which headers its answers have, and which forms it believes."""
+
+import grp
+import hmac
+import pwd
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from flask import Flask, Response, abort, g, request, session
+
+from advisor.settings import WebSettings
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+LARGEST_FORM_BYTES: Final = 8192
+_MOST_PARTS: Final = 16
+_PORT: Final = re.compile(r":[0-9]{1,5}$")
+_TOKEN: Final = "csrf_token"  # noqa: S105  (the name of a field)
+_LONGEST_USER: Final = 64
+
+
+def defend(app: Flask, settings: WebSettings) -> None:
+    """Let an application answer only what the settings allow; forms are valid until it ends."""
+    app.config.update(
+        SECRET_KEY=secrets.token_bytes(32),
+        MAX_CONTENT_LENGTH=LARGEST_FORM_BYTES,
+        MAX_FORM_MEMORY_SIZE=LARGEST_FORM_BYTES,
+        MAX_FORM_PARTS=_MOST_PARTS,
+        SESSION_COOKIE_NAME="sadvise",
+        SESSION_COOKIE_HTTPONLY=True,
+        SESSION_COOKIE_SAMESITE="Strict",
+        # Browsers take localhost for secure. Behind a proxy, actions are for HTTPS.
+        SESSION_COOKIE_SECURE=True,
+    )
+
+    hosts = frozenset(name.casefold() for name in (*LOOPBACK, *settings.host_names))
+
+    @app.before_request
+    def check() -> None:
+        # A name that an attacker's server gives to this address would make its pages of the same origin as ours.
+        if _PORT.sub("", request.headers.get("Host", "")).casefold() not in hosts:
+            abort(421)
+        g.user = _user(settings)
+        g.is_admin = settings.actions and is_member(g.user, settings.admin_group)
+        if request.method == "POST":
+            _check_form()
+
+    @app.after_request
+    def answer(response: Response) -> Response:
+        response.headers.update(HEADERS)
+        response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+
+def form_token() -> str:
+    """Return the token that a form of this user's session must carry."""
+    if session.get("user") != g.user or _TOKEN not in session:
+        session["user"] = g.user
+        session[_TOKEN] = secrets.token_urlsafe(32)
+    return str(session[_TOKEN])
+
+
+def is_member(user: str, group: str) -> bool:
+    """Return whether a user belongs to a Unix group, as a supplementary or as the primary one."""
+    if not user or not group:
+        return False
+    try:
+        entry = grp.getgrnam(group)
+        return user in entry.gr_mem or pwd.getpwnam(user).pw_gid == entry.gr_gid
+    except KeyError:
+        return False
+
+
+def _user(settings: WebSettings) -> str:
+    """Return the user whom the proxy names; "" without a header in the settings, or for a name that cannot be one."""
+    if not settings.user_header:
+        return ""
+    names = request.headers.getlist(settings.user_header)
+    # A client can send a header of its own beside that of a careless proxy.
+    if len(names) != 1 or "," in names[0]:
+        return ""
+    name = names[0].strip()
+    return name if name.isprintable() and len(name) <= _LONGEST_USER else ""
+
+
+def _check_form() -> None:
+    """Refuse a form that was not made by a page of this web view, for this user's session."""
+    if not g.is_admin:
+        abort(403)
+    origin = urlsplit(request.headers.get("Origin", ""))
+    if origin.scheme not in ("http", "https") or origin.netloc != request.headers.get("Host"):
+        abort(403)
+    if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
+        abort(403)
+    known, sent = session.get(_TOKEN), request.form.get(_TOKEN, "")
+    if session.get("user") != g.user or not known or not hmac.compare_digest(str(known), sent):
+        abort(403)

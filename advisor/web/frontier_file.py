@@ -1,0 +1,85 @@
+"""Reads what `sadvise tune --json` wrote."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from advisor.errors import ConfigError
+from advisor.files import read_bounded
+
+_LARGEST_BYTES: Final = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedMeta:
+    """What was replayed: a trace on a cluster, in a number of copies."""
+
+    schema: Literal["sadvise.tune/1"]
+    trace: str
+    cluster: str
+    repeats: int
+    late_after_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedChange:
+    """The change of the mean JCT against plain Slurm in percent, with its 95 % interval; None where undefined."""
+
+    percent: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedLine:
+    """A line of a configuration file."""
+
+    file: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedPoint:
+    """A setting, what it gains, and what it costs."""
+
+    setting: str
+    family: str
+    lines: tuple[TunedLine, ...]
+    mean_jct_s: float | None
+    change: TunedChange
+    p99_jct_s: float | None
+    longest_wait_s: float | None
+    late_jobs: float
+    users: int
+    users_worse: int
+    users_worse_beyond_chance: int
+    changes_per_job: float
+    dominated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedFrontier:
+    """The settings that were tried, and the lift that `sadvise tune` chose."""
+
+    meta: TunedMeta
+    points: tuple[TunedPoint, ...]
+    chosen_lift: str
+
+
+_FRONTIER: Final = TypeAdapter(TunedFrontier)
+
+
+def read_frontier(path: Path) -> TunedFrontier:
+    """Read a frontier; raises `ConfigError` for a file that is not there or holds something else."""
+    try:
+        return _FRONTIER.validate_json(read_bounded(path, _LARGEST_BYTES))
+    except OSError as err:
+        raise ConfigError(f"web.frontier_file: {path}: {err.strerror or err}") from err
+    except ValidationError as err:
+        fault = err.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        raise ConfigError(
+            f"web.frontier_file: {path}: not the output of `sadvise tune --json`: {where}: {fault['msg']}"
+        ) from err

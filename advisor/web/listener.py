@@ -1,0 +1,108 @@
+"""Serves the application with waitress, on loopback or a Unix socket."""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from flask import Flask
+from waitress.server import create_server
+
+from advisor.daemon.endpoint import clear_socket
+from advisor.errors import ConfigError
+from advisor.settings import LoopbackAddress, SocketFile, WebSettings, address_of
+from advisor.web.defence import LARGEST_FORM_BYTES
+
+# Limits of waitress: a browser keeps six connections, and a proxy as many as it likes.
+_LIMITS: Final[dict[str, Any]] = {
+    "threads": 4,
+    "connection_limit": 200,
+    "channel_timeout": 30,
+    "cleanup_interval": 5,
+    "max_request_header_size": 16_384,
+    "max_request_body_size": LARGEST_FORM_BYTES,
+    "channel_request_lookahead": 0,
+    "clear_untrusted_proxy_headers": True,
+    "ident": "sadvise",
+}
+_SOCKET_MODE: Final = 0o660
+_BACKLOG: Final = 128
+
+
+def serve_until_stopped(app: Flask, settings: WebSettings, ready: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; `ready` is given the address as soon as it is bound.
+
+    Raises `ConfigError` where the address cannot be bound.
+    """
+    with bound(settings) as (listening, place):
+        server = server_of(app, listening, settings)
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            raise SystemExit(0)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+        logging.getLogger("waitress").setLevel(logging.WARNING)
+        ready(place)
+        try:
+            server.run()
+        finally:
+            server.close()
+
+
+def server_of(app: Flask, listening: socket.socket, settings: WebSettings) -> Any:
+    """Return a server of waitress on a bound socket, with the limits of the web view."""
+    return create_server(app, sockets=[listening], url_prefix=settings.prefix, **_LIMITS)
+
+
+@contextmanager
+def bound(settings: WebSettings) -> Iterator[tuple[socket.socket, str]]:
+    """Bind the address of the settings while the block runs; yields the socket and the address for people."""
+    match address_of(settings.listen):
+        case LoopbackAddress(host=host, port=port):
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            with _closing(socket.socket(family, socket.SOCK_STREAM)) as listening:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                _bind(listening, (host, port), settings.listen)
+                name = f"[{host}]" if ":" in host else host
+                yield listening, f"http://{name}:{listening.getsockname()[1]}{settings.prefix}/"
+        case SocketFile(path=path):
+            clear_socket(Path(path), "web.listen")
+            with _closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as listening:
+                # The file has its mode from the moment it exists: who can connect is who the proxy is.
+                os.fchmod(listening.fileno(), _SOCKET_MODE)
+                _bind(listening, path, settings.listen)
+                inode = Path(path).stat().st_ino
+                Path(path).chmod(_SOCKET_MODE)
+                try:
+                    yield listening, settings.listen
+                finally:
+                    _remove_own(Path(path), inode)
+        case None:
+            raise ConfigError("web.listen is empty: name an address")
+
+
+@contextmanager
+def _closing(made: socket.socket) -> Iterator[socket.socket]:
+    with made:
+        yield made
+
+
+def _bind(listening: socket.socket, address: Any, listen: str) -> None:
+    try:
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except OSError as err:
+        raise ConfigError(f"web.listen: {listen}: {err.strerror}: name another address, or stop what uses it") from err
+
+
+def _remove_own(path: Path, inode: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if path.lstat().st_ino == inode:
+            path.unlink()

@@ -1,0 +1,194 @@
+"""Answers with the pages for people."""
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from flask import Blueprint, Response, abort, current_app, render_template, request
+
+from advisor.daemon.status_words import lines
+from advisor.planning.levers import missing_by_lever
+from advisor.view.assets import TYPES, asset
+from advisor.view.documents import rules_in_words, skipped
+from advisor.view.lease_report import change_sentence
+from advisor.watch.cluster_view import ClusterView, NodeUse
+from advisor.web.content import Content
+from advisor.web.figures import frontier_figure, gains_figure
+from advisor.web.line_selection import SORTS, LineQuery, line_page, line_query
+
+PAGES: Final = Blueprint("pages", __name__)
+_MOST_CHOICES: Final = 500
+_BEST: Final = 5
+
+
+def _content() -> Content:
+    content: Content = current_app.extensions["content"]
+    return content
+
+
+@PAGES.get("/")
+def cluster() -> str:
+    """Show the GPUs, the nodes and the fragmentation of the cluster."""
+    seen = _content().view()
+    return render_template(
+        "cluster.html",
+        view=seen,
+        overview=seen.overview,
+        leaves=list(_by_leaf(seen)),
+        best=seen.advice[:_BEST],
+    )
+
+
+def _by_leaf(seen: ClusterView) -> Iterator[tuple[str, list[NodeUse], int | None, int]]:
+    """Yield each leaf with its nodes, the GPUs in use where all are known, and all GPUs."""
+    for leaf, of_leaf in groupby(sorted(seen.nodes, key=lambda use: (use.leaf, use.name)), key=lambda use: use.leaf):
+        uses = list(of_leaf)
+        known = [use.in_use for use in uses if use.in_use is not None]
+        yield leaf, uses, sum(known) if len(known) == len(uses) else None, sum(use.gpus for use in uses)
+
+
+@PAGES.get("/line")
+def line() -> str:
+    """Show the pending GPU jobs in Slurm's order, or as the query asks."""
+    seen, query = _content().view(), line_query(request.args)
+    return render_template(
+        "line.html",
+        view=seen,
+        query=query,
+        page=line_page(seen.line, query),
+        choices=_choices(seen),
+        link=lambda **changes: _link(query, **changes),
+        sort_of=lambda name: _sort_state(query, name),
+    )
+
+
+def _choices(seen: ClusterView) -> Mapping[str, list[str]]:
+    """Return what the line can be filtered by: the values that occur in it."""
+    return {
+        "partition": _distinct(name for job in seen.line for name in job.partition.split(",")),
+        "type": _distinct(job.gpu_type or "any" for job in seen.line),
+        "reason": _distinct(job.reason for job in seen.line),
+        "user": _distinct(job.user for job in seen.line),
+    }
+
+
+def _distinct(values: Iterator[str]) -> list[str]:
+    return sorted({value for value in values if value})[:_MOST_CHOICES]
+
+
+def _link(query: LineQuery, **changes: str | int) -> str:
+    """Return the query of an address with some arguments changed; those at their defaults are left out."""
+    arguments = {
+        **query.filters,
+        "sort": query.sort,
+        "order": "desc" if query.descending else "",
+        "page": str(query.page),
+        **{name: str(value) for name, value in changes.items()},
+    }
+    defaults = {"sort": "place", "page": "1"}
+    kept = {name: value for name, value in arguments.items() if value and defaults.get(name) != value}
+    return f"?{urlencode(kept)}"
+
+
+def _sort_state(query: LineQuery, name: str) -> tuple[str, str]:
+    """Return the `aria-sort` of a column, and the address that sorts by it, the other way if it is sorted already."""
+    assert name in SORTS, name  # noqa: S101  (names stand in templates)
+    if query.sort != name:
+        return "none", _link(query, sort=name, order="", page=1)
+    state, order = ("descending", "") if query.descending else ("ascending", "desc")
+    return state, _link(query, sort=name, order=order, page=1)
+
+
+@PAGES.get("/jobs/<int:job_id>")
+def job(job_id: int) -> str:
+    """Show why a job waits, what is recommended for it, and what was changed."""
+    content = _content()
+    seen = content.view()
+    snapshot = seen.planned.record.snapshot
+    if job_id not in snapshot.jobs_by_id:
+        abort(404)
+    return render_template(
+        "job.html",
+        view=seen,
+        job=snapshot.jobs_by_id[job_id],
+        waiting=next((row for row in seen.line if row.job_id == job_id), None),
+        told=content.explained(job_id),
+        advice=[row for row in seen.advice if job_id in row["job_ids"]],
+        in_effect=[row for row in seen.in_effect if row["job_id"] == job_id],
+        change_sentence=change_sentence,
+    )
+
+
+@PAGES.get("/advice")
+def advice() -> str:
+    """Show what should change, why, what it gains and whose wait it costs."""
+    seen = _content().view()
+    record = seen.planned.record
+    left_alone = skipped(record)
+    return render_template(
+        "advice.html",
+        view=seen,
+        left_alone=rules_in_words(left_alone) if left_alone else "",
+        missing=missing_by_lever(record.snapshot),
+        forecasts=record.forecasts,
+    )
+
+
+@PAGES.get("/changes")
+def changes() -> str:
+    """Show the changes in effect, and when they are reverted."""
+    return render_template("changes.html", view=_content().view())
+
+
+@PAGES.get("/gains")
+def gains() -> str:
+    """Show what users gained by the counterfactual, by day and by user."""
+    read = _content().gains()
+    whole = read.history.whole
+    days = read.history.days
+    return render_template(
+        "gains.html",
+        gains=read,
+        days=days,
+        figure=gains_figure(days) if days else "",
+        whole=whole,
+        users=_by_gain(whole.by_user),
+    )
+
+
+def _by_gain(standings: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(standings.items(), key=lambda item: (item[1].difference_s.median, item[0]))
+
+
+@PAGES.get("/frontier")
+def frontier() -> str:
+    """Show the settings that `sadvise tune` tried."""
+    read = _content().frontier()
+    points = [] if read is None else [p for p in read.points if not p.dominated or p.setting == read.chosen_lift]
+    figure = "" if read is None else frontier_figure(read, points)
+    return render_template("frontier.html", frontier=read, points=points, figure=figure)
+
+
+@PAGES.get("/assets/<name>")
+def asset_file(name: str) -> Response:
+    """Answer with a file that draws charts."""
+    if name not in TYPES:
+        abort(404)
+    answer = Response(asset(name), content_type=TYPES[name])
+    answer.cache_control.max_age = 86_400
+    return answer
+
+
+@PAGES.get("/models")
+def models() -> str:
+    """Show the models and how their intervals hold here."""
+    content = _content()
+    return render_template("models.html", models=content.models(), forecasts=content.view().planned.record.forecasts)
+
+
+@PAGES.get("/daemon")
+def daemon() -> str:
+    """Show what `sadvise status` prints."""
+    state = _content().daemon()
+    return render_template("daemon.html", lines=[] if state is None else list(lines(state)))

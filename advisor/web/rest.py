@@ -1,0 +1,196 @@
+"""Answers with the JSON API, read only."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+from flask import Blueprint, Response, abort, current_app, request
+from pydantic import TypeAdapter
+
+from advisor.daemon.status_words import status_document
+from advisor.domain.standings import Standing
+from advisor.view.documents import meta, skipped
+from advisor.view.standing_report import standing_document
+from advisor.watch.cluster_view import ClusterView
+from advisor.web.answers import (
+    AdviceAnswer,
+    AdvisedChange,
+    ChangeInEffect,
+    ChangesAnswer,
+    ClusterAnswer,
+    DaemonStatusDocument,
+    DayGain,
+    FrontierAnswer,
+    GainsAnswer,
+    JobAnswer,
+    LabelledSentence,
+    LineAnswer,
+    Meta,
+    ModelsAnswer,
+    StatusAnswer,
+    UserGain,
+    WaitsCompared,
+)
+from advisor.web.content import Content
+from advisor.web.line_selection import line_page, line_query
+from advisor.web.openapi import ANSWERS, openapi
+
+API: Final = Blueprint("rest", __name__)
+SCHEMA: Final = "sadvise.web/1"
+_ADAPTERS: Final[Mapping[type[Any], TypeAdapter[Any]]] = {kind: TypeAdapter(kind) for kind in ANSWERS.values()}
+
+
+def cluster(content: Content) -> ClusterAnswer:
+    """Return the GPUs, the nodes and the counts of jobs."""
+    seen = content.view()
+    return ClusterAnswer(meta=_meta(seen), cluster=seen.overview, nodes=seen.nodes)
+
+
+def line(content: Content) -> LineAnswer:
+    """Return a page of the line as the query asks."""
+    seen = content.view()
+    page = line_page(seen.line, line_query(request.args))
+    return LineAnswer(meta=_meta(seen), page=page.page, pages=page.pages, matching=page.matching, jobs=tuple(page.jobs))
+
+
+def advice(content: Content) -> AdviceAnswer:
+    """Return what is recommended."""
+    seen = content.view()
+    return AdviceAnswer(meta=_meta(seen), recommendations=_advised(seen, None), skipped=skipped(seen.planned.record))
+
+
+def changes(content: Content) -> ChangesAnswer:
+    """Return the changes in effect."""
+    seen = content.view()
+    return ChangesAnswer(meta=_meta(seen), changes=_in_effect(seen, None))
+
+
+def gains(content: Content) -> GainsAnswer:
+    """Return the waits with and without advice."""
+    read = content.gains()
+    whole = read.history.whole
+    return GainsAnswer(
+        since=whole.since,
+        until=whole.until,
+        total=None if whole.total is None else _waits(whole.total),
+        days=tuple(DayGain(day=gain.day, waits=_waits(gain.standing)) for gain in read.history.days),
+        users=tuple(UserGain(user=user, waits=_waits(standing)) for user, standing in sorted(whole.by_user.items())),
+        notes=tuple(note for note in (read.note, *whole.notes) if note),
+    )
+
+
+def models(content: Content) -> ModelsAnswer:
+    """Return the models."""
+    return ModelsAnswer(models=content.models())
+
+
+def frontier(content: Content) -> FrontierAnswer:
+    """Return the frontier of `sadvise tune`."""
+    return FrontierAnswer(frontier=content.frontier())
+
+
+def status(content: Content) -> StatusAnswer:
+    """Return the state of the daemon."""
+    daemon = content.daemon()
+    return StatusAnswer(
+        daemon=None if daemon is None else cast("DaemonStatusDocument", status_document(daemon)),
+        fault=content.viewer.fault or None,
+    )
+
+
+@API.get("/jobs/<int:job_id>")
+def job(job_id: int) -> Response:
+    """Return why a job waits."""
+    content = _content()
+    seen = content.view()
+    wanted = seen.planned.record.snapshot.jobs_by_id.get(job_id)
+    if wanted is None:
+        abort(404)
+    story = content.explained(job_id)
+    return _document(
+        JobAnswer,
+        JobAnswer(
+            meta=_meta(seen),
+            job_id=job_id,
+            state=str(wanted.state),
+            waiting=next((row for row in seen.line if row.job_id == job_id), None),
+            why=story.why,
+            sentences=tuple(LabelledSentence(label=label, text=text) for label, text in story.sentences),
+            recommendations=_advised(seen, job_id),
+            changes=_in_effect(seen, job_id),
+        ),
+    )
+
+
+@API.get("/openapi.json")
+def document() -> Response:
+    """Return the description of this API."""
+    return _json(openapi())
+
+
+_MADE: Final[tuple[Callable[[Content], Any], ...]] = (
+    cluster,
+    line,
+    advice,
+    changes,
+    gains,
+    models,
+    frontier,
+    status,
+)
+
+
+def _routed(make: Callable[[Content], Any]) -> Callable[[], Response]:
+    def answer() -> Response:
+        made = make(_content())
+        return _document(type(made), made)
+
+    return answer
+
+
+for _make in _MADE:
+    API.add_url_rule(f"/{_make.__name__}", _make.__name__, _routed(_make))
+
+
+def _meta(seen: ClusterView) -> Meta:
+    return cast("Meta", meta(seen.planned.record.snapshot, SCHEMA, seen.source))
+
+
+def _advised(seen: ClusterView, job_id: int | None) -> tuple[AdvisedChange, ...]:
+    rows = seen.advice if job_id is None else [row for row in seen.advice if job_id in row["job_ids"]]
+    return cast("tuple[AdvisedChange, ...]", tuple(rows))
+
+
+def _in_effect(seen: ClusterView, job_id: int | None) -> tuple[ChangeInEffect, ...]:
+    rows = [row for row in seen.in_effect if job_id in (None, row["job_id"])]
+    return cast("tuple[ChangeInEffect, ...]", tuple(rows))
+
+
+def _waits(standing: Standing) -> WaitsCompared:
+    return cast("WaitsCompared", standing_document(standing))
+
+
+def _document(kind: type[Any], value: Any) -> Response:
+    return _json(_ADAPTERS[kind].dump_python(value, mode="json", warnings=False))
+
+
+def _json(value: Any) -> Response:
+    """Answer with a value as ASCII, null for numbers that JSON does not know."""
+    text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    return current_app.response_class(text + "\n", mimetype="application/json")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return value
+
+
+def _content() -> Content:
+    content: Content = current_app.extensions["content"]
+    return content

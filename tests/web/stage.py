@@ -1,0 +1,88 @@
+"""A cluster that pages are shown for: a snapshot file, a journal with changes and gains, and a frontier."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from advisor.backends.snapshot_file import write_snapshot
+from advisor.config import Config
+from advisor.domain.snapshot import Snapshot
+from advisor.journal import opened
+from advisor.settings import WebSettings
+from advisor.watch.reading import Reading
+from advisor.web.content import Content
+from tests.builders import DAY_S, HOUR_S, make_stretch
+from tests.made_rounds import lease, nice_action
+from tools.bench.synthetic import TAKEN_AT, synthetic
+
+FRONTIER: Final = Path(__file__).parent / "frontier.json"
+USERS: Final = ("amara", "bjorn", "chen", "dolores", "emeka", "fatima", "goran", "hana", "inga", "jonas")
+NAMES: Final = ("llama-sft", "resnet50", "diffusion-xl", "eval-mmlu", "whisper-ft", "gnn-sweep", "vit-large", "nerf")
+DAYS: Final = 14
+
+
+def staged_snapshot() -> Snapshot:
+    """Return a busy cluster of 32 nodes, one of which is drained; one partition of it is down."""
+    made = synthetic(260, 32, 3)
+    return replace(
+        made,
+        config=replace(made.config, cluster="aurora"),
+        jobs=tuple(
+            replace(
+                job,
+                user=USERS[job.job_id * 7 % len(USERS)],
+                account=("vision", "speech", "bio")[job.job_id % 3],
+                name=f"{NAMES[job.job_id * 3 % len(NAMES)]}-{job.job_id % 17}" if job.is_pending else job.name,
+            )
+            for job in made.jobs
+        ),
+        partitions=tuple(
+            replace(partition, is_up=False) if partition.name == "debug" else partition for partition in made.partitions
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """The files of a staged cluster."""
+
+    snapshot: Path
+    journal: Path
+    settings: WebSettings = field(default_factory=lambda: WebSettings(frontier_file=str(FRONTIER)))
+
+    def content(self) -> Content:
+        """Return what pages show, read completely."""
+        config = Config(web=self.settings)
+        content = Content(Reading(snapshot=self.snapshot), config, journal=self.journal)
+        content.viewer.refresh()
+        return content
+
+
+def set_up(folder: Path, snapshot: Snapshot | None = None) -> Stage:
+    """Write a staged cluster into a folder."""
+    seen = staged_snapshot() if snapshot is None else snapshot
+    stage = Stage(snapshot=folder / "snapshot.json", journal=folder / "journal.sqlite")
+    write_snapshot(seen, stage.snapshot)
+    with opened(stage.journal) as held:
+        held.claim(seen.config.cluster)
+        for job in [job for job in seen.jobs if job.is_pending and job.gang.wants_gpus and not job.held][3:9:2]:
+            action = nice_action(job.job_id, after=-20_000)
+            held.keep(
+                lease(
+                    action=action,
+                    undo=action.swapped(),
+                    user=job.user,
+                    account=job.account,
+                    applied_time=TAKEN_AT - job.job_id * 60.0,
+                    due_time=TAKEN_AT + DAY_S - job.job_id * 60.0,
+                )
+            )
+        for number in range(DAYS):
+            for place, user in enumerate(USERS):
+                at = TAKEN_AT - (DAYS - number) * DAY_S + place * HOUR_S
+                waited_s = 1800.0 + 700.0 * ((number * 5 + place * 3) % 11)
+                plain_s = tuple(waited_s * (share + 0.05 * place) for share in (0.85, 0.95, 1.1))
+                held.keep_stretch(
+                    make_stretch(anchor_time=at, waited_s=waited_s, plain_s=plain_s, user=user, account="vision")
+                )
+    return stage

@@ -1,0 +1,188 @@
+"""Pages show what was read and planned, stay whole without a cluster, and keep every hostile name as text."""
+
+import html
+import re
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from advisor.config import Config
+from advisor.domain.forecast import NO_FORECASTS
+from advisor.domain.snapshot import Snapshot
+from advisor.errors import AdvisorError
+from advisor.settings import WebSettings
+from advisor.text import escaped
+from advisor.view.documents import shell
+from advisor.watch.cluster_view import cluster_view
+from advisor.watch.reading import Planned, Reading
+from advisor.web.content import Content
+from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job
+from tests.made_rounds import change, lease, nice_action, step
+from tests.strategies import HOSTILE
+from tests.web.conftest import client_of
+from tests.web.stage import USERS, Stage
+
+PAGES = ("/", "/line", "/advice", "/changes", "/gains", "/frontier", "/models", "/daemon")
+
+
+class Structure(HTMLParser):
+    """The elements of a page with their attributes, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, tuple[str, ...]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, tuple(sorted(name for name, _ in attrs))))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_has_landmarks_a_heading_and_captions(client: FlaskClient, path: str) -> None:
+    answer = client.get(path)
+    tags = [tag for tag, _ in Structure(answer.text).elements]
+
+    assert answer.status_code == 200
+    assert (tags.count("h1"), tags.count("main"), tags.count("header"), tags.count("footer")) == (1, 1, 1, 1)
+    assert tags.count("table") == tags.count("caption")
+    assert "08:00:00" in answer.text and "aurora" in answer.text
+    assert 'aria-current="page"' in answer.text
+
+
+def test_cluster_page_shows_types_nodes_and_what_is_down(client: FlaskClient) -> None:
+    text = Structure(client.get("/").text).text
+
+    assert "partition debug is not up" in text
+    assert all(gpu_type in text for gpu_type in ("a100", "h100", "v100"))
+    assert re.search(r"n00000\s+a100\s+■+\s+8/8\s+mixed\+drain", text)
+    assert "leaf0001" in text
+
+
+def test_advice_page_has_the_command_the_gain_and_whose_wait_it_costs(client: FlaskClient, content: Content) -> None:
+    text = Structure(client.get("/advice").text).text
+    best = content.view().advice[0]
+
+    assert shell(best["command"]) in text and shell(best["revert"]) in text
+    assert best["text"] in text
+    assert re.search(r"\d+ passed jobs up to ", text)
+
+
+def test_changes_page_shows_what_is_out_and_when_it_is_due(client: FlaskClient, content: Content) -> None:
+    text = Structure(client.get("/changes").text).text
+    out = content.view().in_effect
+
+    assert len(out) == 3
+    assert all(str(row["job_id"]) in text and str(row["user"]) in text for row in out)
+    assert "nice -20000" in text and "Sat 07:5" in text
+
+
+def test_gains_are_shown_by_day_and_by_user(client: FlaskClient) -> None:
+    page = client.get("/gains").text
+
+    assert page.count('<th scope="row">2027-01-') >= 14
+    assert all(user in page for user in USERS)
+    assert "waited less" in page and "not certain" in page
+
+
+def test_frontier_marks_the_chosen_lift_and_says_what_to_set(client: FlaskClient) -> None:
+    text = Structure(client.get("/frontier").text).text
+
+    assert "● chosen" in text
+    assert "planning.priority_decades" in text or "sadvise.toml" in text
+
+
+def test_job_page_says_why_it_waits(client: FlaskClient, content: Content) -> None:
+    job_id = content.view().line[0].job_id
+    text = Structure(client.get(f"/jobs/{job_id}").text).text
+
+    assert content.explained(job_id).why.first.text in text
+    assert client.get("/jobs/999999").status_code == 404
+
+
+def test_without_files_pages_say_what_is_missing(stage: Stage, tmp_path: Path) -> None:
+    content = Content(Reading(snapshot=stage.snapshot), Config(), journal=tmp_path / "none.sqlite")
+    content.viewer.refresh()
+    client = client_of(content)
+
+    assert "none.sqlite: no such journal" in client.get("/gains").text
+    assert "web.frontier_file" in client.get("/frontier").text
+    assert "there is no daemon" in client.get("/daemon").text
+
+
+def test_wrong_frontier_is_named_not_shown(stage: Stage, tmp_path: Path) -> None:
+    wrong = tmp_path / "frontier.json"
+    wrong.write_text('{"meta": {"schema": "sadvise.compare/1"}, "points": []}')
+    content = replace(stage, settings=WebSettings(frontier_file=str(wrong))).content()
+    answer = client_of(content).get("/frontier")
+
+    assert answer.status_code == 503
+    assert f"web.frontier_file: {wrong}: not the output of `sadvise tune --json`" in html.unescape(answer.text)
+
+
+def test_cluster_that_cannot_be_read_is_a_page_and_then_a_note(stage: Stage, tmp_path: Path) -> None:
+    gone = tmp_path / "snapshot.json"
+    content = Content(Reading(snapshot=gone), Config())
+    client = client_of(content)
+    with pytest.raises(AdvisorError, match=r"snapshot\.json"):
+        content.viewer.view()
+
+    assert client.get("/").status_code == 503
+    assert str(gone) in client.get("/line").text
+
+
+def view_of(snapshot: Snapshot, job_id: int) -> Content:
+    """Return content with a planned view of a snapshot, without planning it."""
+    record = step(jobs=snapshot.jobs, judged=[change(job_id)]).record
+    record = replace(record, snapshot=snapshot)
+    held = lease(action=nice_action(job_id), undo=nice_action(job_id).swapped(), user="", due_time=TAKEN_AT + 60.0)
+    job = snapshot.jobs_by_id[job_id]
+    memory = replace(record.memory, leases=(replace(held, user=job.user, account=job.account),))
+    planned = Planned(record=record, memory=memory, note=job.name)
+    content = Content(Reading(demo=True), Config())
+    content.viewer._view = cluster_view(planned, NO_FORECASTS, source="demo", cluster=None, daemon=None)
+    content.viewer._read_at = time.monotonic()
+    return content
+
+
+def named(text: str) -> Snapshot:
+    """Return a cluster in which users, jobs, accounts, partitions, nodes and reasons have one name."""
+    job = make_job(1, gang=make_gang(16), name=text, user=text, account=text, partitions=(text,), reason=text)
+    cluster = make_cluster([job], leaves={text: ("n1", text)})
+    nodes = tuple(replace(node, reason=text, state=text) for node in cluster.nodes)
+    return replace(cluster, nodes=nodes, config=replace(cluster.config, cluster=text), unread=(text,))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    text=st.text(HOSTILE + "ab=/&-!", min_size=1, max_size=12)
+    | st.sampled_from(
+        [
+            "<script>alert(1)</script>",
+            '"><img src=x onerror=alert(1)>',
+            "{{ 7*7 }}",
+            "{% raw %}",
+            "`</code><b>`",
+            "javascript:alert(1)",
+        ]
+    )
+)
+def test_hostile_names_stay_text_on_every_page(text: str) -> None:
+    hostile, plain = client_of(view_of(named(text), 1)), client_of(view_of(named("plain"), 1))
+
+    for path in ("/", "/line", "/jobs/1", "/advice", "/changes", "/gains", "/models"):
+        page, expected = Structure(hostile.get(path).text), Structure(plain.get(path).text)
+        # Backticks in a sentence make code of what is between them, and nothing else.
+        kinds = [[one for one in made.elements if one[0] != "code"] for made in (page, expected)]
+        assert kinds[0] == kinds[1], path
+        assert escaped(text) in page.text.replace("\n", " ") or path in ("/gains", "/models") or "`" in text, path
+        assert not re.search("[\x00-\x08\x0b-\x1f\u202e\u200b\ufeff]", page.text.replace("\r", "")), path

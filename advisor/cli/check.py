@@ -51,7 +51,7 @@ def check(
     seen = opened.snapshot()
     checks = [*site_checks(seen, settings.guard), *_models(settings), *_what_if(seen)]
     if not demo and snapshot is None:
-        checks += _trust(settings, seen.taken_at)
+        checks += [*_trust(settings, seen.taken_at), *_notices(settings)]
         from advisor.backends.probe import probes
         from advisor.backends.process import SlurmCommands
 
@@ -124,6 +124,23 @@ def _trust(settings: "Config", now: float) -> "Iterator[Check]":
         coverage, drifted = coverage_by_model.get(model, NOTHING_ENDED), model in trust.drifted
         text = probation_line(model, coverage, least_jobs(settings), drifted=drifted)
         yield Check(name="probation", status=Status.LACKS, text=text, cost="run times are shares of the time limits")
+
+
+def _notices(settings: "Config") -> "Iterator[Check]":
+    """Check that the last notices of the daemon were delivered."""
+    from pathlib import Path
+
+    from advisor.daemon.status_file import read_status
+    from advisor.errors import ConfigError
+    from advisor.planning.site_checks import Check, Status
+
+    try:
+        last = read_status(Path(settings.daemon.runtime_folder))
+    except ConfigError:
+        return  # `sadvise status` says why
+    if last is not None and last.undelivered:
+        text = f"not delivered: {last.undelivered}; to do: `sadvise notify --test`"
+        yield Check(name="notices", status=Status.LACKS, text=text, cost="people do not learn of breakers and the like")
 
 
 def _on_probation(settings: "Config", trust: "Trust") -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from advisor.backends.snapshot_file import read_snapshot
-from advisor.cli.check import _trust
+from advisor.cli.check import _notices, _trust
 from advisor.cli.recommend import _print_trust
 from advisor.clock import SystemClock
 from advisor.config import load_config
@@ -227,3 +227,15 @@ def test_recommend_and_check_say_that_the_daemon_is_paused(
     assert demo.pause is None
     assert capsys.readouterr().out.startswith("stopped    paused by root: maintenance, since 20")
     assert [check.name for check in checks] == ["pause"] and "`sadvise resume`" in checks[0].text
+
+
+def test_notices_that_are_not_delivered_are_said(status: Status, tmp_path: Path) -> None:
+    settings = load_config(None, os.environ)
+    written(tmp_path, now_round(make_round(step())))
+    assert list(_notices(settings)) == []
+
+    written(tmp_path, now_round(make_round(step())), undelivered="mail: no answer")
+
+    assert labelled(status())["notices"] == "not delivered: mail: no answer; to do: `sadvise notify --test`"
+    (check,) = _notices(settings)
+    assert "mail: no answer" in check.text

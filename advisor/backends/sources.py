@@ -13,7 +13,7 @@ from advisor.backends.site_reader import SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import Clock
 from advisor.cycle import ClusterSource
-from advisor.errors import ConfigError
+from advisor.errors import ConfigError, OptionsError
 
 READERS: Final = ("auto", "text", "json", "pyslurm")
 
@@ -68,5 +68,7 @@ def chosen_cluster(cluster: str | None, variables: Mapping[str, str]) -> str | N
     """Return the one cluster to ask, None for that of this host; raises `ConfigError` for several."""
     named = variables.get("SLURM_CLUSTERS") or None if cluster is None else cluster
     if named is not None and (not named or named.startswith("-") or "," in named or named == "all"):
-        raise ConfigError(f"{named!r} is not one cluster: name one with --clusters or in SLURM_CLUSTERS")
+        raise OptionsError(
+            f"{named!r} is not one cluster, and this works on one at a time: name it with -M or in SLURM_CLUSTERS"
+        )
     return named

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.options import ConfigFile, JournalFile
+from advisor.cli.options import Cluster, ConfigFile, JournalFile
 
 
 def acknowledge(
@@ -16,6 +16,7 @@ def acknowledge(
     ],
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="What was found, for the journal.")] = "",
     journal: JournalFile = None,
+    cluster: Cluster = None,
     config: ConfigFile = None,
 ) -> None:
     """Close a circuit breaker of the daemon, which counts again from now on; the journal keeps who did it and when.
@@ -36,7 +37,7 @@ def acknowledge(
     from advisor.watch.changes import LOCK_WAIT_S
     from advisor.watch.reading import Reading, journal_file
 
-    path = journal_file(Reading(config=config).load_config(), journal)
+    path = journal_file(Reading(config=config, cluster=cluster).load_config(), journal)
     # Nothing is made where there is no journal.
     SqliteJournal.read_only(path).close_file()
     with opened(path, wait_s=LOCK_WAIT_S) as held:

@@ -23,6 +23,7 @@ from advisor.cli.serve import serve
 from advisor.cli.simulate import simulate
 from advisor.cli.snapshot import snapshot
 from advisor.cli.status import status
+from advisor.cli.top import top
 from advisor.cli.tune import tune
 from advisor.cli.web import web
 
@@ -47,6 +48,7 @@ app.command(short_help="Let the daemon go on after a circuit breaker.")(acknowle
 app.command(short_help="How the daemon is doing, and why nothing happens.")(status)
 app.command(short_help="What digests and mails say, and whether they arrive.")(notify)
 app.command(short_help="Serve the web view.")(web)
+app.command(short_help="The cluster live in a terminal, with keys to act.")(top)
 app.command(short_help="Report what the changes achieved, with intervals.")(report)
 app.command(short_help="Changes in effect, and what was proposed and done.")(journal)
 app.command(short_help="Plan a recorded cycle again.")(replay)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.options import OUTPUT, READING, ConfigFile, JournalFile, Json, NoHeader, Parsable
+from advisor.cli.options import OUTPUT, READING, Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable
 
 SCHEMA = "sadvise.report/1"
 
@@ -27,6 +27,7 @@ def report(
             rich_help_panel=OUTPUT,
         ),
     ] = True,
+    cluster: Cluster = None,
     config: ConfigFile = None,
     journal: JournalFile = None,
     json: Json = False,
@@ -46,7 +47,7 @@ def report(
     from advisor.watch.reading import Reading, journal_file
 
     now = SystemClock().now()
-    settings = Reading(config=config).load_config()
+    settings = Reading(config=config, cluster=cluster).load_config()
     past = SqliteJournal.read_only(journal_file(settings, journal))
     try:
         impact = impact_of(past, settings.experiment, since=instant_of(since, now), now=now)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from advisor.cli.options import FILTERS, OUTPUT, ConfigFile, JournalFile, Json, NoHeader, Parsable
+from advisor.cli.options import FILTERS, OUTPUT, Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,6 +57,7 @@ def journal(
         int, typer.Option("-n", "--lines", min=1, help="Show only the newest N rows.", rich_help_panel=OUTPUT)
     ] = 50,
     journal_file: JournalFile = None,
+    cluster: Cluster = None,
     config: ConfigFile = None,
     json: Json = False,
     parsable: Parsable = False,
@@ -72,7 +73,7 @@ def journal(
     from advisor.watch.reading import journal_file as chosen
 
     looked = _looked(jobs, since, most)
-    settings = Reading(config=config).load_config()
+    settings = Reading(config=config, cluster=cluster).load_config()
     path = chosen(settings, journal_file)
     if is_closed(path):
         disclosure = _disclosed(path, Path(settings.daemon.runtime_folder), view)

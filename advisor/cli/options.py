@@ -62,7 +62,18 @@ Cluster = Annotated[
         "--clusters",
         metavar="NAME",
         envvar=["SADVISE_CLUSTERS", "SLURM_CLUSTERS"],
-        help="Read another cluster known to slurmdbd; one at a time.",
+        help="Another cluster known to slurmdbd; one at a time.",
+        rich_help_panel=READING,
+    ),
+]
+Clusters = Annotated[
+    str | None,
+    typer.Option(
+        "-M",
+        "--clusters",
+        metavar="NAMES",
+        envvar=["SADVISE_CLUSTERS", "SLURM_CLUSTERS"],
+        help="Read other clusters known to slurmdbd: NAME, a list, or all that have a file in /etc/sadvise/clusters.",
         rich_help_panel=READING,
     ),
 ]

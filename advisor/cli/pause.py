@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.options import ConfigFile
+from advisor.cli.options import Cluster, ConfigFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +17,7 @@ def pause(
     freeze: Annotated[
         bool, typer.Option("--freeze", help="Also leave in effect what is due to be reverted, until `sadvise resume`.")
     ] = False,
+    cluster: Cluster = None,
     config: ConfigFile = None,
 ) -> None:
     """Stop the daemon from making new changes, effective at once; it continues to read and recommend.
@@ -29,26 +30,25 @@ def pause(
     from advisor.daemon.pause_file import pause as pause_daemon
     from advisor.view.terminal import print_labelled
 
-    folder = _folder(config)
+    folder = _folder(config, cluster)
     pause_daemon(folder, by=getpass.getuser(), reason=reason, freeze=freeze)
     print_labelled("paused", f"{folder}; `sadvise resume` ends the pause")
 
 
-def resume(config: ConfigFile = None) -> None:
+def resume(cluster: Cluster = None, config: ConfigFile = None) -> None:
     """Let the daemon change jobs again."""
     from advisor.daemon.pause_file import resume as resume_daemon
     from advisor.view.terminal import print_labelled
 
-    folder = _folder(config)
+    folder = _folder(config, cluster)
     was = resume_daemon(folder)
     print_labelled("resumed" if was else "nothing", str(folder) if was else "was paused")
 
 
-def _folder(config: "Path | None") -> "Path":
+def _folder(config: "Path | None", cluster: str | None) -> "Path":
     """Return the runtime folder of the configuration in force."""
-    import os
     from pathlib import Path
 
-    from advisor.config import load_config
+    from advisor.watch.reading import Reading
 
-    return Path(load_config(config, os.environ).daemon.runtime_folder)
+    return Path(Reading(config=config, cluster=cluster).load_config().daemon.runtime_folder)

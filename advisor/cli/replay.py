@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from advisor.cli.options import ConfigFile, JournalFile, Json, NoHeader, Parsable
+from advisor.cli.options import Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable
 
 if TYPE_CHECKING:
     from advisor.config import Config
@@ -23,6 +23,7 @@ def replay(
         typer.Option("--with-config", help="Plan with the current settings, and show what would differ."),
     ] = False,
     journal: JournalFile = None,
+    cluster: Cluster = None,
     config: ConfigFile = None,
     json: Json = False,
     parsable: Parsable = False,
@@ -41,7 +42,7 @@ def replay(
 
     if cycle != LAST and not (cycle.isascii() and cycle.isdecimal() and len(cycle) <= 18):
         raise ConfigError(f"{cycle!a} is not a cycle: give its number, or {LAST}")
-    settings = Reading(config=config).load_config()
+    settings = Reading(config=config, cluster=cluster).load_config()
     held = SqliteJournal.read_only(journal_file(settings, journal))
     try:
         record = held.recorded(None if cycle == LAST else int(cycle))

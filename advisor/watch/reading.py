@@ -66,10 +66,15 @@ class Reading:
         return not self.demo and self.snapshot is None
 
     def load_config(self) -> "Config":
-        """Load the configuration in force: that of the cluster, if it has one of its own."""
+        """Load the configuration in force: that of the cluster, if it has one of its own.
+
+        Raises `ConfigError` if several clusters are named.
+        """
+        from advisor.backends.sources import chosen_cluster
         from advisor.config import load_config
 
-        return load_config(self.config, os.environ, cluster=self.cluster if self.is_live else None)
+        cluster = chosen_cluster(self.cluster, os.environ) if self.is_live else None
+        return load_config(self.config, os.environ, cluster=cluster)
 
     def timeout_of(self, config: "Config") -> float:
         """Return the time limit of one Slurm command in seconds."""

@@ -32,6 +32,7 @@ from tests.backends.fake_slurm import Streaming
 from tests.builders import DAY_S, size_of
 from tests.live.conftest import started
 from tests.live.test_advice import EAGER, sadvise, state_of
+from tests.terminals import on_terminal
 from tools.advice_queue import PENDING, PRIORITY_LINES
 from tools.live_slurm import LiveCluster
 
@@ -171,6 +172,36 @@ def test_timers_are_applied_read_back_kept_and_taken_back(queue: Queue) -> None:
     ]
     assert queue.states() == before
     assert queue.sadvise("revert", "--all")["changes"] == []
+
+
+def test_keys_of_top_apply_and_revert_as_the_commands_do(queue: Queue) -> None:
+    before, argv = queue.states(), [sys.executable, "-m", "advisor.cli.main", "top", "--journal", str(queue.journal)]
+
+    with on_terminal(argv, {**queue.live.env, **HOLDING}) as shown:
+        shown.until("Waiting 3")
+        shown.press(f"/{queue.spread}\r")
+        shown.until("Waiting 1 of 3")
+        shown.press("a")
+        shown.until(f"sadvise apply -j {queue.spread} --journal")
+        shown.press("y")
+        shown.until(f"applied: job {queue.spread} switches")
+        during = queue.states()
+        shown.press("\x1b")
+        shown.until("In effect 1")
+        shown.press("v")
+        shown.until(f"sadvise revert {queue.spread} --journal")
+        shown.press("y")
+        shown.until(f"taken back: job {queue.spread} switches")
+        shown.forget()
+        shown.press("\x1b")
+        shown.until("no change of sadvise is in effect")
+        shown.press("q")
+        assert shown.ended() == 0
+
+    assert during[0] == before[0] and during[1] != before[1]
+    assert queue.states() == before
+    with opened(queue.journal) as journal:
+        assert journal.leases() == ()
 
 
 def test_node_range_is_relaxed_when_its_timer_ends(queue: Queue) -> None:

@@ -18,7 +18,7 @@ def site(tmp_path: Path) -> Path:
     for name in ("alpha", "beta"):
         text = f'[journal]\nfile = "{tmp_path}/{name}.sqlite"\n[source]\nreader = "text"\n'
         (tmp_path / "clusters" / f"{name}.toml").write_text(text)
-    (tmp_path / "clusters" / "broken.toml").write_text("[journal]\nfiel = 1\n")
+    (tmp_path / "clusters" / "broken.toml").write_text("[journal]\npath = 1\n")
     (tmp_path / "sadvise.toml").write_text(f'[journal]\nfile = "{tmp_path}/site.sqlite"\n')
     return tmp_path / "sadvise.toml"
 
@@ -101,7 +101,7 @@ def test_fault_of_one_cluster_hides_no_other(site: Path, tmp_path: Path, monkeyp
     assert (alpha.name, alpha.fault) == ("alpha", "")
     assert alpha.view is not None and len(alpha.view.planned.record.snapshot.jobs) == 3
     assert (broken.name, broken.view) == ("broken", None)
-    assert "journal.fiel is not known" in broken.fault
+    assert "journal.path is not known" in broken.fault
     # Repaired, it is read at the next look.
     (site.parent / "clusters" / "broken.toml").write_text('[source]\nreader = "text"\n')
     repaired = looks(clusters)[1]

@@ -1,0 +1,205 @@
+"""Words the rows of the live view: the columns of the line, of advice, of changes in effect, nodes and clusters."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from rich.style import Style
+
+from advisor.domain.forecast import Interval
+from advisor.domain.units import duration
+from advisor.top.row_list import RowColumn
+from advisor.view.documents import in_words
+from advisor.watch.cluster_view import ClusterView, NodeUse, WaitingJob
+from advisor.watch.clusters import ClusterLook
+
+GOOD: Final = Style(color="green")
+# An orange that can be read on white and on black, unlike yellow.
+CAUTION: Final = Style(color="color(166)")
+BAD: Final = Style(color="red", bold=True)
+_PLAIN: Final = Style()
+_BAR: Final = 8
+
+Row = Mapping[str, Any]
+
+
+def length(seconds: float | None) -> str:
+    """Return a length of time in few characters: `45s`, `12min`, `3.5h`, `2.1d`; "-" if there is none."""
+    return "-" if seconds is None else duration(seconds).replace(" ", "")
+
+
+def start_in_words(job: WaitingJob, now: float) -> str:
+    """Return in how long a job is forecast to start, or when Slurm expects it to; "-" if neither is known."""
+    if job.start is not None:
+        return _ahead(job.start.median - now)
+    if job.slurms_start_time is not None:
+        return f"{_ahead(job.slurms_start_time - now)} Slurm"
+    return "-"
+
+
+def start_range(start: Interval | None, now: float) -> str:
+    """Return the interval in which a job is forecast to start."""
+    return "-" if start is None else f"{_ahead(start.low - now)}-{_ahead(start.high - now)}"
+
+
+def gpus_in_words(job: WaitingJob) -> str:
+    """Return the GPUs that a job asks for, with their type and the number of tasks: `8 h100`, `4 a100 x8`."""
+    count = "?" if job.gpus is None else str(job.gpus)
+    tasks = f" x{job.tasks}" if job.tasks > 1 else ""
+    return f"{count} {job.gpu_type}".rstrip() + tasks
+
+
+def notes_of(job: WaitingJob) -> str:
+    """Return what sadvise recommends for a job or has set; "" if neither."""
+    out = [f"{lever} set" for lever in job.in_effect]
+    return ", ".join((*out, *job.advice))
+
+
+def saving(row: Row) -> str:
+    """Return the interval of job completion time that a recommendation saves."""
+    low_s, high_s = row["expected"]["jct_saved_s"]
+    return f"{length(low_s)} to {length(high_s)}"
+
+
+def change_in_words(row: Row) -> str:
+    """Return the field of a change before and after."""
+    return f"{in_words(row, 'before')} -> {in_words(row, 'after')}"
+
+
+def queue_columns(now: Callable[[], float]) -> tuple[RowColumn, ...]:
+    """Return the columns of the line; `now` is when the cluster was read."""
+    return (
+        RowColumn(title="#", width=5, is_right=True, cell=lambda job: str(job.place)),
+        RowColumn(title="job", width=8, is_right=True, cell=lambda job: str(job.job_id)),
+        RowColumn(title="name", width=8, takes_rest=True, cell=lambda job: job.name),
+        RowColumn(title="user", width=8, cell=lambda job: job.user),
+        RowColumn(title="account", width=10, rank=5, cell=lambda job: job.account),
+        RowColumn(title="partition", width=10, rank=2, cell=lambda job: job.partition),
+        RowColumn(title="GPUs", width=9, cell=gpus_in_words),
+        RowColumn(title="waits", width=6, is_right=True, cell=lambda job: length(job.wait_s)),
+        RowColumn(title="limit", width=6, rank=4, is_right=True, cell=lambda job: length(job.limit_s)),
+        RowColumn(title="starts in", width=11, is_right=True, cell=lambda job: start_in_words(job, now())),
+        RowColumn(title="80 % range", width=14, rank=6, cell=lambda job: start_range(job.start, now())),
+        RowColumn(title="reason", width=14, rank=3, cell=lambda job: job.reason or "-"),
+        RowColumn(title="advice", width=11, cell=notes_of, style=lambda job: CAUTION if job.advice else _PLAIN),
+        RowColumn(title="left alone by", width=16, rank=7, cell=lambda job: job.left_alone_by),
+    )
+
+
+ADVICE_COLUMNS: Final = (
+    RowColumn(title="kind", width=11, cell=lambda row: row["kind"]),
+    RowColumn(title="job", width=8, is_right=True, cell=lambda row: ",".join(map(str, row["job_ids"]))),
+    RowColumn(title="user", width=8, rank=1, cell=lambda row: row["user"]),
+    RowColumn(title="change", width=24, takes_rest=True, cell=change_in_words),
+    RowColumn(title="saves", width=18, cell=saving),
+    RowColumn(title="name", width=16, rank=2, cell=lambda row: row["name"]),
+    RowColumn(title="partition", width=10, rank=3, cell=lambda row: row["partition"]),
+    RowColumn(title="reason", width=20, rank=4, cell=lambda row: row["reason"]),
+)
+
+
+def in_effect_columns(now: Callable[[], float]) -> tuple[RowColumn, ...]:
+    """Return the columns of the changes in effect."""
+    return (
+        RowColumn(title="lever", width=11, cell=lambda row: row["lever"]),
+        RowColumn(title="job", width=8, is_right=True, cell=lambda row: str(row["job_id"])),
+        RowColumn(title="user", width=8, rank=1, cell=lambda row: row["user"]),
+        RowColumn(title="change", width=24, takes_rest=True, cell=change_in_words),
+        RowColumn(title="since", width=6, is_right=True, cell=lambda row: length(now() - row["applied_time"])),
+        RowColumn(
+            title="back in",
+            width=7,
+            is_right=True,
+            cell=lambda row: "-" if row["due_time"] is None else _ahead(row["due_time"] - now()),
+            style=lambda row: BAD if row["due_time"] is not None and row["due_time"] < now() else _PLAIN,
+        ),
+        RowColumn(title="account", width=10, rank=3, cell=lambda row: row["account"]),
+        RowColumn(title="reason", width=20, rank=2, cell=lambda row: row["reason"] or ""),
+    )
+
+
+def row_text(row: object) -> str:
+    """Return what the filter looks at of a row of any pane, in one case."""
+    match row:
+        case WaitingJob():
+            words = (row.job_id, row.name, row.user, row.account, row.partition, row.gpu_type, row.reason, *row.advice)
+        case NodeUse():
+            words = (row.name, row.leaf, row.gpu_type, row.state)
+        case Mapping():
+            words = tuple(row.get(name, "") for name in ("job_id", "kind", "lever", "name", "user", "account"))
+        case _:
+            raise TypeError(f"no pane has rows of {type(row).__name__}")
+    return " ".join(map(str, words)).casefold()
+
+
+def _used(use: NodeUse) -> str:
+    if use.in_use is None or not use.gpus:
+        return "?"
+    filled = round(_BAR * use.in_use / use.gpus)
+    return "#" * filled + "." * (_BAR - filled)
+
+
+NODE_COLUMNS: Final = (
+    RowColumn(title="node", width=12, cell=lambda use: use.name),
+    RowColumn(title="leaf", width=12, rank=1, cell=lambda use: use.leaf),
+    RowColumn(title="type", width=8, cell=lambda use: use.gpu_type),
+    RowColumn(title="in use", width=_BAR, cell=_used),
+    RowColumn(
+        title="of", width=7, is_right=True, cell=lambda use: f"{'?' if use.in_use is None else use.in_use}/{use.gpus}"
+    ),
+    RowColumn(
+        title="state",
+        width=18,
+        takes_rest=True,
+        cell=lambda use: use.state,
+        style=lambda use: _PLAIN if use.is_usable else CAUTION,
+    ),
+)
+
+
+def _of_view(cell: Callable[[ClusterView], str]) -> Callable[[ClusterLook], str]:
+    return lambda look: "-" if look.view is None else cell(look.view)
+
+
+def _gpus(view: ClusterView) -> str:
+    total = sum(gpus.total for gpus in view.overview.gpu_types)
+    used = [gpus.in_use for gpus in view.overview.gpu_types]
+    return f"{'?' if None in used else sum(number or 0 for number in used)}/{total}"
+
+
+CLUSTER_COLUMNS: Final = (
+    RowColumn(title="cluster", width=12, cell=lambda look: look.name),
+    RowColumn(title="GPUs in use", width=11, is_right=True, cell=_of_view(_gpus)),
+    RowColumn(title="waiting", width=7, is_right=True, cell=_of_view(lambda view: str(view.overview.pending_gpu_jobs))),
+    RowColumn(title="advice", width=6, is_right=True, cell=_of_view(lambda view: str(len(view.advice)))),
+    RowColumn(title="out", width=5, is_right=True, cell=_of_view(lambda view: str(len(view.in_effect)))),
+    RowColumn(
+        title="state",
+        width=10,
+        takes_rest=True,
+        cell=lambda look: health(look)[1],
+        style=lambda look: health(look)[0],
+    ),
+)
+
+
+def health(look: ClusterLook) -> tuple[Style, str]:
+    """Return in one line how a cluster and its daemon are doing, with the style that means it."""
+    if look.fault:
+        return BAD, f"not read: {look.fault}"
+    if look.view is None:
+        return CAUTION, "being read"
+    if look.view.overview.stopped:
+        return BAD, f"partition {look.view.overview.stopped[0].name} is not up"
+    daemon = look.view.daemon
+    if daemon is None:
+        return _PLAIN, "no daemon: not a live cluster"
+    if daemon.stops:
+        return CAUTION, daemon.stops[0]
+    if not daemon.is_well:
+        fault = "" if daemon.last is None else daemon.last.fault
+        return CAUTION, f"daemon {daemon.state}{f': {fault}' if fault else ''}"
+    return GOOD, f"well: daemon {daemon.state}, mode {daemon.configured}"
+
+
+def _ahead(seconds: float) -> str:
+    return "now" if seconds < 1.0 else length(seconds)

@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from advisor.text import escaped
-from advisor.top.orders import Order
+from advisor.top.orders import TopOrder
 
 _LABEL: Final = 10
 KEYS: Final = (
@@ -73,7 +73,7 @@ class ConfirmScreen(ModalScreen[bool]):
         Binding("n,escape,q", "answer(False)", "No"),
     ]
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: TopOrder) -> None:
         super().__init__()
         self._order = order
 

@@ -28,7 +28,7 @@ from advisor.top.cells import (
     row_text,
 )
 from advisor.top.dialogs import ConfirmScreen, LinesScreen, help_screen, result_screen
-from advisor.top.orders import Order, apply_order, pause_order, refusal, revert_order
+from advisor.top.orders import TopOrder, apply_order, pause_order, refusal, revert_order
 from advisor.top.row_list import RowList
 from advisor.top.summary import gpu_lines, head
 from advisor.watch.cluster_view import ClusterView, WaitingJob
@@ -328,7 +328,7 @@ class LiveView(App[Exception]):
             self._say(why)
         return not why
 
-    def _confirm(self, order: Order) -> None:
+    def _confirm(self, order: TopOrder) -> None:
         """Carry out an order once a person confirms it."""
 
         def answered(is_yes: bool | None) -> None:

@@ -12,12 +12,12 @@ from advisor.errors import AdvisorError
 from advisor.text import escaped
 from advisor.top.cells import change_in_words
 from advisor.view.documents import shell
-from advisor.watch.changes import ChosenJobs, Done, apply_changes, revert_changes
+from advisor.watch.changes import ChosenJobs, ChangesMade, apply_changes, revert_changes
 from advisor.watch.clusters import WatchedCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class TopOrder:
     """Something that a person can confirm: a question, the command that does the same, and what does it.
 
     `details` are further lines for people. `run` returns what was done, a line for each change; it raises
@@ -39,10 +39,10 @@ def refusal(cluster: WatchedCluster) -> str:
     return ""
 
 
-def apply_order(cluster: WatchedCluster, row: Mapping[str, Any]) -> Order:
+def apply_order(cluster: WatchedCluster, row: Mapping[str, Any]) -> TopOrder:
     """Return the order to apply a recommendation."""
     ids = [int(job_id) for job_id in row["job_ids"]]
-    return Order(
+    return TopOrder(
         question=f"Apply: {row['kind']} job {', '.join(map(str, ids))}, {change_in_words(row)}?",
         command=_command(cluster, "apply", "-j", ",".join(map(str, ids))),
         details=(
@@ -54,9 +54,9 @@ def apply_order(cluster: WatchedCluster, row: Mapping[str, Any]) -> Order:
     )
 
 
-def revert_order(cluster: WatchedCluster, job_id: int) -> Order:
+def revert_order(cluster: WatchedCluster, job_id: int) -> TopOrder:
     """Return the order to revert the changes to a job."""
-    return Order(
+    return TopOrder(
         question=f"Revert the changes to job {job_id}?",
         command=_command(cluster, "revert", str(job_id)),
         details=("A field that somebody else has changed since is left alone.",),
@@ -64,20 +64,20 @@ def revert_order(cluster: WatchedCluster, job_id: int) -> Order:
     )
 
 
-def pause_order(cluster: WatchedCluster) -> Order:
+def pause_order(cluster: WatchedCluster) -> TopOrder:
     """Return the order to stop the daemon from making new changes, or where it is paused, to let it change jobs again.
 
     Raises `ConfigError` if the configuration cannot be read.
     """
     in_force = paused(_runtime_folder(cluster))
     if in_force is not None:
-        return Order(
+        return TopOrder(
             question="Let the daemon change jobs again?",
             command=_command(cluster, "resume"),
             details=(in_force.text,),
             run=lambda: _resumed(cluster),
         )
-    return Order(
+    return TopOrder(
         question="Stop the daemon from making new changes?",
         command=_command(cluster, "pause"),
         details=("Changes in effect are reverted when they are due.",),
@@ -102,13 +102,13 @@ def _command(cluster: WatchedCluster, name: str, *arguments: str) -> str:
     return shlex.join(["sadvise", name, *arguments, *options])
 
 
-def _lines(done: Done) -> list[str]:
+def _lines(done: ChangesMade) -> list[str]:
     """Return a line for each change; raises the fault of what Slurm refused."""
     done.raise_fault()
     return list(_in_words(done)) or ["nothing to do: it no longer helps, or was done already"]
 
 
-def _in_words(done: Done) -> Iterator[str]:
+def _in_words(done: ChangesMade) -> Iterator[str]:
     for row in done.rows:
         text = f" ({row['text']})" if row["text"] else ""
         yield escaped(f"{row['done'].replace('_', ' ')}: job {row['job_id']} {row['lever']}{text}")

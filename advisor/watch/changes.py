@@ -64,7 +64,7 @@ class ChosenJobs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class ChangesMade:
     """What was done: the changes as published, the jobs left alone, and what went wrong, if anything did.
 
     `seen` is the snapshot that it rests on, read from `source`.
@@ -82,7 +82,7 @@ class Done:
             raise self.fault
 
 
-def apply_changes(reading: Reading, journal: Path | None, wanted: Selection) -> Done:
+def apply_changes(reading: Reading, journal: Path | None, wanted: Selection) -> ChangesMade:
     """Revert what is due, then apply what is recommended for the selected jobs.
 
     If the queue cannot be read, or the disk of the journal is full, what is due is reverted all the same.
@@ -102,7 +102,7 @@ def apply_changes(reading: Reading, journal: Path | None, wanted: Selection) -> 
         *(put_off_row("held_back", change, cluster) for change in step.held_back),
         *(refused_row(change, cluster) for change in record.judged if change.refused_by is not None),
     ]
-    return Done(
+    return ChangesMade(
         seen=record.snapshot,
         source=source,
         rows=rows,
@@ -111,7 +111,7 @@ def apply_changes(reading: Reading, journal: Path | None, wanted: Selection) -> 
     )
 
 
-def revert_changes(reading: Reading, journal: Path | None, job_ids: frozenset[int] | None) -> Done:
+def revert_changes(reading: Reading, journal: Path | None, job_ids: frozenset[int] | None) -> ChangesMade:
     """Revert the changes to some jobs, None for all, due or not, wherever a job still holds the value that was set."""
     try:
         seen, reconciled, left = _reverted(reading, journal, job_ids, full=False)
@@ -127,7 +127,7 @@ def revert_changes(reading: Reading, journal: Path | None, job_ids: frozenset[in
         ),
         *(lease_row("unsettled", lease, UNSETTLED, cluster) for lease in left if lease.state is LeaseState.INTENDED),
     ]
-    return Done(seen=seen, source=seen.source, rows=rows, left_alone=[], fault=refusal_of(reconciled.taken_back))
+    return ChangesMade(seen=seen, source=seen.source, rows=rows, left_alone=[], fault=refusal_of(reconciled.taken_back))
 
 
 @contextmanager
@@ -212,7 +212,7 @@ def refusal_of(receipts: Iterable[Receipt]) -> SlurmRefusedError | None:
     )
 
 
-def _due_reverted(reading: Reading, journal: Path | None, fault: AdvisorError) -> Done:
+def _due_reverted(reading: Reading, journal: Path | None, fault: AdvisorError) -> ChangesMade:
     """Revert what is due without a cycle, which failed; raises the fault if nothing was due."""
     try:
         with live_applier(reading, journal, full=isinstance(fault, JournalFullError)) as applier:
@@ -227,7 +227,7 @@ def _due_reverted(reading: Reading, journal: Path | None, fault: AdvisorError) -
     if reconciled == Reconciled():
         raise fault
     rows = reconciled_rows(reconciled, reading.cluster)
-    return Done(
+    return ChangesMade(
         seen=seen,
         source=seen.source,
         rows=rows,

@@ -12,7 +12,7 @@ from advisor.errors import AdvisorError
 from advisor.text import escaped
 from advisor.top.cells import change_in_words
 from advisor.view.documents import shell
-from advisor.watch.changes import ChosenJobs, ChangesMade, apply_changes, revert_changes
+from advisor.watch.changes import ChangesMade, ChosenJobs, apply_changes, revert_changes
 from advisor.watch.clusters import WatchedCluster
 
 

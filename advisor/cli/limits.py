@@ -95,17 +95,17 @@ def limits(
 
     from advisor.cli.simulation import demo_trace_path, setting_of, spelled_command, study_of
     from advisor.config import load_config
-    from advisor.errors import ConfigError
+    from advisor.errors import ConfigError, OptionsError
     from advisor.sim.cell import drawn
     from advisor.sim.limit_advice import LimitStudy, NoAdvice, Suggestion, suggested
     from advisor.sim.perturbation import perturbed
 
     if demo == (trace is not None):
-        raise ConfigError("give either a TRACE or --demo")
+        raise OptionsError("give either a TRACE or --demo")
     if demo and mail:
-        raise ConfigError("--mail excludes --demo: its users are made up")
+        raise OptionsError("--mail excludes --demo: its users are made up")
     if cluster is None and not demo:
-        raise ConfigError("--cluster is missing: give live, a file, or a short form such as nodes=64,gpus=8,leaf=8")
+        raise OptionsError("--cluster is missing: give live, a file, or a short form such as nodes=64,gpus=8,leaf=8")
     settings = load_config(config, os.environ)
     if mail and not settings.notify.reaches_users:
         raise ConfigError('--mail needs [notify] users = "hint" or "all" in sadvise.toml')

@@ -28,12 +28,12 @@ def notify(
     Mails to users are those about jobs that ended in the last day. With --test it exits with 1 if a target fails.
     """
     from advisor.clock import SystemClock
-    from advisor.errors import ConfigError
+    from advisor.errors import OptionsError
     from advisor.watch.reading import Reading, journal_file
 
     settings, now = Reading(config=config).load_config(), SystemClock().now()
     if test and journal is not None:
-        raise ConfigError("--test excludes --journal: give one")
+        raise OptionsError("--test excludes --journal: give one")
     if test:
         _try_targets(settings, now, as_json=json)
         return

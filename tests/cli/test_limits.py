@@ -193,15 +193,15 @@ def test_users_who_ask_for_mails_get_one_and_others_do_not(sadvise: Sadvise, tra
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "code", "said"),
     [
-        (("--demo", "--mail"), "--mail excludes --demo"),
-        ((), "give either a TRACE or --demo"),
-        (("TRACE",), "--cluster is missing"),
-        (("TRACE", *CLUSTER, "--mail"), "--mail needs [notify] users"),
+        (("--demo", "--mail"), 2, "--mail excludes --demo"),
+        ((), 2, "give either a TRACE or --demo"),
+        (("TRACE",), 2, "--cluster is missing"),
+        (("TRACE", *CLUSTER, "--mail"), 1, "--mail needs [notify] users"),
     ],
 )
-def test_wrong_input_gets_one_line(sadvise: Sadvise, trace_file: str, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_input_gets_one_line(sadvise: Sadvise, trace_file: str, arguments: tuple[str, ...], code: int, said: str) -> None:
     wrong = sadvise("limits", *(trace_file if word == "TRACE" else word for word in arguments))
 
-    assert wrong.exit_code == 1 and said in wrong.err and wrong.err.count("\n") == 1
+    assert wrong.exit_code == code and said in wrong.err and wrong.err.count("\n") == 1

@@ -11,7 +11,7 @@ from werkzeug.exceptions import NotFound
 from advisor.daemon.pause_file import pause, resume
 from advisor.errors import AdvisorError
 from advisor.view.documents import shell
-from advisor.watch.changes import ChosenJobs, Done, apply_changes, revert_changes
+from advisor.watch.changes import ChangesMade, ChosenJobs, apply_changes, revert_changes
 from advisor.web.content import Content
 
 OPERATIONS: Final = Blueprint("operations", __name__, url_prefix="/do")
@@ -116,7 +116,7 @@ def _done(operation: Operation, reason: str) -> tuple[list[dict[str, Any]], str]
     assert operation.job_id is not None  # noqa: S101  (the other two name none)
     chosen = frozenset({operation.job_id})
     live = replace(content.reading, tries_plans=False)
-    done: Done = (
+    done: ChangesMade = (
         apply_changes(live, content.journal, ChosenJobs(job_ids=chosen))
         if operation.name == "apply"
         else revert_changes(live, content.journal, chosen)

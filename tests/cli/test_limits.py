@@ -201,7 +201,9 @@ def test_users_who_ask_for_mails_get_one_and_others_do_not(sadvise: Sadvise, tra
         (("TRACE", *CLUSTER, "--mail"), 1, "--mail needs [notify] users"),
     ],
 )
-def test_wrong_input_gets_one_line(sadvise: Sadvise, trace_file: str, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_wrong_input_gets_one_line(
+    sadvise: Sadvise, trace_file: str, arguments: tuple[str, ...], code: int, said: str
+) -> None:
     wrong = sadvise("limits", *(trace_file if word == "TRACE" else word for word in arguments))
 
     assert wrong.exit_code == code and said in wrong.err and wrong.err.count("\n") == 1

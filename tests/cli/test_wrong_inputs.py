@@ -73,6 +73,8 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     ("notify extra", 2, "sadvise notify: got unexpected extra argument(s) (extra) (see sadvise notify --help)"),
     ("notify --config unknown.toml", 1, "error: unknown.toml: [planing] is not known: did you mean planning?"),
     ("notify --test --journal absent.db", 2, "error: --test excludes --journal: give one"),
+    ("top --interval 1", 2, "sadvise top: --interval 1: must be at least 5 (see sadvise top --help)"),
+    ("top --demo", 2, "error: top needs a terminal: use `sadvise recommend` or `sadvise status` where there ..."),
     ("web --listen 0.0.0.0:80", 1, "error: --listen: listen must be a loopback address with a port, such as ..."),
     ("web --listen 127.0.0.1:99999", 1, "error: --listen: listen must be a loopback address with a port, such as ..."),
     ("web --demo --snapshot other.json", 2, "error: --demo and --snapshot exclude each other: give one"),

@@ -33,12 +33,14 @@ test-slurm: $(VENV)/.installed-dev  ## the live tests of one release: make test-
 
 check: lint test  ## all that CI runs: lint, then the tests with coverage
 
-lint: $(VENV)/.installed-dev  ## formatter, linter, types, import contracts, spelling, generated pages
+lint: $(VENV)/.installed-dev  ## formatter, linter, types, import contracts, spelling, the container file, the role of Ansible, generated pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/codespell
+	$(BIN)/hadolint Containerfile
+	$(BIN)/ansible-lint --offline --quiet --profile production ansible
 	$(BIN)/python -m tools.generate_docs --check
 
 format: $(VENV)/.installed-dev  ## rewrite the sources in the agreed form

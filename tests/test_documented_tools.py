@@ -11,7 +11,9 @@ from tools.pages.experiment import summaries
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = tuple(
-    path for pattern in ("*.md", "docs/**/*.md", "models/*.md", "slurm/*.md") for path in sorted(ROOT.glob(pattern))
+    path
+    for pattern in ("*.md", "docs/**/*.md", "models/*.md", "slurm/*.md", "ansible/*.md")
+    for path in sorted(ROOT.glob(pattern))
 )
 # Programs of several parts, and the names of the parts.
 PARTS = {

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from advisor.metrics.catalogue import METRICS, MetricKind
 from tests.promtool import promtool
@@ -60,6 +63,19 @@ def unknown(query: str) -> list[str]:
         asked |= {label.strip() for label in grouped.split(",")}
     known = ADDED_LABELS.union(*(LABELS_BY_SERIES.get(name, set()) for name in series))
     return wrong + sorted(asked - known)
+
+
+def lost(written: object, read: object, path: str) -> Iterator[str]:
+    """Name the fields that a reader left out or changed; it may add defaults."""
+    match written, read:
+        case dict(), dict():
+            for name, part in written.items():
+                yield from lost(part, read.get(name, lost), f"{path}.{name}")
+        case list(), list() if len(written) == len(read):
+            for number, pair in enumerate(zip(written, read, strict=True)):
+                yield from lost(*pair, f"{path}[{number}]")
+        case _ if written != read:
+            yield path
 
 
 @pytest.mark.parametrize(
@@ -129,6 +145,15 @@ def test_the_dashboard_names_no_data_source_of_ours() -> None:
     assert sources == {json.dumps({"type": "prometheus", "uid": "${datasource}"})}
     assert DASHBOARD["uid"] == "sadvise"
     assert "id" not in DASHBOARD
+
+
+def test_the_dashboard_has_the_fields_of_grafanas_own_model_alone() -> None:
+    register_default_plugins()
+
+    read = json.loads(JSONEncoder().encode(Dashboard.from_json(DASHBOARD)))
+
+    assert list(lost(DASHBOARD, read, "")) == []
+    assert list(lost(DASHBOARD | {"panles": []}, read, "")) == [".panles"]
 
 
 def test_prometheus_understands_every_query_of_the_dashboard(tmp_path: Path, promtool: str) -> None:

@@ -1,8 +1,9 @@
 """What is installed, and what the documents promise."""
 
 import re
-import zipfile
+import shutil
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
@@ -25,12 +26,33 @@ ROOT = Path(__file__).parent.parent
 def test_wheel_holds_exactly_one_import_package(tmp_path: Path) -> None:
     wheel = next(iter(WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])))
 
-    names = zipfile.ZipFile(wheel).namelist()
+    names = ZipFile(wheel).namelist()
 
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"advisor"}
     assert "advisor/demo/snapshot.json" in names
     assert "advisor/py.typed" in names
     assert {f"advisor/view/static/{name}" for name in (*TYPES, "chart.LICENSE.md")} <= set(names)
+
+
+def test_what_the_image_is_built_from_makes_the_same_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "/nonexistent/cc")
+    context = tmp_path / "context"
+    for line in (ROOT / ".containerignore").read_text().splitlines():
+        source = ROOT / line.removeprefix("!")
+        if not line.startswith("!"):
+            continue
+        if source.is_dir():
+            shutil.copytree(source, context / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            (context / line[1:]).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, context / line[1:])
+
+    ours, of_image = (
+        next(iter(WheelBuilder(str(folder)).build(directory=str(tmp_path / name), versions=["standard"])))
+        for name, folder in (("ours", ROOT), ("image", context))
+    )
+
+    assert sorted(ZipFile(of_image).namelist()) == sorted(ZipFile(ours).namelist())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,9 @@
-"""The packages: what they hold, and that they install, start, upgrade and go away on a machine with systemd."""
+"""The packages: what they hold, and that they install, start, upgrade and go away on a machine with systemd.
 
+The wheel and the sdist install from a package index.
+"""
+
+import json
 import os
 import re
 import shutil
@@ -7,7 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from zipfile import ZipFile
 
 import pytest
 
@@ -19,6 +28,7 @@ ROOT = Path(__file__).parent.parent
 BUILT_TIME = 1_700_000_000
 DEADLINE_S = 900
 SLURM = "/srv/slurm"
+CHECKOUT = "/srv/sadvise"
 # A daemon that applies at once, as root, since this Slurm has no accounting to make another user an Operator in.
 APPLYING = """
 mkdir -p /etc/systemd/system/sadvised.service.d
@@ -42,8 +52,27 @@ rm -r /etc/systemd/system/sadvised.service.d /etc/sadvise/conf.d/apply.toml
 find /var/lib/sadvise /run/sadvise -type f -delete
 systemctl daemon-reload
 """
+COPIED_BY_ROLE = ("Create the folder for package files", "Copy package files")
+# What an Enterprise Linux has, in the words of its packages.
+PROVIDING = """
+cd /tmp
+cat >base.spec <<END
+Name: base
+Version: 1
+Release: 1
+Summary: What the packages ask for
+License: MIT
+BuildArch: noarch
+Provides: /bin/sh /usr/bin/$(basename "$(readlink -f /usr/bin/python3)") glibc = 2.34 libstdc++ shadow-utils
+%description
+What the packages ask for.
+%files
+END
+rpmbuild -bb --quiet --define "_rpmdir /tmp" --define "_rpmfilename base.rpm" base.spec
+rpm --install base.rpm
+"""
 
-missing = [name for name in ("dpkg-deb", "rpmbuild", "rpm") if shutil.which(name) is None]
+missing = [name for name in ("dpkg-deb", "rpmbuild", "rpm", "dnf") if shutil.which(name) is None]
 required = os.environ.get("SADVISE_REQUIRE_SLURM") == "1"
 pytestmark = [
     pytest.mark.skipif(bool(missing) and not required, reason=f"not installed: {', '.join(missing)}"),
@@ -80,7 +109,9 @@ def machine(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             conf = (cluster.folder / "slurm.conf").read_text().replace(str(cluster.folder), SLURM)
             (inner / "slurm.conf").write_text(conf)
             inner.chmod(0o755)
-            binds = {packages: "/packages", cluster.folder: SLURM, inner: "/etc/slurm"}
+            binds = {packages: "/packages", cluster.folder: SLURM, inner: "/etc/slurm", ROOT: CHECKOUT}
+            # Ansible runs on the machine itself, from the environment of the tests.
+            binds[Path(sys.prefix)] = sys.prefix
             with ThrowawayMachine(tmp_path_factory.mktemp("machine"), binds) as booted:
                 yield booted
     except (LiveSlurmError, MachineError) as err:
@@ -129,6 +160,26 @@ def shown(machine: ThrowawayMachine, name: str) -> str:
 def install_deb(machine: ThrowawayMachine) -> None:
     """Install or upgrade to the package."""
     machine.run("sh", "-c", "dpkg --install /packages/sadvise_*.deb")
+
+
+def play(machine: ThrowawayMachine, package: str, settings: dict[str, object], **variables: object) -> str:
+    """Run the role of Ansible on the machine itself and return what it printed."""
+    role = {"role": "sadvise", "sadvise_packages": [package], "sadvise_settings": {"planning": settings}, **variables}
+    playbook = {"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": [role]}
+    # Ansible does not expect dnf on Debian.
+    playbook["module_defaults"] = {"ansible.builtin.dnf": {"use_backend": "dnf4"}}
+    machine.run("sh", "-c", 'printf %s "$0" >/root/play.yml', json.dumps([playbook]))
+    environment = ["env", "HOME=/root", f"ANSIBLE_ROLES_PATH={CHECKOUT}/ansible/roles", "ANSIBLE_PIPELINING=1"]
+    answer = machine.ask(*environment, f"{sys.prefix}/bin/ansible-playbook", "--inventory=localhost,", "/root/play.yml")
+    return f"{answer.stdout}{answer.stderr}"
+
+
+def changed(said: str) -> list[str]:
+    """Return the tasks that changed something in a run that succeeded."""
+    assert re.search(r"unreachable=0 +failed=0", said), said
+    parts = re.split(r"^(?:TASK|RUNNING HANDLER) \[sadvise : (.*)\] \**$", said, flags=re.MULTILINE)
+    tasks = zip(parts[1::2], parts[2::2], strict=True)
+    return [name for name, printed in tasks if re.search("^changed:", printed, re.MULTILINE)]
 
 
 def as_user(machine: ThrowawayMachine, *argv: str) -> subprocess.CompletedProcess[str]:
@@ -209,6 +260,100 @@ def test_every_page_is_in_the_package_and_every_link_of_it_leads_somewhere(packa
     assert [f"{page.name}: {target}" for page, target in links if not (page.parent / target).exists()] == []
 
 
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A package index of this machine, what was asked of it, and an environment that pip installs into."""
+
+    url: str
+    asked: list[str]
+    environment: Path
+
+    def run(self, name: str, *argv: str, compiler: str = "/nonexistent/cc") -> subprocess.CompletedProcess[str]:
+        """Run a program of the environment, in which compiled code can be kept in a folder of its own only."""
+        variables = {key: text for key, text in os.environ.items() if not key.startswith(("PYTHON", "SADVISE_"))}
+        kept = {"CC": compiler, "XDG_CACHE_HOME": str(self.environment / "cache"), "HOME": str(self.environment)}
+        command = [str(self.environment / "bin" / name), *argv]
+        return subprocess.run(
+            command, capture_output=True, text=True, env=variables | kept, timeout=DEADLINE_S, check=False
+        )
+
+    def install(self, *options: str) -> set[str]:
+        """Install sadvise with pip, and return the files of the package apart from the compiled simulator."""
+        quiet = ("--quiet", "--disable-pip-version-check", "--no-compile", "--extra-index-url", self.url)
+        installed = self.run("python", "-m", "pip", "install", *quiet, *options, "sadvise")
+        assert installed.returncode == 0, installed.stderr
+        [record] = self.environment.glob("lib/python*/site-packages/sadvise-*.dist-info/RECORD")
+        names = {line.partition(",")[0] for line in record.read_text().splitlines()}
+        return {name for name in names if name.startswith("advisor/") and not name.endswith(".so")}
+
+
+@pytest.fixture(scope="module")
+def index(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    """An index with the wheel and the sdist; what they depend on comes from where pip looks otherwise."""
+    folder, environment = tmp_path_factory.mktemp("index"), tmp_path_factory.mktemp("environment")
+    (folder / "simple").mkdir()
+    (folder / "simple/sadvise").symlink_to(packages)
+    asked: list[str] = []
+
+    class Handler(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            super().do_GET()
+
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True, timeout=DEADLINE_S)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield Index(f"http://127.0.0.1:{server.server_port}/simple/", asked, environment)
+        server.shutdown()
+
+
+def test_pip_installs_the_wheel_from_an_index_and_it_runs_without_a_compiler(index: Index) -> None:
+    index.install()
+    version = index.run("sadvise", "--version")
+    recommended = index.run("sadvise", "recommend", "--demo")
+    simulated = index.run("sadvise", "simulate", "--demo", "--jobs", "20")
+
+    assert re.search(r"/sadvise-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl$", index.asked[1])
+    assert version.stdout.startswith("sadvise ")
+    assert "scontrol update JobId=" in recommended.stdout
+    assert (simulated.returncode, simulated.stderr) == (0, "")
+    assert not (index.environment / "cache").exists()
+
+
+def test_sdist_installs_the_same_files_and_compiles_the_simulator_once_there_is_a_compiler(
+    index: Index, packages: Path
+) -> None:
+    of_wheel = {
+        name
+        for wheel in packages.glob("*.whl")
+        for name in ZipFile(wheel).namelist()
+        if name.startswith("advisor/") and not name.endswith((".so", "/"))
+    }
+    index.run("python", "-m", "pip", "uninstall", "--quiet", "--yes", "sadvise")
+    of_sdist = index.install("--no-binary=sadvise")
+
+    refused = index.run("sadvise", "simulate", "--demo", "--jobs", "20")
+    simulated = index.run("sadvise", "simulate", "--demo", "--jobs", "20", compiler="cc")
+
+    assert of_sdist == of_wheel
+    assert refused.returncode == 1
+    assert re.fullmatch(r"sadvise: error: .*the simulator needs a C compiler .*install gcc, .*\n", refused.stderr)
+    assert (simulated.returncode, simulated.stderr) == (0, "")
+
+
+def test_packages_ask_for_the_c_library_of_the_simulator(packages: Path, tmp_path: Path) -> None:
+    subprocess.run(["dpkg-deb", "--extract", deb(packages), str(tmp_path)], check=True)
+    [engine] = tmp_path.rglob("engine-*.so")
+    needed = max(int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", engine.read_bytes()))
+    needs = output("dpkg-deb", "--field", deb(packages), "Depends")
+    rpm_needs = output("rpm", "-qp", "--requires", rpm(packages))
+
+    for relation in (needs, rpm_needs):
+        match = re.search(r"(?:libc6 \(|glibc )>= 2\.(\d+)", relation)
+        assert match is not None
+        assert int(match[1]) >= needed
+
+
 def test_package_names_no_place_of_the_build_and_every_dependency_with_its_digest(
     packages: Path, tmp_path: Path
 ) -> None:
@@ -229,9 +374,18 @@ def test_package_names_no_place_of_the_build_and_every_dependency_with_its_diges
     assert [str(path) for path in small if b"sadvise-packages-" in path.read_bytes()] == []
 
 
-def test_package_installs_and_starts_nothing(machine: ThrowawayMachine) -> None:
-    install_deb(machine)
+def test_role_installs_the_package_which_starts_nothing(machine: ThrowawayMachine, packages: Path) -> None:
+    package = f"/packages/{Path(deb(packages)).name}"
+    idle = {"sadvise_service_enabled": False, "sadvise_service_state": "stopped"}
 
+    first, again = (changed(play(machine, package, {"depth": 150}, **idle)) for _ in range(2))
+    wrong = play(machine, package, {"dept": 150}, **idle)
+
+    # Nothing had to be stopped or disabled.
+    assert first == [*COPIED_BY_ROLE, "Install .deb files", "Write the settings"]
+    assert again == []
+    assert "planning.dept is not known: did you mean depth?" in wrong
+    assert re.search(r"depth .*150 .*50-ansible.toml", machine.run("sadvise", "config", "show"))
     assert state(machine) == ("disabled", "inactive")
     assert machine.run("sadvise", "--version").startswith("sadvise ")
     assert machine.run("stat", "-c", "%U %a", "/var/lib/sadvise").split() == ["sadvise", "711"]
@@ -418,19 +572,27 @@ def test_removal_stops_the_service_and_keeps_its_journal_and_a_purge_does_not(ma
         assert machine.ask("test", "-e", path).returncode == 1
 
 
-def test_rpm_installs_starts_nothing_and_goes_away(machine: ThrowawayMachine) -> None:
+def test_role_installs_the_rpm_by_its_requirements_and_starts_the_service(
+    machine: ThrowawayMachine, packages: Path
+) -> None:
+    package = f"/packages/{Path(rpm(packages)).name}"
     # The machine's own packages are Debian's, so rpm knows of none that are asked for.
-    machine.run("sh", "-c", "rpm --install --nodeps /packages/sadvise-[0-9]*.rpm")
-    after = state(machine)
-    version = machine.run("sadvise", "--version")
-    machine.run("rpm", "--verify", "--nodeps", "sadvise")
-    machine.run("systemctl", "start", "sadvised.service")
-    running = state(machine)
-    machine.run("rpm", "--erase", "sadvise")
+    unmet = machine.ask("dnf", "install", "--assumeyes", package)
+    machine.run("sh", "-c", PROVIDING)
 
-    assert after == ("disabled", "inactive")
+    first, again = (changed(play(machine, package, {"depth": 150})) for _ in range(2))
+    running = state(machine)
+    version = machine.run("sadvise", "--version")
+    verified = machine.run("rpm", "--verify", "sadvise")
+    machine.run("dnf", "remove", "--assumeyes", "--noautoremove", "sadvise")
+
+    assert "nothing provides /usr/bin/python3." in unmet.stderr
+    started = ["Install .rpm files", "Write the settings", "Reload sadvised", "Enable and start the daemon"]
+    assert first[-5:] == ["Copy package files", *started]
+    assert again == []
+    assert running == ("enabled", "active")
     assert version.startswith("sadvise ")
-    assert running == ("disabled", "active")
+    assert verified == ""
     assert state(machine)[1] == "inactive"
     assert machine.ask("test", "-e", "/opt/sadvise").returncode == 1
     assert machine.ask("test", "-e", "/var/lib/sadvise").returncode == 0

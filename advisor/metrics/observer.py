@@ -1,5 +1,6 @@
 """Fills the metrics from the rounds of the daemon, and writes them out for Prometheus."""
 
+import math
 import threading
 import time
 from collections import Counter as Tally
@@ -19,7 +20,8 @@ from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Kind, Outcome, Receipt
-from advisor.domain.standings import NO_STANDINGS, Standings
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.standings import NO_STANDINGS, Standing, Standings
 from advisor.domain.topology import LocalityTier
 from advisor.guard.breakers import BREAKERS
 from advisor.metrics.catalogue import METRICS, PAUSED, BoundedValues, Metric, MetricKind, class_of
@@ -41,6 +43,8 @@ _TIMER_TIERS: Final[Mapping[Lever, LocalityTier]] = {
     Lever.NODE_RANGE: LocalityTier.NODE,
     Lever.SWITCHES: LocalityTier.LEAF,
 }
+# Names of waits, and the share of jobs that waited no longer.
+_SHARES: Final[Mapping[str, float]] = {"median": 0.5, "p90": 0.9, "longest": 1.0}
 _COLLECTORS: Final = ("round", "plan", "sent", "leases", "gpus", "journal")
 
 # One change to one job, by when it was sent, and what a person did about it.
@@ -207,6 +211,7 @@ class Metrics:
         states = Tally(job.state for job in record.snapshot.jobs)
         for state in JobState:
             self._gauges["sadvise_jobs"].labels(state).set(states[state])
+        self._observe_queue(record.snapshot)
         self._show("sadvise_jobs_left_alone", Tally(map(self._rules.of, record.left_alone.values())))
         self._gauges["sadvise_forecast_models_refused"].set(len(record.forecasts.notes))
         self._gauges["sadvise_forecast_models_on_probation"].set(len(record.forecasts.on_probation))
@@ -222,6 +227,23 @@ class Metrics:
         for end in ("low", "median", "high"):
             value = _UNKNOWN if total is None else getattr(total.difference_s, end) / max(1, total.jobs)
             self._gauges["sadvise_wait_difference_seconds"].labels(end).set(value)
+        compared = Tally(map(_compared, standings.by_user.values()))
+        for wait in ("shorter", "longer", "unclear"):
+            self._gauges["sadvise_users_compared"].labels(wait).set(compared[wait])
+
+    def _observe_queue(self, snapshot: Snapshot) -> None:
+        """Update the waits so far, and the numbers of users."""
+        for state in (JobState.PENDING, JobState.RUNNING):
+            users = {job.user for job in snapshot.jobs if job.state is state}
+            self._gauges["sadvise_users"].labels(state).set(len(users))
+        waits = sorted(
+            job.queueing_delay_s(snapshot.taken_at)
+            for job in snapshot.jobs
+            if job.is_pending and not job.held and job.gang.gpu_count
+        )
+        for of, share in _SHARES.items():
+            value = waits[math.ceil(share * len(waits)) - 1] if waits else _UNKNOWN
+            self._gauges["sadvise_pending_wait_seconds"].labels(of).set(value)
 
     def _observe_sent(self, step: Step) -> None:
         _count_receipts(self._counters["sadvise_changes_total"], step.applied)
@@ -235,7 +257,9 @@ class Metrics:
         still_open = [lease for lease in record.memory.leases if lease.ending is None]
         overdue = sum(1 for lease in still_open if lease.is_due(record.snapshot.taken_at))
         self._gauges["sadvise_leases_overdue"].set(overdue)
-        out = Tally(lease.lever for lease in still_open if lease.state is LeaseState.OUT)
+        in_effect = [lease for lease in still_open if lease.state is LeaseState.OUT]
+        self._gauges["sadvise_users_changed"].set(len({lease.user for lease in in_effect}))
+        out = Tally(lease.lever for lease in in_effect)
         for lever, tier in _TIMER_TIERS.items():
             self._gauges["sadvise_timers"].labels(tier.name.lower()).set(out[lever])
         for objection, instant in _objections(record.memory.leases):
@@ -288,6 +312,13 @@ def _objections(leases: Iterable[Lease]) -> Iterator[tuple[_Objection, float]]:
         elif lease.ending is Ending.OVERRULED or (lease.ending is None and lease.state is LeaseState.HANDS_OFF):
             seen_time = lease.overruled_time or lease.ended_time or lease.applied_time
             yield (lease.job_id, lease.lever, lease.applied_time, OVERRULED), seen_time
+
+
+def _compared(standing: Standing) -> str:
+    """Return how the waits of a user compare with plain Slurm."""
+    if not standing.is_known:
+        return "unclear"
+    return "shorter" if standing.difference_s.high < 0.0 else "longer"
 
 
 def _size(journal: Path | None) -> float:

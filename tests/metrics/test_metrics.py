@@ -275,6 +275,46 @@ def test_waits_without_advice_are_unknown_until_plain_slurm_was_run() -> None:
     assert value(filled, since) == stretch.until
 
 
+def test_users_count_by_how_their_waits_compare() -> None:
+    filled = metrics()
+    waits = {"ann": (100.0, (300.0,)), "bob": (300.0, (200.0,)), "eve": (200.0, (100.0, 300.0)), "joe": (9.0, (9.0,))}
+    stretch = replace(make_stretch(), by_user={user: make_wait_sum(*wait) for user, wait in waits.items()})
+    done = step()
+    memory = replace(done.record.memory, standings=standings_of([stretch]))
+
+    filled.observe(make_round(replace(done, record=replace(done.record, memory=memory))))
+
+    counts = {wait: value(filled, "sadvise_users_compared", wait=wait) for wait in ("shorter", "longer", "unclear")}
+    assert counts == {"shorter": 1, "longer": 1, "unclear": 2}
+
+
+def test_waits_so_far_are_those_of_gpu_jobs_that_can_start() -> None:
+    filled = metrics()
+    done = step()
+    jobs = [make_job(number, user=f"u{number % 3}", submit_time=TAKEN_AT - 60.0 * number) for number in range(1, 11)]
+    jobs += [make_job(11, submit_time=TAKEN_AT - 9e5, held=True), make_job(12, submit_time=TAKEN_AT - 9e5, gpus=0)]
+    name = "sadvise_pending_wait_seconds"
+
+    filled.observe(make_round(replace(done, record=replace(done.record, snapshot=make_snapshot(jobs=jobs)))))
+    waits = [value(filled, name, of=of) for of in ("median", "p90", "longest")]
+    filled.observe(make_round(replace(done, record=replace(done.record, snapshot=make_snapshot(jobs=[])))))
+
+    assert waits == [300.0, 540.0, 600.0]
+    assert math.isnan(value(filled, name, of="longest") or 0.0)
+
+
+def test_users_count_once_however_many_jobs_they_have() -> None:
+    filled = metrics()
+    jobs = [make_job(1, user="ann"), make_job(2, user="ann"), make_job(3, user="bob")]
+    done = step(leases=[lease(1), lease(2)])
+
+    filled.observe(make_round(replace(done, record=replace(done.record, snapshot=make_snapshot(jobs=jobs)))))
+
+    assert value(filled, "sadvise_users", state="pending") == 2
+    assert value(filled, "sadvise_users", state="running") == 0
+    assert value(filled, "sadvise_users_changed") == 1
+
+
 def test_the_journal_is_measured_with_its_log(tmp_path: Path) -> None:
     filled = metrics(tmp_path / "journal.sqlite")
     (tmp_path / "journal.sqlite").write_bytes(b"x" * 100)

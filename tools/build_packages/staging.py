@@ -12,13 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hatchling.builders.wheel import WheelBuilder
-
 from advisor.backends.installation import PACKAGED
+from tools.build_packages.distributions import ROOT
 from tools.build_packages.errors import BuildError, run
 from tools.man_pages.pages import man_pages
 
-ROOT = Path(__file__).parent.parent.parent
 PREFIX = Path("opt/sadvise")
 CONFIG_FILE = Path("etc/sadvise/sadvise.toml")
 # Rows of files that name the place of the build, or that are changed here.
@@ -36,6 +34,7 @@ FILES: Mapping[str, str] = {
     "systemd/controller-only.conf": "usr/share/sadvise/systemd/controller-only.conf",
     "systemd/no-network-filter.conf": "usr/share/sadvise/systemd/no-network-filter.conf",
     "slurm": "usr/share/sadvise/slurm",
+    "ansible": "usr/share/sadvise/ansible",
     "monitoring": "usr/share/sadvise/monitoring",
     "README.md": "usr/share/doc/sadvise/README.md",
     "CHANGELOG.md": "usr/share/doc/sadvise/CHANGELOG.md",
@@ -47,6 +46,7 @@ LINKS: Mapping[str, str] = {
     "usr/bin/sadvise": "/opt/sadvise/bin/sadvise",
     "usr/sbin/sadvised": "/opt/sadvise/bin/sadvised",
     # Pages refer to them by their places in a checkout.
+    "usr/share/doc/sadvise/ansible": "../../sadvise/ansible",
     "usr/share/doc/sadvise/slurm": "../../sadvise/slurm",
     "usr/share/doc/sadvise/monitoring": "../../sadvise/monitoring",
 }
@@ -76,14 +76,15 @@ class Stage:
     built_time: int
 
 
-def build_stages(folder: Path, *, interpreter: Path, constraint: Path | None, built_time: int) -> tuple[Stage, Stage]:
-    """Fill the trees of the program and of its extras; `interpreter` is the one that will run them."""
+def build_stages(
+    folder: Path, wheel: Path, *, interpreter: Path, constraint: Path | None, built_time: int
+) -> tuple[Stage, Stage]:
+    """Fill the trees of the program, from its wheel, and of its extras; `interpreter` is the one that will run them."""
     env = _environment(built_time)
     python = _checked(interpreter, env)
     program, extras = folder / PROGRAM, folder / EXTRAS_PACKAGE
     environment = program / PREFIX
     run([str(interpreter), "-m", "venv", "--without-pip", str(environment)], env=env)
-    wheel = _wheel(folder / "wheel", built_time)
     # Chosen for both packages at once, so that every library of one goes with those of the other.
     pins = _pin(environment, wheel, constraint, program / DEPENDENCIES, env)
     _install(environment, f"{wheel}", pins, env)
@@ -122,12 +123,6 @@ def _checked(interpreter: Path, env: Mapping[str, str]) -> str:
     if tuple(int(part) for part in version.split(".")) < (3, 11):
         raise BuildError(f"{interpreter} is Python {version}: sadvise needs 3.11 or newer, name one with --python")
     return f"python{version}"
-
-
-def _wheel(folder: Path, built_time: int) -> Path:
-    """Build the wheel of this checkout."""
-    os.environ["SOURCE_DATE_EPOCH"] = str(built_time)
-    return Path(next(iter(WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"]))))
 
 
 def _pin(environment: Path, wheel: Path, constraint: Path | None, listed: Path, env: Mapping[str, str]) -> Path:

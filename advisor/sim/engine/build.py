@@ -18,8 +18,8 @@ HERE: Final = Path(__file__).parent
 FLAGS: Final = ("-std=c11", "-O3", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno")
 _COMPILE_S: Final = 120.0
 _NO_COMPILER: Final = (
-    "the simulator needs a C compiler on its first run from a checkout: install gcc, or name another one in CC; the"
-    " packages of sadvise hold it compiled"
+    "the simulator needs a C compiler on its first run, because only its sources are installed: install gcc, or name"
+    " another one in CC; the wheel and the packages of sadvise hold it compiled"
 )
 
 

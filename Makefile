@@ -40,7 +40,7 @@ lint: $(VENV)/.installed-dev  ## formatter, linter, types, import contracts, spe
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/codespell
 	$(BIN)/hadolint Containerfile
-	$(BIN)/ansible-lint --offline --quiet --profile production ansible
+	$(BIN)/ansible-lint --offline -q --profile production ansible
 	$(BIN)/python -m tools.generate_docs --check
 
 format: $(VENV)/.installed-dev  ## rewrite the sources in the agreed form

@@ -1,40 +1,116 @@
 """`sadvise status`: how the daemon is doing, and why nothing happens if nothing happens."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
-from advisor.cli.options import ConfigFile, JournalFile, Json
+from advisor.cli.options import Clusters, ConfigFile, JournalFile, Json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from advisor.daemon.status_words import Overlook
+    from advisor.watch.reading import Reading
 
 SCHEMA: Final = "sadvise.status/1"
+SEVERAL_SCHEMA: Final = "sadvise.status-clusters/1"
 # For monitoring; 1 and 2 are those of errors and of usage.
 DEGRADED: Final = 4
 NOT_RUNNING: Final = 5
 
 
-def status(config: ConfigFile = None, journal: JournalFile = None, json: Json = False) -> None:
+# The exit codes from best to worst; 1 is a cluster whose files cannot be read.
+_SEVERITY: Final = (0, DEGRADED, NOT_RUNNING, 1)
+_HEADER: Final = ("cluster", "daemon", "mode", "out", "overdue", "last round", "state")
+
+
+def status(
+    cluster: Clusters = None, config: ConfigFile = None, journal: JournalFile = None, json: Json = False
+) -> None:
     """Show how the daemon is doing: mode, pause, breakers, last round, changes in effect, and today's gain.
 
     Says why nothing was changed if nothing was. Asks Slurm nothing. Exits with 0 if all is well, 4 if the daemon runs
-    but a breaker is open, a change is overdue or rounds fail, 5 if it does not run.
+    but a breaker is open, a change is overdue or rounds fail, 5 if it does not run. Of several clusters (-M all), it
+    prints one line for each, and exits with the worst: 1 if the files of one cannot be read.
     """
-    from advisor import __version__
+    from advisor.watch.clusters import check_one_journal, readings_of
+    from advisor.watch.reading import Reading
+
+    readings = readings_of(Reading(cluster=cluster, config=config))
+    check_one_journal(readings, journal)
+    code = _one(readings[0], journal, json=json) if len(readings) == 1 else _several(readings, json=json)
+    if code:
+        raise typer.Exit(code)
+
+
+def _one(reading: "Reading", journal: "Path | None", *, json: bool) -> int:
+    """Print the status of one cluster in full, and return its exit code."""
     from advisor.clock import SystemClock
-    from advisor.daemon.status_words import NOT_RUNNING as ENDED
     from advisor.daemon.status_words import lines, status_document
     from advisor.view.terminal import print_json, print_labelled
     from advisor.watch.daemon_state import daemon_state
-    from advisor.watch.reading import Reading
 
-    settings = Reading(config=config).load_config()
-    seen = daemon_state(settings, journal, SystemClock().now())
+    seen = daemon_state(reading.load_config(), journal, SystemClock().now())
     if json:
-        meta = {"tool": "sadvise", "version": __version__, "schema": SCHEMA, "now": seen.now}
-        print_json({"meta": meta, **status_document(seen)})
+        print_json({"meta": _meta(SCHEMA, seen.now), **status_document(seen)})
     else:
         for label, text in lines(seen):
             print_labelled(label, text, width=10)
+    return _code(seen)
+
+
+def _several(readings: "Sequence[Reading]", *, json: bool) -> int:
+    """Print a line for each cluster, and return the worst exit code; a fault of one hides no other."""
+    from advisor.clock import SystemClock
+    from advisor.daemon.status_words import status_document
+    from advisor.errors import AdvisorError
+    from advisor.view.terminal import print_json, print_table
+    from advisor.watch.daemon_state import daemon_state
+
+    now, rows, documents, worst = SystemClock().now(), [], [], 0
+    for reading in readings:
+        name = reading.cluster or ""
+        try:
+            seen = daemon_state(reading.load_config(), None, now)
+        except AdvisorError as err:
+            code = 1
+            rows.append([name, "?", "?", "?", "?", "?", str(err)])
+            documents.append({"cluster": name, "fault": str(err)})
+        else:
+            code = _code(seen)
+            rows.append([name, *_fields(seen)])
+            documents.append({"cluster": name, "fault": None, **status_document(seen)})
+        worst = max(worst, code, key=_SEVERITY.index)
+    if json:
+        print_json({"meta": _meta(SEVERAL_SCHEMA, now), "clusters": documents})
+    else:
+        print_table(_HEADER, rows)
+    return worst
+
+
+def _fields(seen: "Overlook") -> list[str]:
+    """Return the status of a cluster as the fields of its line."""
+    from advisor.daemon.status_words import idle_reason
+    from advisor.domain.units import duration
+
+    last = seen.last
+    age = "-" if last is None else f"{duration(max(0.0, seen.now - last.started_time))} ago"
+    overdue = "-" if last is None else str(last.overdue)
+    out = "?" if seen.out is None else str(seen.out)
+    state = "; ".join(seen.stops) or idle_reason(seen) or "well"
+    return [seen.state, str(seen.configured), out, overdue, age, state]
+
+
+def _code(seen: "Overlook") -> int:
+    from advisor.daemon.status_words import NOT_RUNNING as ENDED
+
     if seen.state == ENDED:
-        raise typer.Exit(NOT_RUNNING)
-    if not seen.is_well:
-        raise typer.Exit(DEGRADED)
+        return NOT_RUNNING
+    return 0 if seen.is_well else DEGRADED
+
+
+def _meta(schema: str, now: float) -> dict[str, object]:
+    from advisor import __version__
+
+    return {"tool": "sadvise", "version": __version__, "schema": schema, "now": now}

@@ -239,3 +239,27 @@ def test_notices_that_are_not_delivered_are_said(status: Status, tmp_path: Path)
     assert labelled(status())["notices"] == "not delivered: mail: no answer; to do: `sadvise notify --test`"
     (check,) = _notices(settings)
     assert "mail: no answer" in check.text
+
+
+def test_several_clusters_stand_in_one_table_and_the_worst_decides(sadvise: Sadvise, tmp_path: Path) -> None:
+    (tmp_path / "clusters").mkdir()
+    for name in ("alpha", "beta"):
+        (tmp_path / name).mkdir()
+        text = f'[journal]\nfile = "{tmp_path}/{name}/journal.sqlite"\n[daemon]\nruntime_folder = "{tmp_path}/{name}"\n'
+        (tmp_path / "clusters" / f"{name}.toml").write_text(text)
+    written(tmp_path / "alpha", now_round(make_round(WAITING)))
+    options = ("status", "--config", str(tmp_path / "sadvise.toml"), "-M")
+
+    well, both, document = (
+        sadvise(*options, "alpha"),
+        sadvise(*options, "all"),
+        json.loads(sadvise(*options, "beta,alpha", "--json").out),
+    )
+    (tmp_path / "clusters" / "broken.toml").write_text("nonsense")
+    broken = sadvise(*options, "all")
+
+    assert (well.exit_code, both.exit_code, broken.exit_code) == (0, 5, 1)
+    assert [line.split()[:2] for line in both.out.splitlines()[1:]] == [["alpha", "running"], ["beta", "not"]]
+    assert "not valid TOML" in broken.out and "alpha" in broken.out
+    assert [entry["cluster"] for entry in document["clusters"]] == ["beta", "alpha"]
+    assert document["clusters"][1]["is_well"] is True

@@ -1,6 +1,5 @@
 """A staged cluster, and a client that asks for its pages as a browser on this host does."""
 
-import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -9,6 +8,7 @@ from flask.testing import FlaskClient
 
 from advisor.web.application import application
 from advisor.web.content import Content
+from tests.web.serving import in_utc
 from tests.web.stage import Stage, set_up
 
 BASE = "https://localhost"
@@ -16,12 +16,8 @@ BASE = "https://localhost"
 
 @pytest.fixture(scope="session", autouse=True)
 def _utc() -> Iterator[None]:
-    """Show times as the stage means them, wherever the tests run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TZ", "UTC")
-        time.tzset()
+    with in_utc():
         yield
-    time.tzset()
 
 
 @pytest.fixture(scope="session")

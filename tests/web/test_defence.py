@@ -2,10 +2,8 @@
 
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +12,11 @@ from flask.testing import FlaskClient
 
 from advisor.errors import ConfigError
 from advisor.settings import WebSettings
-from advisor.web.application import application
 from advisor.web.content import Content
 from advisor.web.defence import HEADERS, LARGEST_FORM_BYTES
-from advisor.web.listener import bound, server_of
+from advisor.web.listener import bound
 from tests.web.conftest import client_of
+from tests.web.serving import serving
 
 EVERYWHERE = ("/", "/line", "/api/v1/line", "/static/web.css", "/assets/charts.js", "/nothing", "/api/v1/nothing")
 
@@ -120,22 +118,6 @@ def test_refusals_repeat_nothing_that_was_sent(client: FlaskClient) -> None:
     ]
 
     assert not any("<script>alert" in answer.text for answer in answers)
-
-
-@contextmanager
-def serving(content: Content, settings: WebSettings) -> Iterator[tuple[str, int] | str]:
-    """Serve with the limits of `sadvise web` in a thread; yields the address."""
-    with bound(settings) as (listening, _):
-        server = server_of(application(content), listening, settings)
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
-        try:
-            yield listening.getsockname()
-        finally:
-            server.close()
-            server.task_dispatcher.shutdown()
-            server.trigger.pull_trigger() if server.trigger.socket is not None else None
-            thread.join(10.0)
 
 
 def ask(address: object, request: bytes) -> bytes:

@@ -29,6 +29,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "places": "time and memory of a policy that places gangs, on a large cluster",
     "sizes": "time of a learned policy for sizes: one decision, and a plan",
     "gaming": "what one user gains by gaming the lifts, beyond plain Slurm",
+    "web": "time and bytes of the pages of sadvise web, and rounds beside ten viewers",
     "experiment": "how often the intervals of `sadvise report` hold the truth",
 }
 

@@ -1,0 +1,38 @@
+"""The web view on a real port, in a thread of the tests."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from advisor.settings import WebSettings
+from advisor.web.application import application
+from advisor.web.content import Content
+from advisor.web.listener import bound, server_of
+
+
+@contextmanager
+def in_utc() -> Iterator[None]:
+    """Show times as the stage means them, wherever the tests run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@contextmanager
+def serving(content: Content, settings: WebSettings) -> Iterator[tuple[str, int] | str]:
+    """Serve with the limits of `sadvise web` in a thread; yields the address."""
+    with bound(settings) as (listening, _):
+        server = server_of(application(content), listening, settings)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        try:
+            yield listening.getsockname()
+        finally:
+            server.close()
+            server.task_dispatcher.shutdown()
+            thread.join(10.0)

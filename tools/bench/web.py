@@ -2,9 +2,10 @@
 
     python -m tools.bench web [--size 10000:1000] [--pairs 5] [--viewers 10] [--every 60] [--json]
 
-The web view is the real `sadvise web` in a process of its own, on a snapshot file. The viewers, in another process, open
-pages in turn, each one page in `--every` seconds, as a browser that stays open does. A round here is the cycle of the
-daemon, from the snapshot in memory to verdicts; those with and without viewers take turns, and `sadvise web` runs in both.
+The web view is the real `sadvise web` in a process of its own, on a snapshot file. The viewers, in another process,
+open pages in turn, each one page in `--every` seconds, as a browser that stays open does. A round here is the cycle of
+the daemon, from the snapshot in memory to verdicts; those with and without viewers take turns, and `sadvise web` runs in
+both.
 """
 
 import argparse

@@ -12,6 +12,9 @@ from tests.browser.pictures import FOLDER, MOST_DIFFERENT, PAGES, PHONE, View, d
 from tests.web.serving import in_utc, serving
 from tests.web.stage import set_up
 
+# On busy machines, a page that is asked for can take its time.
+expect.set_options(timeout=30_000)
+
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

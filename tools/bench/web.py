@@ -4,8 +4,8 @@
 
 The web view is the real `sadvise web` in a process of its own, on a snapshot file. The viewers, in another process,
 open pages in turn, each one page in `--every` seconds, as a browser that stays open does. A round here is the cycle of
-the daemon, from the snapshot in memory to verdicts; those with and without viewers take turns, and `sadvise web` runs in
-both.
+the daemon, from the snapshot in memory to verdicts; those with and without viewers take turns, and `sadvise web` runs
+in both.
 """
 
 import argparse

@@ -15,7 +15,7 @@ _AMOUNT = re.compile(r"(N|\d+)(?:\((\d+)\))?", re.ASCII)
 _HOLDER = re.compile(r"(\S+)=\{([^{}]*)\}")
 _BY_ACCOUNT: Final = " Account Limits="
 _BY_USER: Final = " User Limits="
-_COUNT = re.compile(r"(\d{1,12})(?:\([\d.]+\))?", re.ASCII)
+_COUNT = re.compile(r"(N|\d{1,12})(?:\((\d{1,12})(?:\.\d+)?\))?", re.ASCII)
 # Limits that are not on a TRES, for all jobs, each account (PA), each user (PU) and each job (PJ).
 _COUNTS: Final = (
     "GrpJobs",
@@ -51,7 +51,8 @@ class Association:
     """An account, or a user in an account, possibly for one partition only; `parent_id` is None for the root.
 
     The mappings go by TRES, those of `amounts` by the name of the limit first. `counts` are the limits that are not on
-    a TRES, as far as they are set, by name; those of time are in minutes. `shares` of None are those of the parent.
+    a TRES, as far as they are set, by name; those of time are in minutes. `counts_used` is how far they are used.
+    `shares` of None are those of the parent.
     """
 
     association_id: int
@@ -62,6 +63,7 @@ class Association:
     parent_id: int | None
     amounts: Mapping[str, Amounts]
     counts: Mapping[str, int] = field(default_factory=dict)
+    counts_used: Mapping[str, int] = field(default_factory=dict)
     shares: int | None = 1
     priority: int = 0
 
@@ -70,7 +72,8 @@ class Association:
 class QosLimits:
     """A QOS: what binds all of it, and each account and user (by uid) in it.
 
-    `counts` are as those of an association; among them are the limits for each account and each user.
+    `counts` are as those of an association; among them are the limits for each account and each user, whose use is
+    `counts_used_by_account` and `counts_used_by_uid`.
     """
 
     name: str
@@ -78,6 +81,9 @@ class QosLimits:
     by_account: Mapping[str, Mapping[str, Amounts]] = field(default_factory=dict)
     by_uid: Mapping[str, Mapping[str, Amounts]] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    counts_used: Mapping[str, int] = field(default_factory=dict)
+    counts_used_by_account: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    counts_used_by_uid: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     priority: int = 0
 
 
@@ -125,6 +131,7 @@ def _association(line: str) -> Association:
             parent_id=count(_numbered(parent)[1], field="association parent") if parent else None,
             amounts=_limits(raw),
             counts=_counts(raw),
+            counts_used=_counts_used(raw),
             shares=_shares(raw.get("SharesRaw/Norm/Level/Factor", "1").partition("/")[0]),
             priority=_priority(raw),
         )
@@ -144,6 +151,9 @@ def _qos(line: str) -> QosLimits:
         by_account=dict(_holders(by_account)),
         by_uid={_uid(name): limits for name, limits in _holders(by_user)},
         counts=_counts(raw) | _counts_of_holders(by_account) | _counts_of_holders(by_user),
+        counts_used=_counts_used(raw),
+        counts_used_by_account={name: _counts_used(_pairs(limits)) for name, limits in _HOLDER.findall(by_account)},
+        counts_used_by_uid={_uid(name): _counts_used(_pairs(limits)) for name, limits in _HOLDER.findall(by_user)},
         priority=_priority(raw),
     )
 
@@ -162,7 +172,13 @@ def _counts_of_holders(text: str) -> dict[str, int]:
 def _counts(raw: Mapping[str, str]) -> dict[str, int]:
     """Decode `GrpJobs=3(1) MaxWallPJ=60`; what has no limit is left out."""
     matches = {name: _COUNT.fullmatch(raw.get(name, "")) for name in _COUNTS}
-    return {name: int(match[1]) for name, match in matches.items() if match is not None}
+    return {name: int(match[1]) for name, match in matches.items() if match is not None and match[1] != "N"}
+
+
+def _counts_used(raw: Mapping[str, str]) -> dict[str, int]:
+    """Decode the number in brackets of `GrpJobs=3(1)`, of whole minutes or jobs."""
+    matches = {name: _COUNT.fullmatch(raw.get(name, "")) for name in _COUNTS}
+    return {name: int(match[2]) for name, match in matches.items() if match is not None and match[2]}
 
 
 def _shares(text: str) -> int | None:

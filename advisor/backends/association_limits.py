@@ -78,7 +78,7 @@ def demand_of(gang: GangRequest, time_limit_s: float | None, others: int = 0) ->
 
 def exceeded(job: Job, demand: Demand, state: AssociationState, qos_names: Iterable[str]) -> str | None:
     """Return the first limit that a job would exceed, or that cannot be checked; None if it fits all of them."""
-    chain = _chain(job, state)
+    chain = chain_of(job, state)
     if not chain:
         return f"slurmctld shows no association of user {job.user!a} in account {job.account!a}"
     by_name = {qos.name: qos for qos in state.qos}
@@ -114,7 +114,7 @@ def _beyond_wall(counts: Iterable[Mapping[str, int]], demand: Demand) -> str | N
     return f"{demand.minutes:g} would be beyond {_WALL}={most},"
 
 
-def _chain(job: Job, state: AssociationState) -> list[Association]:
+def chain_of(job: Job, state: AssociationState) -> list[Association]:
     """Return the associations that bind a job, the user's first and the root last; none where one is not shown."""
     accounts = [association for association in state.associations if not association.user]
     own = [

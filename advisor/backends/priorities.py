@@ -6,7 +6,7 @@ from typing import Final
 
 from advisor.backends.process import Commands, SlurmCommands, text_of
 from advisor.backends.spelling import count, integer, is_unset
-from advisor.domain.diagnosis import PriorityFactors
+from advisor.domain.particulars import PriorityFactors
 from advisor.errors import DecodeError
 
 # What sprio prints instead of rows where none of the jobs waits any more.

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from advisor.domain.facts import Evidence
 from advisor.domain.job import Job
+from advisor.domain.particulars import FairShare
 from advisor.domain.topology import LocalityTier
 
 
@@ -33,6 +34,7 @@ class Cause(StrEnum):
     GPUS = "gpus"
     FRAGMENTATION = "fragmentation"
     CPUS_OR_MEMORY = "cpus_or_memory"
+    REQUIRED_NODES = "required_nodes"
     SWITCHES = "switches"
     NOT_TRIED = "not_tried"
     UNKNOWN = "unknown"
@@ -52,6 +54,8 @@ class Variant(StrEnum):
     BOTH_BESIDE_GPUS = "both_beside_gpus"
     NEEDED_AT_ALL = "needed_at_all"
     NEEDED_NOW = "needed_now"
+    OWN = "own"  # of a reservation: the job asks for it
+    BLOCKING = "blocking"  # of a reservation: it takes the nodes that the job needs
 
 
 class Concession(StrEnum):
@@ -95,26 +99,12 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PriorityFactors:
-    """The weighted parts of a job's priority as `sprio` prints them; None for those that it does not print."""
-
-    site: int | None = None
-    age: int | None = None
-    association: int | None = None
-    fair_share: int | None = None
-    job_size: int | None = None
-    partition: int | None = None
-    qos: int | None = None
-    tres: int | None = None
-    nice: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """The causes that keep one job from starting, most binding first.
 
     `job` is None where the queue does not hold it, `tier_now` where it fits now by itself. `slurm_reason` is Slurm's
-    own word, raw. `unread` says in plain words what could not be read and so was not judged.
+    own word, raw. `share` is the use that counts in its priority, None where it is not known. `unread` says in plain
+    words what could not be read and so was not judged.
     """
 
     job_id: int
@@ -125,4 +115,5 @@ class Diagnosis:
     further: tuple[Finding, ...] = ()
     tier_now: LocalityTier | None = None
     disagreement: Disagreement | None = None
+    share: FairShare | None = None
     unread: tuple[str, ...] = ()

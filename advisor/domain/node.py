@@ -48,6 +48,8 @@ _CLOSED = frozenset(
         "UNKNOWN",
     )
 )
+# The closed states that a reservation puts a node in, and that end with it.
+_RESERVED = frozenset(("MAINT", "MAINTENANCE", "RESERVED"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,3 +84,9 @@ class Node:
     def is_usable(self) -> bool:
         """Whether Slurm would start a new job here if it fitted."""
         return self.state not in _CLOSED and not _CLOSED.intersection(self.flags)
+
+    @property
+    def is_only_reserved(self) -> bool:
+        """Whether a reservation alone keeps Slurm from starting other jobs here."""
+        closing = _CLOSED.intersection((self.state, *self.flags))
+        return bool(closing) and closing <= _RESERVED

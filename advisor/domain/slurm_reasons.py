@@ -6,7 +6,15 @@ from advisor.domain.diagnosis import Cause
 
 # The possible causes of "Resources", and of 26.05's words for one switch or block.
 RESOURCES = frozenset(
-    {Cause.GPUS, Cause.FRAGMENTATION, Cause.CPUS_OR_MEMORY, Cause.NODES_UNAVAILABLE, Cause.SWITCHES, Cause.IMPOSSIBLE}
+    {
+        Cause.GPUS,
+        Cause.FRAGMENTATION,
+        Cause.CPUS_OR_MEMORY,
+        Cause.REQUIRED_NODES,
+        Cause.NODES_UNAVAILABLE,
+        Cause.SWITCHES,
+        Cause.IMPOSSIBLE,
+    }
 )
 
 # The reasons of jobs that the scheduler has considered, which are therefore eligible.
@@ -45,7 +53,7 @@ _BY_OPENING: Mapping[str, frozenset[Cause]] = {
     "Assoc": frozenset({Cause.ASSOCIATION_LIMIT}),
     "QOS": frozenset({Cause.QOS_LIMIT}),
     "Reservation": frozenset({Cause.RESERVATION}),
-    "ReqNodeNotAvail": frozenset({Cause.NODES_UNAVAILABLE, Cause.RESERVATION}),
+    "ReqNodeNotAvail": frozenset({Cause.NODES_UNAVAILABLE, Cause.RESERVATION, Cause.REQUIRED_NODES}),
     "Nodes_required_for_job_are_DOWN": frozenset({Cause.NODES_UNAVAILABLE, Cause.PRIORITY, Cause.RESERVATION}),
     "Insufficient_resources_in_topology_unit": RESOURCES,
     "job_requeued_in_held_state": frozenset({Cause.HELD}),

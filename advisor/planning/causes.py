@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from advisor.domain.diagnosis import Cause, Diagnosis, Disagreement, Finding, PriorityFactors, Variant
+from advisor.domain.diagnosis import Cause, Diagnosis, Disagreement, Finding, Variant
 from advisor.domain.facts import Evidence
 from advisor.domain.job import Job
+from advisor.domain.particulars import NOTHING_ASKED, Particulars, PriorityFactors
 from advisor.domain.slurm_reasons import CONTENTION, RESOURCES, causes_named, gives_no_reason
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier, TopologyKind
@@ -16,6 +17,7 @@ from advisor.features.nodes import NodeTable, node_table
 from advisor.planning.gates import gates
 from advisor.planning.inquiry import Inquiry
 from advisor.planning.queue_position import Ahead, ahead_of
+from advisor.planning.reserved_nodes import blocking_reservation
 from advisor.planning.shortage import shortages
 
 _DOUBTS = {
@@ -29,15 +31,18 @@ _DOUBTS = {
 
 
 def diagnose(
-    snapshot: Snapshot, job_id: int, *, table: NodeTable | None = None, factors: PriorityFactors | None = None
+    snapshot: Snapshot, job_id: int, *, table: NodeTable | None = None, particulars: Particulars = NOTHING_ASKED
 ) -> Diagnosis:
-    """Return the diagnosis of a job that is not starting; `table` is its snapshot's node table if already built."""
+    """Return the diagnosis of a job that is not starting.
+
+    `table` is its snapshot's node table if already built; `particulars` is what else was asked about the job.
+    """
     job = snapshot.jobs_by_id.get(job_id)
     if job is None:
         return _absent(snapshot, job_id)
     if not job.is_pending:
         return _started(snapshot, job)
-    inquiry = Inquiry.of(snapshot, table or node_table(snapshot), job, factors)
+    inquiry = Inquiry.of(snapshot, table or node_table(snapshot), job, particulars)
     ahead = ahead_of(inquiry)
     findings = [*gates(inquiry), *_contention(inquiry, ahead)]
     disagreement = _disagreement(inquiry, findings)
@@ -52,7 +57,12 @@ def diagnose(
         further=tuple(findings[1:]),
         tier_now=_tier_now(inquiry),
         disagreement=disagreement,
-        unread=(*snapshot.unread, *_unread(inquiry, ahead, {finding.cause for finding in findings})),
+        share=particulars.share,
+        unread=(
+            *snapshot.unread,
+            *_unread(inquiry, ahead, {finding.cause for finding in findings}),
+            *particulars.unread,
+        ),
     )
 
 
@@ -87,11 +97,12 @@ def _contention(inquiry: Inquiry, ahead: Ahead) -> list[Finding]:
     if inquiry.job.reservation:
         # It competes only inside its reservation, which is not in the snapshot.
         return []
-    short = shortages(inquiry)
+    blocking = blocking_reservation(inquiry)
+    short = shortages(inquiry) if blocking is None else [blocking]
     before = _priority(inquiry, ahead)
     if before is None:
         return [*short, *_switches(inquiry)]
-    if causes_named(inquiry.job.reason) == RESOURCES:
+    if blocking is not None or causes_named(inquiry.job.reason) == RESOURCES:
         return [*short, *_switches(inquiry), before]
     lasting = [finding for finding in short[:1] if finding.cause is Cause.NODES_UNAVAILABLE]
     return [*lasting, before, *short[len(lasting) :], *_switches(inquiry)]
@@ -103,6 +114,8 @@ def _priority(inquiry: Inquiry, ahead: Ahead) -> Finding | None:
     job = inquiry.job
     evidence: dict[str, Evidence] = {
         "jobs_ahead": ahead.jobs,
+        "own_jobs_ahead": ahead.own_jobs,
+        "users_ahead": ahead.users,
         "gpu_jobs_ahead": ahead.gpu_jobs,
         "gpus_asked_ahead": ahead.gpus,
         "priority": job.priority or 0,
@@ -111,7 +124,7 @@ def _priority(inquiry: Inquiry, ahead: Ahead) -> Finding | None:
     }
     if job.start_time is not None:
         evidence["slurm_expects_start_time"] = job.start_time
-    evidence |= _parts_of_priority(inquiry.factors)
+    evidence |= _parts_of_priority(inquiry.particulars.factors)
     return Finding(cause=Cause.PRIORITY, evidence=evidence)
 
 
@@ -154,6 +167,9 @@ def _disagreement(inquiry: Inquiry, findings: list[Finding]) -> Disagreement | N
         return Disagreement.POSSIBLE
     if not named or Cause.UNKNOWN in named or not named.isdisjoint(finding.cause for finding in findings):
         return None
+    if any(finding.variant is Variant.BLOCKING for finding in findings):
+        # Slurm calls it a lack of resources, or of priority, when a reservation is in the way.
+        return None
     if named <= CONTENTION and (inquiry.job.reservation or not inquiry.gang.gpus_known):
         return None
     return Disagreement.NOT_BORNE_OUT
@@ -194,9 +210,9 @@ def _unread(inquiry: Inquiry, ahead: Ahead, causes: set[Cause]) -> Iterator[str]
         yield "its priority, and so who comes before it"
     elif ahead.unknown_priorities:
         yield f"the priority of {plural(ahead.unknown_priorities, 'other pending job')}"
-    if Cause.PRIORITY in causes and inquiry.factors is None:
+    if Cause.PRIORITY in causes and inquiry.particulars == NOTHING_ASKED:
         yield "the parts of its priority (sprio)"
-    if inquiry.job.reservation:
+    if inquiry.job.reservation and inquiry.particulars.reservations is None:
         yield "the nodes and times of its reservation"
     if Cause.SWITCHES in causes:
         yield "when Slurm's wait for one leaf switch began"

@@ -6,9 +6,14 @@ from typing import Final
 from advisor.domain.diagnosis import Cause, Finding, Variant
 from advisor.domain.facts import Evidence
 from advisor.domain.job import Job, JobState
+from advisor.domain.particulars import ReachedLimit
 from advisor.domain.site import Partition
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
+from advisor.domain.units import MINUTE_S
+from advisor.planning.dependencies import dependency_evidence
 from advisor.planning.inquiry import Inquiry
+from advisor.planning.requests import gpus_by_type
+from advisor.planning.reserved_nodes import own_reservation
 from advisor.planning.shortage import impossible
 
 
@@ -21,6 +26,8 @@ def gates(inquiry: Inquiry) -> Iterator[Finding]:
         _partitions_down,
         _partition_limits,
         impossible,
+        own_reservation,
+        _licences,
         _slurm_limit,
         _array,
     ):
@@ -47,9 +54,9 @@ def _hold(inquiry: Inquiry) -> Finding | None:
 def _dependency(inquiry: Inquiry) -> Finding | None:
     job = inquiry.job
     if Cause.DEPENDENCY_NEVER in causes_named(job.reason):
-        return Finding(cause=Cause.DEPENDENCY_NEVER, evidence={"dependency": job.dependency})
+        return Finding(cause=Cause.DEPENDENCY_NEVER, evidence=dependency_evidence(inquiry.snapshot, job))
     if job.dependency:
-        return Finding(cause=Cause.DEPENDENCY, evidence={"dependency": job.dependency})
+        return Finding(cause=Cause.DEPENDENCY, evidence=dependency_evidence(inquiry.snapshot, job))
     return None
 
 
@@ -77,7 +84,7 @@ def _partition_limits(inquiry: Inquiry) -> Finding | None:
     exceeded = [_exceeded(inquiry.job, partition) for partition in inquiry.partitions]
     if not exceeded or not all(exceeded):
         return None
-    evidence: dict[str, Evidence] = {}
+    evidence: dict[str, Evidence] = {"partitions": ",".join(partition.name for partition in inquiry.partitions)}
     for limits in exceeded:
         evidence |= limits
     return Finding(cause=Cause.PARTITION_LIMIT, evidence=evidence)
@@ -106,12 +113,70 @@ def _slurm_limit(inquiry: Inquiry) -> Finding | None:
     (cause,) = named
     evidence: dict[str, Evidence] = {"slurm_reason": inquiry.job.reason}
     if cause in _SHARED:
+        if (limit := inquiry.particulars.limit) is not None:
+            return Finding(cause=cause, evidence=evidence | _limit_evidence(limit, inquiry.job))
         variant = Variant.NAMED_FOR_ONE_JOB if _concerns_one_job(inquiry.job.reason) else Variant.NAMED
         return Finding(cause=cause, variant=variant, evidence=evidence)
-    seen = {Cause.PARTITION_LIMIT: _partition_limits, Cause.IMPOSSIBLE: impossible}
+    seen = {
+        Cause.PARTITION_LIMIT: _partition_limits,
+        Cause.IMPOSSIBLE: impossible,
+        Cause.RESERVATION: own_reservation,
+        Cause.LICENSES: _licences,
+    }
     if cause not in _NAMED or (cause in seen and seen[cause](inquiry) is not None):
         return None
     return Finding(cause=cause, variant=Variant.NAMED, evidence=evidence)
+
+
+def _limit_evidence(limit: ReachedLimit, job: Job) -> dict[str, Evidence]:
+    """Return a limit, how far it is used, and what the job asks of it, as far as that is known."""
+    evidence: dict[str, Evidence] = {"limit": limit.name, "most": limit.most}
+    holders = {"tres": limit.tres, "of_qos": limit.qos, "of_account": limit.account, "of_user": limit.user}
+    evidence |= {name: holder for name, holder in holders.items() if holder}
+    if limit.used is not None:
+        evidence["used"] = limit.used
+    if (asked := _asked(limit, job)) is not None:
+        evidence["asked"] = asked
+    return evidence
+
+
+def _asked(limit: ReachedLimit, job: Job) -> int | None:
+    """Return how much a job asks for of what is limited; None where that is not known."""
+    minutes = None if job.time_limit_s is None else round(job.time_limit_s / MINUTE_S)
+    if not limit.tres:
+        return minutes if "Wall" in limit.name else None
+    amount = _amount_asked(limit.tres, job)
+    if amount is None or limit.name.endswith("PN"):
+        return None
+    if "Mins" in limit.name:
+        return None if minutes is None else amount * minutes
+    return amount
+
+
+def _amount_asked(tres: str, job: Job) -> int | None:
+    if tres == "cpu":
+        return job.gang.cpus
+    if tres == "gres/gpu":
+        return job.gang.gpu_count
+    gpu_type = tres.removeprefix("gres/gpu:")
+    by_type = gpus_by_type(job.gang)
+    return None if by_type is None or gpu_type == tres else by_type.get(gpu_type)
+
+
+def _licences(inquiry: Inquiry) -> Finding | None:
+    """Return the first licence of which too few are free; None where none is, or they were not read."""
+    if Cause.LICENSES not in causes_named(inquiry.job.reason):
+        return None
+    short = next((licence for licence in inquiry.particulars.licences if licence.free < licence.asked), None)
+    if short is None:
+        return None
+    evidence: dict[str, Evidence] = {
+        "licence": short.name,
+        "licences_asked": short.asked,
+        "licences_free": short.free,
+        "licences_in_all": short.total,
+    }
+    return Finding(cause=Cause.LICENSES, evidence=evidence)
 
 
 def _concerns_one_job(reason: str) -> bool:

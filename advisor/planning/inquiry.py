@@ -1,20 +1,21 @@
 """Holds the inputs that the checks of `explain` share: one pending job and the nodes it can run on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 
-from advisor.domain.diagnosis import PriorityFactors
 from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job
+from advisor.domain.particulars import Particulars
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
 from advisor.features.capacity import Fit, Fitter
 from advisor.features.nodes import Counts, Flags, NodeTable, gpus_of, rows_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Inquiry:
     """A pending job, the snapshot, and where the job's gang fits.
 
@@ -29,10 +30,10 @@ class Inquiry:
     fit: Fit
     partitions: tuple[Partition, ...]
     members: Flags
-    factors: PriorityFactors | None
+    particulars: Particulars
 
     @classmethod
-    def of(cls, snapshot: Snapshot, table: NodeTable, job: Job, factors: PriorityFactors | None) -> Self:
+    def of(cls, snapshot: Snapshot, table: NodeTable, job: Job, particulars: Particulars) -> Self:
         """Return the inquiry into one pending job."""
         fitter = Fitter(snapshot, table)
         partitions = tuple(partition for partition in snapshot.partitions if partition.name in job.partitions)
@@ -46,7 +47,7 @@ class Inquiry:
             fit=fitter.fit(job.gang, job.partitions),
             partitions=partitions,
             members=members,
-            factors=factors,
+            particulars=particulars,
         )
 
     @property
@@ -58,6 +59,22 @@ class Inquiry:
     def nodes(self) -> Flags:
         """Return the nodes of any of its partitions: `(n_nodes,)`."""
         return np.asarray(self.members.any(axis=0))
+
+    @cached_property
+    def reserved(self) -> Flags:
+        """Return the nodes that only a reservation closes: `(n_nodes,)`."""
+        reserved = np.zeros_like(self.table.usable)
+        names = (node.name for node in self.snapshot.nodes if node.is_only_reserved)
+        reserved[rows_of(self.table, names)] = True
+        return reserved
+
+    @property
+    def emptied(self) -> NodeTable:
+        """Return the nodes as they are without jobs."""
+        table = self.table
+        return replace(
+            table, gpus_idle=table.gpus_total, cpus_idle=table.cpus_total, memory_idle_mib=table.memory_total_mib
+        )
 
     def fits_now_as(self, gang: GangRequest) -> bool:
         """Return whether the job would fit now with another request."""

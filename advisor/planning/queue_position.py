@@ -19,10 +19,14 @@ _COMPETING = CONTENTION | {Cause.UNKNOWN}
 class Ahead:
     """The pending jobs that may start on a job's nodes and come before it; arrays count with all waiting tasks.
 
-    `gpus` counts what requests tell. `unknown_priorities` are jobs whose priority, and so whose place, is unknown.
+    `own_jobs` are those of the job's own user, `users` the other users of the jobs ahead. `gpus` counts what requests
+    tell.
+    `unknown_priorities` are jobs whose priority, and so whose place, is unknown.
     """
 
     jobs: int
+    own_jobs: int
+    users: int
     gpu_jobs: int
     gpus: int
     highest_priority: int
@@ -53,6 +57,8 @@ def ahead_of(inquiry: Inquiry) -> Ahead:
             ahead.append(job)
     return Ahead(
         jobs=sum(tasks_of(job) for job in ahead),
+        own_jobs=sum(tasks_of(job) for job in ahead if job.user == mine.user),
+        users=len({job.user for job in ahead} - {mine.user}),
         gpu_jobs=sum(tasks_of(job) for job in ahead if job.gang.wants_gpus),
         gpus=sum(tasks_of(job) * sum((gpus_by_type(job.gang) or {}).values()) for job in ahead),
         highest_priority=max((job.priority or 0 for job in ahead), default=0),

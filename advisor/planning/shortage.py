@@ -1,14 +1,15 @@
 """Finds what keeps a gang from fitting now: GPUs, their arrangement, CPUs, memory, nodes out of service."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from advisor.domain.diagnosis import Cause, Finding, Variant
+from advisor.domain.diagnosis import Alternative, Cause, Finding, Variant
 from advisor.domain.facts import Evidence
 from advisor.domain.gang import MOST, GpuCount
-from advisor.features.nodes import Flags, bounds, gpus_of
+from advisor.features.nodes import Flags, bounds, gpus_of, rows_of
+from advisor.features.offers import chooses_among_required
 from advisor.planning.alternatives import alternatives
 from advisor.planning.earliest import earliest_by_limits
 from advisor.planning.inquiry import Inquiry
@@ -24,19 +25,31 @@ def shortages(inquiry: Inquiry) -> list[Finding]:
     if inquiry.fit.fits_now or not inquiry.fit.fits_ever or not inquiry.gang.gpus_known or not _may_start(inquiry):
         return []
     table = inquiry.table
-    emptied = replace(
-        table,
-        gpus_idle=table.gpus_total,
-        cpus_idle=table.cpus_total,
-        memory_idle_mib=table.memory_total_mib,
-    )
-    all_back = np.ones_like(table.usable)
+    emptied, all_back = inquiry.emptied, ~inquiry.reserved
     wanting = _wanting(inquiry)
+    if wanting.cause is Cause.REQUIRED_NODES:
+        return [wanting]
     if not inquiry.fits_now_with(emptied) and inquiry.fits_now_with(replace(emptied, usable=all_back)):
         return [_out_of_service(inquiry, Variant.NEEDED_AT_ALL), wanting]
     if inquiry.fits_now_with(replace(table, usable=all_back)):
         return [wanting, _out_of_service(inquiry, Variant.NEEDED_NOW)]
     return [wanting]
+
+
+def _required_nodes(inquiry: Inquiry, other: tuple[Alternative, ...]) -> Finding:
+    """Return the nodes that the job insists on, and how many GPUs are idle there."""
+    rows = rows_of(inquiry.table, inquiry.gang.required_nodes)
+    asked = np.zeros_like(inquiry.table.usable)
+    asked[rows] = True
+    closed = asked & ~inquiry.table.usable & ~inquiry.reserved
+    gpu_type = inquiry.gang.gpu_type
+    evidence: dict[str, Evidence] = {"nodes": ",".join(inquiry.gang.required_nodes[:_NODES_NAMED])}
+    if closed.any():
+        evidence["nodes_out_of_service"] = ",".join(_names(inquiry, closed))
+        evidence |= _their_reasons(inquiry, list(_names(inquiry, closed)))
+    evidence["gpus_on_them"] = int(gpus_of(inquiry.table.gpu_types, inquiry.table.gpus_total, gpu_type)[asked].sum())
+    evidence["gpus_idle_on_them"] = int(inquiry.most_idle(gpu_type)[asked].sum())
+    return Finding(cause=Cause.REQUIRED_NODES, evidence=evidence | _by_limits(inquiry), alternatives=other)
 
 
 def _may_start(inquiry: Inquiry) -> bool:
@@ -54,6 +67,8 @@ def _wanting(inquiry: Inquiry) -> Finding:
             evidence=_idle_beside_gpus(inquiry) | evidence,
             alternatives=other,
         )
+    if inquiry.gang.wants_gpus and inquiry.gang.required_nodes and not chooses_among_required(inquiry.gang):
+        return _required_nodes(inquiry, other)
     short = _too_few(inquiry)
     if short is not None:
         asked, idle, total = short
@@ -138,18 +153,21 @@ def _idle_beside_gpus(inquiry: Inquiry) -> dict[str, Evidence]:
 
 
 def _by_limits(inquiry: Inquiry) -> dict[str, Evidence]:
-    """Return when the gang fits at the latest by the limits of running jobs; empty where that is unknown."""
-    time = earliest_by_limits(inquiry.snapshot, inquiry.table, inquiry.job)
-    return {} if time is None else {"fits_by_limits_time": time}
+    """Return when the gang fits at the latest by the limits of running jobs, which is not before its begin time.
+
+    Empty where that is unknown, as it is for a job that depends on others.
+    """
+    job = inquiry.job
+    time = None if job.dependency else earliest_by_limits(inquiry.snapshot, inquiry.table, job)
+    return {} if time is None else {"fits_by_limits_time": max(time, job.eligible_time or 0.0)}
 
 
 def _out_of_service(inquiry: Inquiry, variant: Variant) -> Finding:
     """Name the nodes that start nothing and whose GPUs, or CPUs, the gang could use."""
-    closed = inquiry.nodes & ~inquiry.table.usable
+    closed = inquiry.nodes & ~inquiry.table.usable & ~inquiry.reserved
     if inquiry.gang.wants_gpus:
         closed &= gpus_of(inquiry.table.gpu_types, inquiry.table.gpus_total, inquiry.gang.gpu_type) > 0
     names = list(_names(inquiry, closed))
-    reasons = sorted({node.reason for node in inquiry.snapshot.nodes if node.name in set(names) and node.reason})
     evidence: dict[str, Evidence] = {
         "nodes_unavailable": int(closed.sum()),
         "gpus_on_them": int(
@@ -157,9 +175,13 @@ def _out_of_service(inquiry: Inquiry, variant: Variant) -> Finding:
         ),
         "nodes": ",".join(names),
     }
-    if reasons:
-        evidence["their_reasons"] = "; ".join(reasons)
+    evidence |= _their_reasons(inquiry, names)
     return Finding(cause=Cause.NODES_UNAVAILABLE, variant=variant, evidence=evidence)
+
+
+def _their_reasons(inquiry: Inquiry, names: Collection[str]) -> dict[str, Evidence]:
+    reasons = sorted({node.reason for node in inquiry.snapshot.nodes if node.name in names and node.reason})
+    return {"their_reasons": "; ".join(reasons)} if reasons else {}
 
 
 def _names(inquiry: Inquiry, nodes: Flags) -> Iterator[str]:
@@ -175,6 +197,10 @@ def impossible(inquiry: Inquiry) -> Finding | None:
     if inquiry.fit.fits_ever or unsure:
         return None
     table = inquiry.table
+    others = replace(inquiry.gang, required_nodes=())
+    if inquiry.gang.required_nodes and inquiry.fitter.fit(others, inquiry.job.partitions).fits_ever:
+        names = ",".join(inquiry.gang.required_nodes[:_NODES_NAMED])
+        return Finding(cause=Cause.IMPOSSIBLE, evidence={"required_nodes": names})
     most = {
         asked.gpu_type: np.where(inquiry.members, gpus_of(table.gpu_types, table.gpus_total, asked.gpu_type), 0)
         for asked in _asked(inquiry)

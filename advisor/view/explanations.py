@@ -1,18 +1,20 @@
 """The sentence of each cause, and what would change it."""
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from advisor.domain.diagnosis import Alternative, Cause, Concession, Diagnosis, Disagreement, Finding, Variant
 from advisor.domain.facts import Evidence
-from advisor.domain.gang import GangRequest, GpuCount, GpuScope
+from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job, JobState
 from advisor.domain.topology import LocalityTier
-from advisor.domain.units import duration, plural
+from advisor.domain.units import MINUTE_S, duration, plural
 from advisor.planning.requests import gpus_by_type
 from advisor.view.gangs import asked_in_words, gpus_in_words
+from advisor.view.gate_words import GATES, GateCase, Words, gate_words, moment
+from advisor.view.share_words import share_sentence
 
-_Words = tuple[str, tuple[str, ...]]
 _GIB_MIB = 1024
 
 _PLACES = {
@@ -23,7 +25,7 @@ _PLACES = {
 }
 
 # Causes whose sentence and remedies hold no number but that of the job.
-_PLAIN: Mapping[Cause, _Words] = {
+_PLAIN: Mapping[Cause, Words] = {
     Cause.ABSENT: (
         "job {job} is not in the queue: it has ended, or is hidden from this reader",
         ("see whether it ended: sacct -j {job}",),
@@ -37,30 +39,18 @@ _PLAIN: Mapping[Cause, _Words] = {
         "it is held; Slurm's reason does not say by whom",
         ("the user or an operator: scontrol release {job}",),
     ),
-    Cause.DEPENDENCY: ("it waits for the jobs it depends on", ("those jobs end in the way that it requires",)),
-    Cause.DEPENDENCY_NEVER: (
-        "it depends on a job that did not end in the way that it requires, so it can never start",
-        ("the user: scancel {job} and submit it again, or scontrol update JobId={job} Dependency=",),
-    ),
-    Cause.PARTITION_DOWN: (
-        "none of its partitions starts jobs",
-        (
-            "an operator: scontrol update PartitionName=... State=UP",
-            "the user: scontrol update JobId={job} Partition=... if another one will do",
-        ),
-    ),
     Cause.UNKNOWN: ("what stands in its way could not be read", ()),
 }
 
 # Causes that Slurm alone can show.
-_NAMED: Mapping[Cause, _Words] = {
+_NAMED: Mapping[Cause, Words] = {
     Cause.ASSOCIATION_LIMIT: (
         "a limit of its account or user is reached",
-        ("jobs of the same account or user end, or an operator raises the limit: sacctmgr show associations",),
+        ("wait for jobs of the account or user to end; an operator sees the limit: sacctmgr show associations",),
     ),
     Cause.QOS_LIMIT: (
         "a limit of its QOS is reached",
-        ("jobs of the same QOS end, it asks for another QOS, or an operator raises the limit: sacctmgr show qos",),
+        ("wait for jobs of the QOS to end, or ask for another QOS; the limits: sacctmgr show qos",),
     ),
     Cause.PARTITION_LIMIT: (
         "it is outside what its partition allows",
@@ -68,11 +58,11 @@ _NAMED: Mapping[Cause, _Words] = {
     ),
     Cause.LICENSES: (
         "too few of the licences it asks for are free",
-        ("jobs that hold them end: scontrol show licenses",),
+        ("wait for the jobs that hold them to end: scontrol show licenses",),
     ),
     Cause.RESERVATION: (
         "a reservation decides when it can start",
-        ("the reservation begins or ends: scontrol show reservation",),
+        ("see when the reservation begins and ends: scontrol show reservation",),
     ),
     Cause.IMPOSSIBLE: (
         "Slurm finds no nodes that could ever be enough for it",
@@ -92,8 +82,8 @@ _LACKING = {
 
 # With what request a job would fit now.
 _OTHER_REQUESTS = {
-    Concession.EXCLUDED_NODES: "if it may use the nodes it excludes: leave out --exclude",
-    Concession.OTHER_NODES: "if it may use other nodes than those it requires: leave out --nodelist",
+    Concession.EXCLUDED_NODES: "on the nodes it excludes (--exclude): scontrol update JobId={job} ExcNodeList=",
+    Concession.OTHER_NODES: "on other nodes than those of --nodelist: scontrol update JobId={job} ReqNodeList=",
     Concession.SHARED_NODES: "if it may share its nodes: leave out --exclusive",
 }
 
@@ -117,7 +107,19 @@ class Explanation:
     first: Obstacle
     further: tuple[Obstacle, ...]
     disagreement: str | None
+    share: str | None
     unread: tuple[str, ...]
+
+
+def since_sentence(job: Job, now: float) -> str:
+    """Return since when a job waits: since it could start, or else since its submission."""
+    submitted = f"submitted at {moment(job.submit_time, now)}"
+    eligible_time = job.eligible_time
+    if eligible_time is None or eligible_time > now:
+        return submitted
+    if eligible_time - job.submit_time < MINUTE_S:
+        return moment(job.submit_time, now)
+    return f"{moment(eligible_time, now)}, when it could first start; {submitted}"
 
 
 def explanation(diagnosis: Diagnosis) -> Explanation:
@@ -128,8 +130,15 @@ def explanation(diagnosis: Diagnosis) -> Explanation:
         first=obstacle(diagnosis.first, diagnosis),
         further=tuple(obstacle(finding, diagnosis) for finding in diagnosis.further),
         disagreement=_disagreement(diagnosis),
+        share=_share(diagnosis),
         unread=diagnosis.unread,
     )
+
+
+def _share(diagnosis: Diagnosis) -> str | None:
+    findings = (diagnosis.first, *diagnosis.further)
+    priority = next((finding.evidence for finding in findings if finding.cause is Cause.PRIORITY), {})
+    return None if diagnosis.share is None else share_sentence(diagnosis.share, priority)
 
 
 def obstacle(finding: Finding, diagnosis: Diagnosis) -> Obstacle:
@@ -153,7 +162,7 @@ class _Case:
         return self.finding.evidence
 
 
-def _words(finding: Finding, diagnosis: Diagnosis) -> _Words:
+def _words(finding: Finding, diagnosis: Diagnosis) -> Words:
     job, cause = diagnosis.job, finding.cause
     if finding.variant is Variant.DISPUTED:
         return "Slurm gives this reason; the snapshot does not confirm it", ()
@@ -165,105 +174,144 @@ def _words(finding: Finding, diagnosis: Diagnosis) -> _Words:
     if job is None or cause in _PLAIN:
         text, remedies = _PLAIN[cause]
         return text.format(job=diagnosis.job_id), tuple(remedy.format(job=diagnosis.job_id) for remedy in remedies)
+    if cause in GATES:
+        return gate_words(
+            cause, GateCase(evidence=finding.evidence, variant=finding.variant, job=job, now=diagnosis.taken_at)
+        )
     return _SEEN[cause](_Case(finding=finding, diagnosis=diagnosis, job=job))
 
 
-def _started(case: _Case) -> _Words:
+def _started(case: _Case) -> Words:
     return "it is no longer pending" if case.evidence["state"] == JobState.OTHER else "it has started already", ()
 
 
-def _partition_limit(case: _Case) -> _Words:
-    names = {"time_limit_s": "time", "nodes_asked": "nodes"}
-    limited = " and ".join(name for limit, name in names.items() if limit in case.evidence)
-    remedy = "ask for no more than the limit (--time, --nodes), or for another partition"
-    return f"it asks for more {limited} than its partitions allow", (remedy,)
-
-
-def _impossible(case: _Case) -> _Words:
+def _impossible(case: _Case) -> Words:
+    asked = asked_in_words(case.job.gang)
+    if "required_nodes" in case.evidence:
+        text = f"{_node_words(str(case.evidence['required_nodes']))} (--nodelist) can never give {asked}; others can"
+        return text, (_any_node(case.job),)
     remedy = "waiting does not help: ask for less, for another partition or for more nodes"
-    return f"no nodes of its partitions are enough for {asked_in_words(case.job.gang)}, even empty", (remedy,)
+    return f"no nodes of its partitions are enough for {asked}, even empty", (remedy,)
 
 
-def _not_tried(case: _Case) -> _Words:
+def _node_words(names: str) -> str:
+    return f"nodes {names}" if "," in names else f"node {names}"
+
+
+def _any_node(job: Job) -> str:
+    return f"the user, to take any nodes: scontrol update JobId={job.job_id} ReqNodeList="
+
+
+def _required_nodes(case: _Case) -> Words:
+    evidence = case.evidence
+    names = str(evidence["nodes"])
+    which = f"it insists on {_node_words(names)} (--nodelist)"
+    if "nodes_out_of_service" in evidence:
+        closed = str(evidence["nodes_out_of_service"])
+        why = f" ({evidence['their_reasons']})" if "their_reasons" in evidence else ""
+        text = f"{which}, of which {_node_words(closed)} {_are(closed)} out of service{why}"
+        if closed == names:
+            text = f"{which}, which {_are(closed)} out of service{why}"
+        operator = f"an operator: scontrol update {shlex.quote(f'NodeName={closed}')} State=RESUME"
+        others = [text for text in _or_wait(case) if "ReqNodeList" in text]
+        return text, (operator, *others)
+    idle, total = evidence["gpus_idle_on_them"], plural(int(evidence["gpus_on_them"]), "GPU")
+    return f"{which} for {asked_in_words(case.job.gang)}; {idle} of {total} there are idle", _or_wait(case)
+
+
+def _are(names: str) -> str:
+    return "are" if "," in names else "is"
+
+
+def _not_tried(case: _Case) -> Words:
     seen = "nothing is seen in its way, and Slurm does not show whether it has tried to start it"
     text = f"{seen}{_could_start(case.diagnosis)}"
-    return text, ("Slurm's next pass over the queue",)
+    return text, ("wait for Slurm's next pass over the queue",)
 
 
-def _begin_time(case: _Case) -> _Words:
+def _begin_time(case: _Case) -> Words:
     evidence, job = case.evidence, case.job
     if "wait_s" not in evidence:
         return "it is not to begin yet; its begin time could not be read", ()
-    text = f"it is not to begin before another {duration(float(evidence['wait_s']))}"
+    begins = moment(float(evidence["eligible_time"]), case.diagnosis.taken_at)
+    text = f"it is not to begin before {begins} (--begin, or Slurm's pause after a requeue)"
     return text, (f"the user: scontrol update JobId={job.job_id} StartTime=now",)
 
 
-def _array_limit(case: _Case) -> _Words:
+def _array_limit(case: _Case) -> Words:
     evidence, job = case.evidence, case.job
     running, most = evidence["array_tasks_running"], evidence["array_max_running"]
     array_job_id = job.job_id if job.array is None else job.array.array_job_id
     tasks = f"{plural(int(running), 'task')} of its array {'runs' if running == 1 else 'run'}"
     return f"{tasks}, and the array allows {most} at a time", (
-        "running tasks of the array end",
+        "wait for running tasks of the array to end",
         f"the user: scontrol update JobId={array_job_id} ArrayTaskThrottle=...",
     )
 
 
-def _priority(case: _Case) -> _Words:
+def _priority(case: _Case) -> Words:
     job, ahead = case.job, int(case.evidence["jobs_ahead"])
-    text = f"{plural(ahead, 'pending job')} on the same nodes {'comes' if ahead == 1 else 'come'} before it"
-    remedies = ["jobs ahead start or leave the queue"]
-    if place := _place_now(case.diagnosis):
-        text += f"; by itself it would fit now{place}"
-        remedies.append("a shorter time limit (--time) makes it easier for backfill to start it between the others")
+    own, users = int(case.evidence["own_jobs_ahead"]), int(case.evidence["users_ahead"])
+    theirs = " of its own user" if own == ahead else f" of {plural(users, 'other user')}" if own == 0 else ""
+    some = f", {own} of them of its own user," if 0 < own < ahead else ""
+    verb = "comes" if ahead == 1 else "come"
+    text = f"{plural(ahead, 'pending job')}{theirs}{some} {verb} before it on the same nodes"
+    remedies = []
     if job.nice > 0:
         remedies.append(f"its nice of {job.nice} lowers its priority: scontrol update JobId={job.job_id} Nice=0")
-    return text, tuple(remedies)
+    if place := _place_now(case.diagnosis):
+        text += f"; by itself it would fit now{place}"
+        limit = f"scontrol update JobId={job.job_id} TimeLimit=..."
+        remedies.append(f"the user: a shorter time limit lets backfill start it between the others: {limit}")
+    return text, (*remedies, "wait for the jobs before it to start")
 
 
-def _switches(case: _Case) -> _Words:
+def _switches(case: _Case) -> Words:
     wait = duration(float(case.evidence["max_wait_s"]))
     return f"it fits now{_place_now(case.diagnosis)}, but asks Slurm to wait up to {wait} for one leaf switch", (
-        "the wait ends by itself",
         f"the user: scontrol update JobId={case.job.job_id} Switches=0 to take what there is",
+        "wait: it ends by itself",
     )
 
 
-def _nodes_unavailable(case: _Case) -> _Words:
+def _nodes_unavailable(case: _Case) -> Words:
     consequence = (
-        "with them back it would fit now"
+        "with {} back it would fit now"
         if case.finding.variant is Variant.NEEDED_NOW
-        else "it does not fit without them, even if every running job ended"
+        else "it does not fit without {}, even if every running job ended"
     )
-    count = case.evidence["nodes_unavailable"]
-    text = f"nodes of its partitions are out of service, {count} in all; {consequence}"
-    return text, ("an operator returns them to service: scontrol update NodeName=... State=RESUME",)
+    count, names = int(case.evidence["nodes_unavailable"]), str(case.evidence["nodes"])
+    shown = names if names.count(",") + 1 == count else f"{names} and others"
+    why = f" ({case.evidence['their_reasons']})" if "their_reasons" in case.evidence else ""
+    them = "it" if count == 1 else "them"
+    text = f"{plural(count, 'node')} of its partitions {'is' if count == 1 else 'are'} out of service: {shown}{why}; "
+    text += consequence.format(them)
+    return text, (f"an operator: scontrol update {shlex.quote(f'NodeName={names}')} State=RESUME",)
 
 
-def _cpus_or_memory(case: _Case) -> _Words:
-    return f"{_LACKING[case.finding.variant]} for {asked_in_words(case.job.gang)}", tuple(_ways_to_fit(case))
+def _cpus_or_memory(case: _Case) -> Words:
+    return f"{_LACKING[case.finding.variant]} for {asked_in_words(case.job.gang)}", _or_wait(case)
 
 
-def _gpus(case: _Case) -> _Words:
+def _gpus(case: _Case) -> Words:
     evidence, short = case.evidence, int(case.evidence["gpus_short"])
     gpu_type = str(evidence["gpu_type"]) if "gpu_type" in evidence else None
-    lacking = plural(short, f"more {gpu_type} GPU" if gpu_type else "more GPU")
-    idle = f"{evidence['gpus_idle']} of {evidence['gpus_in_partition']} in its partition are idle"
-    come_free = f"{lacking} {'comes' if short == 1 else 'come'} free"
-    return f"it asks for {asked_in_words(case.job.gang)}; {idle}", (come_free, *_ways_to_fit(case))
+    of_type = f" {gpu_type}" if gpu_type else ""
+    idle = f"{evidence['gpus_idle']} of {evidence['gpus_in_partition']}{of_type} in its partition are idle"
+    return f"it asks for {asked_in_words(case.job.gang)}; {idle}, {short} too few", _or_wait(case)
 
 
-def _fragmentation(case: _Case) -> _Words:
+def _fragmentation(case: _Case) -> Words:
     gang = case.job.gang
     whole = ", on nodes without other jobs" if gang.exclusive else ""
     text = f"enough GPUs are idle, but not as it asks for them: {asked_in_words(gang)}{whole}"
-    return text, tuple(_ways_to_fit(case))
+    return text, _or_wait(case)
 
 
-_SEEN: Mapping[Cause, Callable[[_Case], _Words]] = {
+_SEEN: Mapping[Cause, Callable[[_Case], Words]] = {
     Cause.STARTED: _started,
     Cause.BEGIN_TIME: _begin_time,
-    Cause.PARTITION_LIMIT: _partition_limit,
+    Cause.REQUIRED_NODES: _required_nodes,
     Cause.IMPOSSIBLE: _impossible,
     Cause.ARRAY_LIMIT: _array_limit,
     Cause.PRIORITY: _priority,
@@ -276,18 +324,22 @@ _SEEN: Mapping[Cause, Callable[[_Case], _Words]] = {
 }
 
 
-def _ways_to_fit(case: _Case) -> Iterator[str]:
-    """Yield what the gang could ask for instead, and when it fits at the latest as it asks."""
-    for other in case.finding.alternatives:
-        yield f"it fits now {_alternative(other, case.job.gang)}"
+def _or_wait(case: _Case) -> tuple[str, ...]:
+    """Return what the gang could ask for instead, and until when to wait if it asks for the same."""
+    others = [f"it fits now {_alternative(other, case.job)}" for other in case.finding.alternatives]
+    return (*others, *_until(case)) or ("wait for running jobs to end",)
+
+
+def _until(case: _Case) -> Iterator[str]:
+    """Yield when the gang fits at the latest as it asks."""
     time = case.evidence.get("fits_by_limits_time")
     if time is not None:
-        latest = f"in {duration(float(time) - case.diagnosis.taken_at)} at the latest"
-        yield f"running jobs end: by their time limits it fits {latest}, if no other job takes what they free"
+        latest = f"{duration(float(time) - case.diagnosis.taken_at)} at the latest"
+        yield f"wait: by the time limits of running jobs it fits in {latest}, if no other job takes what they free"
 
 
-def _alternative(other: Alternative, gang: GangRequest) -> str:
-    count = other.count
+def _alternative(other: Alternative, job: Job) -> str:
+    count, gang = other.count, job.gang
     match other.concession:
         case Concession.MORE_NODES:
             return f"on {plural(count, 'node')}: ask for --nodes={gang.nodes_min}-{count}"
@@ -310,7 +362,7 @@ def _alternative(other: Alternative, gang: GangRequest) -> str:
             fewer = gpus_in_words((GpuCount(gpu_type=gpu.gpu_type, count=count),))
             return f"with {fewer}{on_each} in place of {gpu.count}, if it can run on fewer"
         case _:
-            return _OTHER_REQUESTS[other.concession]
+            return _OTHER_REQUESTS[other.concession].format(job=job.job_id)
 
 
 def _disagreement(diagnosis: Diagnosis) -> str | None:

@@ -38,8 +38,13 @@ def document(forecasts: Forecasts, job_id: int) -> dict[str, Any]:
     }
 
 
-def lines(record: CycleRecord, job: Job, bases: Iterable[ForecastBasis] = ()) -> Iterator[tuple[str, str]]:
-    """Yield labels and sentences about a job; every interval is one of 80 %."""
+def lines(
+    record: CycleRecord, job: Job, bases: Iterable[ForecastBasis] = (), *, is_long: bool = True
+) -> Iterator[tuple[str, str]]:
+    """Yield labels and sentences about a job, in short when it starts and how long it runs; intervals are of 80 %.
+
+    A start is given for no job that waits for another one, nor before the begin time.
+    """
     forecast = record.forecasts.of(job.job_id)
     if job.is_pending and forecast.start_s is not None:
         now = record.snapshot.taken_at
@@ -52,6 +57,15 @@ def lines(record: CycleRecord, job: Job, bases: Iterable[ForecastBasis] = ()) ->
         middle = f"{duration(interval.median)}{limit}"
         low, high = duration(interval.low), duration(interval.high)
         yield "runs", f"between {low} and {high} (80 %), as likely below as above {middle}"
+    for note in record.forecasts.notes:
+        yield "refused", f"{note}; rules serve instead"
+    if is_long:
+        yield from _further_lines(record, forecast, bases)
+
+
+def _further_lines(
+    record: CycleRecord, forecast: JobForecast, bases: Iterable[ForecastBasis]
+) -> Iterator[tuple[str, str]]:
     if forecast.speed_by_placement:
         yield "speed", f"relative to its request at the closest placement: {'; '.join(_speeds(forecast))} (80 %)"
     if forecast.inflation_beside is not None:
@@ -66,8 +80,6 @@ def lines(record: CycleRecord, job: Job, bases: Iterable[ForecastBasis] = ()) ->
         yield "basis", f"{basis.forecast}, step {basis.step} of {basis.steps}: {basis.rests_on}{next_step}"
     for text in forecast.unknown:
         yield "unknown", text
-    for note in record.forecasts.notes:
-        yield "refused", f"{note}; rules serve instead"
 
 
 def _ordered(forecast: JobForecast) -> list[tuple[Placement, Interval]]:

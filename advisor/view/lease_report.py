@@ -1,11 +1,20 @@
 """Words the changes of ours that a job holds: since when, what for, and when they are reverted."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from advisor.domain.actions import ACTIONS
-from advisor.domain.lease import Lease, Purpose, Purposes
+from advisor.domain.lease import Ending, Lease, Purpose, Purposes
 from advisor.domain.units import duration
 from advisor.view.terminal import instant
+
+_ENDINGS: Final[Mapping[str, str]] = {
+    Ending.TAKEN_BACK: "sadvise reverted it when it was due",
+    Ending.NO_LONGER_PENDING: "the job had started or left the queue",
+    Ending.REVERTED: "a person reverted it, so the job is left alone",
+    Ending.OVERRULED: "somebody else changed the field",
+    Ending.DONE_FOR_GOOD: "it stays",
+}
 
 
 def changes_of(job_id: int, leases: tuple[Lease, ...], purposes: Purposes) -> list[dict[str, Any]]:
@@ -15,6 +24,28 @@ def changes_of(job_id: int, leases: tuple[Lease, ...], purposes: Purposes) -> li
         published_change(lease, purposes.get((lease.job_id, lease.lever)))
         for lease in sorted(own, key=lambda lease: (lease.applied_time, lease.lever))
     ]
+
+
+def ended_changes_of(job_id: int, leases: tuple[Lease, ...]) -> list[dict[str, Any]]:
+    """Return the changes that a job held and holds no more as published, oldest first."""
+    ended = [lease for lease in leases if lease.job_id == job_id and lease.ending not in (None, Ending.NOT_APPLIED)]
+    return [
+        {
+            "lever": str(lease.lever),
+            "before": lease.undo.published()[1],
+            "after": lease.action.published()[1],
+            "ending": str(lease.ending),
+            "applied_time": lease.applied_time,
+            "ended_time": lease.ended_time,
+        }
+        for lease in sorted(ended, key=lambda lease: (lease.applied_time, lease.lever))
+    ]
+
+
+def ended_change_sentence(change: dict[str, Any]) -> str:
+    """Return a published change that has ended for people, without its times."""
+    in_words = ACTIONS[change["lever"]].in_words
+    return f"{in_words(change['before'])} -> {in_words(change['after'])}; {_ENDINGS[change['ending']]}"
 
 
 def change_sentence(change: dict[str, Any]) -> str:

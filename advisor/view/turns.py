@@ -23,10 +23,14 @@ def turn_document(turn: JobTurn, user: str) -> dict[str, Any]:
     }
 
 
-def turn_sentences(turn: JobTurn, user: str) -> Iterator[tuple[str, str]]:
-    """Yield labels and sentences for people."""
+def place_sentences(turn: JobTurn) -> Iterator[tuple[str, str]]:
+    """Yield labels and sentences about the place of a job in line and its size; none where they are not known."""
     if turn.place is not None:
         yield from _of_place(turn.place)
+
+
+def advice_sentences(turn: JobTurn, user: str) -> Iterator[tuple[str, str]]:
+    """Yield labels and sentences about what advice does to a job and to its user."""
     if turn.without_advice is not None:
         yield "without", _without_advice(turn.without_advice)
     if turn.standing is not None:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from advisor.backends.priorities import decode_factors, read_priority_factors
 from advisor.backends.process import Answer
-from advisor.domain.diagnosis import PriorityFactors
+from advisor.domain.particulars import PriorityFactors
 from advisor.errors import DecodeError
 from tests.backends.fake_slurm import Streaming
 

@@ -135,7 +135,7 @@ def test_journal_of_another_cluster_is_not_believed(sadvise: Sadvise, journal: P
 
 
 def test_forecasts_say_what_they_rest_on_and_what_would_make_them_better(sadvise: Sadvise) -> None:
-    shown = sadvise("explain", "--demo", "11").out
+    shown = sadvise("explain", "--demo", "11", "--long").out
     bases = json.loads(sadvise("explain", "--demo", "11", "--json").out)["diagnosis"]["forecast"]["bases"]
 
     assert [basis["forecast"] for basis in bases] == ["run time", "speed", "neighbours"]

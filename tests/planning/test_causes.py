@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.domain.diagnosis import Cause, PriorityFactors
+from advisor.domain.diagnosis import Cause
 from advisor.domain.gang import GpuScope, ShareCount, SwitchRequest
 from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.node import Node
+from advisor.domain.particulars import Particulars, PriorityFactors
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
 from advisor.features.nodes import node_table
@@ -104,9 +105,11 @@ def test_jobs_ahead_are_those_slurm_considers_first_on_the_same_nodes() -> None:
 
     assert found.first == Obstacle(
         cause=Cause.PRIORITY,
-        text="6 pending jobs on the same nodes come before it; by itself it would fit now on one node",
+        text="6 pending jobs of its own user come before it on the same nodes; by itself it would fit now on one node",
         evidence={
             "jobs_ahead": 6,
+            "own_jobs_ahead": 6,
+            "users_ahead": 0,
             "gpu_jobs_ahead": 5,
             "gpus_asked_ahead": 10,
             "priority": 100,
@@ -115,9 +118,10 @@ def test_jobs_ahead_are_those_slurm_considers_first_on_the_same_nodes() -> None:
             "slurm_expects_start_time": TAKEN_AT + 60,
         },
         remedies=(
-            "jobs ahead start or leave the queue",
-            "a shorter time limit (--time) makes it easier for backfill to start it between the others",
             "its nice of 5 lowers its priority: scontrol update JobId=1 Nice=0",
+            "the user: a shorter time limit lets backfill start it between the others: "
+            "scontrol update JobId=1 TimeLimit=...",
+            "wait for the jobs before it to start",
         ),
     )
     assert found.unread == ("the priority of 2 other pending jobs", "the parts of its priority (sprio)")
@@ -126,9 +130,10 @@ def test_jobs_ahead_are_those_slurm_considers_first_on_the_same_nodes() -> None:
 def test_parts_of_the_priority_stand_beside_it_as_far_as_they_were_read() -> None:
     snapshot = make_snapshot([make_job(1, gang=GPU, start_time=None), make_job(2, priority=2000)], FULL)
 
-    found = explanation(diagnose(snapshot, 1, table=node_table(snapshot), factors=PriorityFactors(age=7, fair_share=0)))
+    asked = Particulars(factors=PriorityFactors(age=7, fair_share=0))
+    found = explanation(diagnose(snapshot, 1, table=node_table(snapshot), particulars=asked))
 
-    assert found.first.text == "1 pending job on the same nodes comes before it"
+    assert found.first.text == "1 pending job of its own user comes before it on the same nodes"
     parts = {name: value for name, value in found.first.evidence.items() if name.startswith("priority_")}
     assert parts == {"priority_age": 7, "priority_fair_share": 0}
     assert not any("sprio" in words for words in found.unread)
@@ -153,8 +158,8 @@ def test_gang_that_waits_for_one_leaf_is_told_how_long() -> None:
         text="it fits now on several leaf switches, but asks Slurm to wait up to 2.0 h for one leaf switch",
         evidence={"switches": 1, "max_wait_s": 2 * HOUR_S, "queueing_delay_s": HOUR_S},
         remedies=(
-            "the wait ends by itself",
             "the user: scontrol update JobId=1 Switches=0 to take what there is",
+            "wait: it ends by itself",
         ),
     )
     assert found.unread == ("when Slurm's wait for one leaf switch began",)

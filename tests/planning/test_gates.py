@@ -7,6 +7,7 @@ import pytest
 from advisor.domain.diagnosis import Cause
 from advisor.domain.job import ArrayRecord, Job
 from advisor.view.explanations import Obstacle
+from advisor.view.gate_words import moment
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_job, make_partition
 from tests.planning.diagnosing import GPU, IDLE, causes, diagnosis
 
@@ -38,13 +39,13 @@ from tests.planning.diagnosing import GPU, IDLE, causes, diagnosis
         pytest.param(
             make_job(1, dependency="afterok:5(unfulfilled)", reason="Dependency"),
             Cause.DEPENDENCY,
-            "those jobs end in the way that it requires",
+            "wait until the jobs it depends on have ended",
             id="dependent",
         ),
         pytest.param(
             make_job(1, dependency="afterok:5(failed)", reason="DependencyNeverSatisfied"),
             Cause.DEPENDENCY_NEVER,
-            "the user: scancel 1 and submit it again, or scontrol update JobId=1 Dependency=",
+            "the user: scontrol update JobId=1 Dependency= to start it all the same, or scancel 1",
             id="never satisfied",
         ),
         pytest.param(
@@ -56,13 +57,13 @@ from tests.planning.diagnosing import GPU, IDLE, causes, diagnosis
         pytest.param(
             make_job(1, reason="AssocGrpGRES"),
             Cause.ASSOCIATION_LIMIT,
-            "jobs of the same account or user end, or an operator raises the limit: sacctmgr show associations",
+            "wait for jobs of the account or user to end; an operator sees the limit: sacctmgr show associations",
             id="association",
         ),
         pytest.param(
             make_job(1, reason="QOSMaxGRESPerUser"),
             Cause.QOS_LIMIT,
-            "jobs of the same QOS end, it asks for another QOS, or an operator raises the limit: sacctmgr show qos",
+            "wait for jobs of the QOS to end, or ask for another QOS; the limits: sacctmgr show qos",
             id="QOS",
         ),
         pytest.param(
@@ -80,13 +81,13 @@ from tests.planning.diagnosing import GPU, IDLE, causes, diagnosis
         pytest.param(
             make_job(1, reason="Licenses"),
             Cause.LICENSES,
-            "jobs that hold them end: scontrol show licenses",
+            "wait for the jobs that hold them to end: scontrol show licenses",
             id="licences",
         ),
         pytest.param(
             make_job(1, reason="Reservation", reservation="maint"),
             Cause.RESERVATION,
-            "the reservation begins or ends: scontrol show reservation",
+            "see when the reservation begins and ends: scontrol show reservation",
             id="reservation",
         ),
         pytest.param(
@@ -95,7 +96,7 @@ from tests.planning.diagnosing import GPU, IDLE, causes, diagnosis
             "waiting does not help: ask for less, for another partition or for more nodes",
             id="impossible",
         ),
-        pytest.param(make_job(1, reason="None"), Cause.NOT_TRIED, "Slurm's next pass over the queue", id="not tried"),
+        pytest.param(make_job(1, reason="None"), Cause.NOT_TRIED, "wait for Slurm's next pass over the queue", id="not tried"),
     ],
 )
 def test_cause_is_named_with_what_would_change_it(job: Job, cause: Cause, remedy: str) -> None:
@@ -110,7 +111,9 @@ def test_cause_is_named_with_what_would_change_it(job: Job, cause: Cause, remedy
 def test_deferred_job_says_how_long() -> None:
     found = diagnosis(make_job(1, eligible_time=TAKEN_AT + 90, reason="BeginTime"))
 
-    assert found.first.text == "it is not to begin before another 2 min"
+    begins = moment(TAKEN_AT + 90, TAKEN_AT)
+    assert found.first.text == f"it is not to begin before {begins} (--begin, or Slurm's pause after a requeue)"
+    assert begins.endswith(", in 2 min")
     assert found.first.evidence == {"eligible_time": TAKEN_AT + 90, "wait_s": 90.0}
 
 
@@ -133,6 +136,10 @@ def test_begin_time_that_was_not_read_is_not_invented() -> None:
     assert found.disagreement is None
 
 
+TIME = "2.0 d, of which at most 24.0 h are allowed"
+NODES = "2 nodes, of which at most 1 is allowed"
+
+
 def test_job_whose_partitions_are_all_down_waits_for_one() -> None:
     down = make_partition("gpu", nodes=("n1",), is_up=False)
     job = make_job(1, reason="PartitionDown")
@@ -148,17 +155,17 @@ def test_job_whose_partitions_are_all_down_waits_for_one() -> None:
 @pytest.mark.parametrize(
     ("job", "limits", "text"),
     [
-        pytest.param(make_job(1, time_limit_s=2 * DAY_S), {"max_time_s": DAY_S}, "time", id="time"),
+        pytest.param(make_job(1, time_limit_s=2 * DAY_S), {"max_time_s": DAY_S}, TIME, id="time"),
         pytest.param(
             make_job(1, gang=make_gang(2, nodes_min=2), time_limit_s=None),
             {"max_nodes_per_job": 1, "max_time_s": DAY_S},
-            "nodes",
+            NODES,
             id="nodes",
         ),
         pytest.param(
             make_job(1, gang=make_gang(2, nodes_min=2), time_limit_s=2 * DAY_S),
             {"max_nodes_per_job": 1, "max_time_s": DAY_S},
-            "time and nodes",
+            f"{TIME}, and {NODES}",
             id="both",
         ),
     ],
@@ -170,7 +177,7 @@ def test_job_beyond_every_partition_is_told_which_limit(job: Job, limits: dict[s
     found = diagnosis(replace(job, reason="PartitionTimeLimit"), partitions=[tight, loose])
     elsewhere = diagnosis(replace(job, partitions=("gpu", "loose")), partitions=[tight, loose])
 
-    assert found.first.text == f"it asks for more {text} than its partitions allow"
+    assert found.first.text == f"it asks in partition gpu for {text}"
     assert causes(found).count(Cause.PARTITION_LIMIT) == 1
     assert Cause.PARTITION_LIMIT not in causes(elsewhere)
 

@@ -90,7 +90,7 @@ def test_too_few_gpus_of_a_type_are_counted_where_most_are_idle() -> None:
 
     assert finding == Obstacle(
         cause=Cause.GPUS,
-        text="it asks for 8 a100 GPUs; 5 of 16 in its partition are idle",
+        text="it asks for 8 a100 GPUs; 5 of 16 a100 in its partition are idle, 3 too few",
         evidence={
             "gpu_type": "a100",
             "gpus_asked": 8,
@@ -100,18 +100,41 @@ def test_too_few_gpus_of_a_type_are_counted_where_most_are_idle() -> None:
             "fits_by_limits_time": TAKEN_AT + HOUR_S,
         },
         remedies=(
-            "3 more a100 GPUs come free",
             "it fits now if any type of GPU will do: leave a100 out of the request",
             "it fits now with 5 a100 GPUs in place of 8, if it can run on fewer",
-            f"running jobs end: by their time limits it fits in 1.0 h at the latest, {UNLESS_TAKEN}",
+            f"wait: by the time limits of running jobs it fits in 1.0 h at the latest, {UNLESS_TAKEN}",
         ),
     )
 
 
-def test_one_missing_gpu_comes_alone() -> None:
+def test_without_another_request_that_fits_the_job_is_to_wait() -> None:
     (finding,) = found(make_gang(1), idle(0))
 
-    assert finding.remedies == ("1 more GPU comes free",)
+    assert finding.remedies == ("wait for running jobs to end",)
+
+
+def test_job_that_cannot_begin_yet_is_not_said_to_fit_before() -> None:
+    running = replace(make_job(2, gpus=8, running_on=["n1"]), end_time=TAKEN_AT + HOUR_S)
+    late = make_job(1, gang=make_gang(8), eligible_time=TAKEN_AT + 3 * HOUR_S)
+    dependent = make_job(1, gang=make_gang(8), dependency="afterok:2(unfulfilled)")
+
+    (begins,), (depends,) = (short(make_snapshot([job, running], idle(0))) for job in (late, dependent))
+
+    assert begins.evidence["fits_by_limits_time"] == TAKEN_AT + 3 * HOUR_S
+    assert "fits_by_limits_time" not in depends.evidence
+
+
+def test_job_that_insists_on_nodes_is_told_what_is_idle_there() -> None:
+    pinned = make_gang(8, required_nodes=("n1",), nodes_max=1)
+
+    (busy,) = found(pinned, idle(3, 8))
+    (down,) = found(pinned, [make_node("n1", state="DOWN", reason="bad fan"), *idle(0, 8)[1:]])
+
+    assert busy.cause is Cause.REQUIRED_NODES
+    assert busy.text == "it insists on node n1 (--nodelist) for 8 GPUs on one node; 3 of 8 GPUs there are idle"
+    assert "scontrol update JobId=1 ReqNodeList=" in busy.remedies[0]
+    assert down.text == "it insists on node n1 (--nodelist), which is out of service (bad fan)"
+    assert down.remedies[0] == "an operator: scontrol update NodeName=n1 State=RESUME"
 
 
 def test_count_of_any_type_is_short_beside_one_that_is_not() -> None:
@@ -221,7 +244,7 @@ def test_less_than_a_gib_of_memory_is_not_worth_a_word() -> None:
     (finding,) = found(make_gang(2, memory_mib_per_node=5000), nodes)
 
     assert finding.evidence["most_idle_memory_mib_there"] == 500
-    assert finding.remedies == ()
+    assert finding.remedies == ("wait for running jobs to end",)
 
 
 @pytest.mark.parametrize(
@@ -250,10 +273,10 @@ def test_nodes_out_of_service_come_first_where_nothing_else_would_do() -> None:
 
     assert first == Obstacle(
         cause=Cause.NODES_UNAVAILABLE,
-        text="nodes of its partitions are out of service, 2 in all; it does not fit without them, even if every "
-        "running job ended",
+        text="2 nodes of its partitions are out of service: n2,n3 (bad fan\x1b[31m); it does not fit without them, "
+        "even if every running job ended",
         evidence={"nodes_unavailable": 2, "gpus_on_them": 16, "nodes": "n2,n3", "their_reasons": "bad fan\x1b[31m"},
-        remedies=("an operator returns them to service: scontrol update NodeName=... State=RESUME",),
+        remedies=("an operator: scontrol update NodeName=n2,n3 State=RESUME",),
     )
     assert second.cause is Cause.GPUS
 
@@ -262,7 +285,7 @@ def test_nodes_out_of_service_come_last_where_running_jobs_could_make_room() -> 
     first, second = found(make_gang(8), [make_node("n1", used=8), make_node("n2", state="DOWN")])
 
     assert (first.cause, second.cause) == (Cause.GPUS, Cause.NODES_UNAVAILABLE)
-    assert second.text == "nodes of its partitions are out of service, 1 in all; with them back it would fit now"
+    assert second.text == "1 node of its partitions is out of service: n2; with it back it would fit now"
     assert "their_reasons" not in second.evidence
 
 
@@ -317,13 +340,13 @@ PER_NODE = make_gang(4, scope=GpuScope.NODE, nodes_min=2, nodes_max=2)
         pytest.param(
             make_gang(2, excluded_nodes=("n1",)),
             idle(2, 0),
-            ("it fits now if it may use the nodes it excludes: leave out --exclude",),
+            ("it fits now on the nodes it excludes (--exclude): scontrol update JobId=1 ExcNodeList=",),
             id="excluded",
         ),
         pytest.param(
             make_gang(2, required_nodes=("n2",)),
             idle(2, 0),
-            ("it fits now if it may use other nodes than those it requires: leave out --nodelist",),
+            ("it fits now on other nodes than those of --nodelist: scontrol update JobId=1 ReqNodeList=",),
             id="required",
         ),
         pytest.param(make_gang(2, nodes_max=2), idle(0, 0), (), id="nothing helps"),

@@ -10,7 +10,7 @@ from advisor.domain.units import HOUR_S
 from advisor.planning.beliefs import Basis
 from advisor.planning.turn import JobTurn, PlaceInLine, WithoutAdvice
 from advisor.view.terminal import instant
-from advisor.view.turns import turn_document, turn_sentences
+from advisor.view.turns import advice_sentences, place_sentences, turn_document
 from tests.builders import TAKEN_AT
 
 PLACE = PlaceInLine(
@@ -36,7 +36,8 @@ UNKNOWN = JobTurn(place=None, without_advice=None, standing=None, owed=0.0)
 
 
 def told(**parts: object) -> dict[str, str]:
-    return dict(turn_sentences(replace(UNKNOWN, **parts), "alice"))  # type: ignore[arg-type]
+    turn = replace(UNKNOWN, **parts)  # type: ignore[arg-type]
+    return dict((*place_sentences(turn), *advice_sentences(turn, "alice")))
 
 
 def test_place_size_and_lifts_of_a_job() -> None:

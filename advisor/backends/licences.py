@@ -1,0 +1,40 @@
+"""Reads the licences that a job asks for and how many are free; two requests to slurmctld."""
+
+import re
+
+from advisor.backends.process import Commands, text_of
+from advisor.backends.scontrol_text import blocks
+from advisor.backends.spelling import count, is_unset
+from advisor.domain.particulars import LicenceUse
+from advisor.errors import DecodeError
+
+_ASKED = re.compile(r"([^:,;|()]+)(?:[:=](\d{1,9}))?", re.ASCII)
+# Longer than any list of licences; squeue cuts what is wider.
+_WIDTH = 1024
+
+
+def read_licences(commands: Commands, job_id: int) -> tuple[LicenceUse, ...]:
+    """Return the licences that a job asks for, as far as slurmctld counts them."""
+    local = () if commands.cluster is not None else ("--local",)
+    asked = text_of(commands.ask("squeue", "-h", *local, f"-j{job_id}", "-O", f"Licenses:{_WIDTH}").output)
+    return decode_licences(asked, text_of(commands.ask("scontrol", "-o", "show", "licenses").output))
+
+
+def decode_licences(asked: str, shown: str) -> tuple[LicenceUse, ...]:
+    """Match the licences of a request, `matlab:2,ansys`, with those that scontrol shows."""
+    # Under the heading of a cluster.
+    wanted = asked.strip().rpartition("\n")[2].strip()
+    if is_unset(wanted):
+        return ()
+    by_name = {block["LicenseName"]: block for block in blocks(shown, key="LicenseName")}
+    found = []
+    for match in _ASKED.finditer(wanted):
+        block = by_name.get(match[1].strip())
+        if block is None:
+            continue
+        try:
+            total, free = (count(block[key], field=f"scontrol {key}") for key in ("Total", "Free"))
+        except KeyError as err:
+            raise DecodeError(f"scontrol shows a licence without {err.args[0]}: see scontrol show licenses") from err
+        found.append(LicenceUse(name=match[1].strip(), asked=int(match[2] or 1), total=total, free=free))
+    return tuple(found)

@@ -1,0 +1,180 @@
+"""Answers for one job, for people and for programs: why it is not starting, where it stands, what advice does to it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from advisor.domain.actions import SetNice
+from advisor.domain.particulars import NOTHING_ASKED, Particulars
+from advisor.domain.slurm_reasons import CONTENTION
+from advisor.planning.case import Case
+from advisor.planning.causes import diagnose
+from advisor.planning.plan_trial import is_tried
+from advisor.planning.timer_out import TimerOut, timers_out
+from advisor.planning.turn import JobTurn, turn_of
+from advisor.view.documents import recommendation, shell, timer
+from advisor.view.explanations import Explanation, Obstacle, explanation, since_sentence
+from advisor.view.forecast_report import document, lines
+from advisor.view.hint_words import hint_sentences
+from advisor.view.lease_report import change_sentence, changes_of, ended_change_sentence, ended_changes_of
+from advisor.view.sentences import sentence, timer_out_sentence
+from advisor.view.terminal import instant, title
+from advisor.view.turns import advice_sentences, place_sentences, turn_document
+
+if TYPE_CHECKING:
+    from advisor.config import Config
+    from advisor.domain.forecast import ForecastBasis
+    from advisor.domain.job import Job
+    from advisor.domain.lease import Lease
+    from advisor.domain.snapshot import Snapshot
+    from advisor.watch.reading import Planned
+
+Labelled = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobAnswer:
+    """All that is known of a job; `changes` are in effect, `ended` are not any more."""
+
+    explained: "Explanation"
+    planned: "Planned"
+    job: "Job"
+    bases: "Sequence[ForecastBasis]"
+    turn: "JobTurn | None"
+    changes: "Sequence[dict[str, Any]]" = field(default_factory=list)
+    ended: "Sequence[dict[str, Any]]" = field(default_factory=list)
+    timers: "Sequence[TimerOut]" = ()
+
+    def document(self) -> dict[str, object]:
+        """Return the answer as published."""
+        record, job = self.planned.record, self.job
+        return {
+            **asdict(self.explained),
+            "forecast": {**document(record.forecasts, job.job_id), "bases": [asdict(basis) for basis in self.bases]},
+            "hints": asdict(job.hints),
+            "left_alone_by": record.left_alone.get(job.job_id),
+            "advice": [str(change.kind) for change in record.recommendations if change.job_id == job.job_id],
+            "changes": self.changes,
+            "ended_changes": self.ended,
+            "turn": None if self.turn is None else turn_document(self.turn, job.user),
+            "timers": [timer(timer_out) for timer_out in self.timers],
+            "notes": [self.planned.note] if self.planned.note else [],
+        }
+
+    def groups(self, cluster: str | None, source: str, *, is_long: bool = False) -> list[list[Labelled]]:
+        """Return labels and sentences for people, the causes first; groups are set off from each other."""
+        groups = (
+            self._first(is_long=is_long),
+            self._further(is_long=is_long),
+            self._standing(source),
+            self._forecasts(is_long=is_long),
+            self._advice(cluster),
+            self._unread(),
+        )
+        return [lines for lines in map(list, groups) if lines]
+
+    def _first(self, *, is_long: bool) -> "Iterator[Labelled]":
+
+        first = self.explained.first
+        yield "why", f"{first.text} ({first.cause})"
+        if self.job.is_pending:
+            yield "since", since_sentence(self.job, self.planned.record.snapshot.taken_at)
+        yield from _remedies(first, is_long=is_long)
+
+    def _further(self, *, is_long: bool) -> "Iterator[Labelled]":
+
+        # What helps a job to its turn does nothing for one that Slurm does not consider.
+        competes = self.explained.first.cause in CONTENTION
+        for finding in self.explained.further:
+            yield "also", f"{finding.text} ({finding.cause})"
+            if is_long or competes:
+                yield from _remedies(finding, is_long=is_long)
+        if self.explained.disagreement is not None:
+            yield "note", self.explained.disagreement
+
+    def _standing(self, source: str) -> "Iterator[Labelled]":
+
+        job = self.job
+        yield "job", f"{job.job_id} {job.name}, user {job.user}, {job.state}, Slurm says {job.reason or '-'}"
+        yield "seen", title(self.planned.record.snapshot, source)
+        yield from hint_sentences(job.hints)
+        if self.explained.share is not None:
+            yield "share", self.explained.share
+        if self.turn is not None:
+            yield from place_sentences(self.turn)
+
+    def _forecasts(self, *, is_long: bool) -> "Iterator[Labelled]":
+
+        return lines(self.planned.record, self.job, self.bases, is_long=is_long)
+
+    def _advice(self, cluster: str | None) -> "Iterator[Labelled]":
+
+        for change in self.changes:
+            yield "changed", f"since {instant(change['applied_time'])}: {change_sentence(change)}"
+        for change in self.ended:
+            span = f"from {instant(change['applied_time'])} to {instant(change['ended_time'])}"
+            yield "was", f"{span}: {ended_change_sentence(change)}"
+        for timer in self.timers:
+            yield "timer", f"since {instant(timer.began_time)}: {timer_out_sentence(timer)}"
+        if self.turn is not None:
+            yield from advice_sentences(self.turn, self.job.user)
+        yield from self._next_advice(cluster)
+
+    def _next_advice(self, cluster: str | None) -> "Iterator[Labelled]":
+
+        record, job_id = self.planned.record, self.job.job_id
+        advice = [change for change in record.recommendations if change.job_id == job_id]
+        for change in advice:
+            if_it_gains = "; sent only if all jobs gain in simulations, as `sadvise recommend` says"
+            yield "advice", f"{change.kind}: {sentence(change)}{if_it_gains if is_tried(change) else ''}"
+            yield "", shell(recommendation(change, cluster)["command"])
+        if (rule := record.left_alone.get(job_id)) is not None:
+            yield "advice", f"{'no other' if advice else 'none'}: left alone by rule {rule} (docs/reasons.md)"
+
+    def _unread(self) -> "Iterator[Labelled]":
+        for text in self.explained.unread:
+            yield "unread", text
+        if self.planned.note:
+            yield "note", self.planned.note
+
+
+def _remedies(finding: "Obstacle", *, is_long: bool) -> "Iterator[Labelled]":
+
+    for remedy in finding.remedies:
+        yield "to do", remedy
+    if is_long and finding.evidence:
+        spelled = {
+            name: instant(value) if name.endswith("_time") and isinstance(value, float) else value
+            for name, value in finding.evidence.items()
+        }
+        yield "", ", ".join(f"{name} {value}" for name, value in spelled.items())
+
+
+def job_answer(
+    job: "Job",
+    seen: "Snapshot",
+    settings: "Config",
+    planned: "Planned",
+    bases: "Sequence[ForecastBasis]",
+    asked: "Particulars | None",
+) -> "JobAnswer":
+    """Return all that is known of a job; `asked` is what Slurm was asked about it beside the snapshot."""
+    forecasts, memory = planned.record.forecasts.counted, planned.memory
+    diagnosis = diagnose(seen, job.job_id, particulars=asked or NOTHING_ASKED)
+    case = Case(snapshot=seen, settings=settings.planning, limits=settings.guard, forecasts=forecasts, memory=memory)
+    return JobAnswer(
+        explained=explanation(replace(diagnosis, job=_with_own_nice(job, memory.leases))),
+        planned=planned,
+        job=job,
+        bases=bases,
+        turn=turn_of(case, job) if job.is_pending else None,
+        changes=changes_of(job.job_id, memory.leases, planned.purposes),
+        ended=ended_changes_of(job.job_id, memory.leases),
+        timers=timers_out(seen, job.job_id, settings.planning, settings.guard, forecasts, memory),
+    )
+
+
+def _with_own_nice(job: "Job", leases: "Iterable[Lease]") -> "Job":
+    """Return a job with the nice that its user gave it, to which the user can do something."""
+    own = (lease.undo for lease in leases if lease.job_id == job.job_id and lease.is_in_effect)
+    return replace(job, nice=next((undo.after for undo in own if isinstance(undo, SetNice)), job.nice))

@@ -234,7 +234,7 @@ def _begin_time(case: _Case) -> Words:
     if "wait_s" not in evidence:
         return "it is not to begin yet; its begin time could not be read", ()
     begins = moment(float(evidence["eligible_time"]), case.diagnosis.taken_at)
-    text = f"it is not to begin before {begins} (--begin, or Slurm's pause after a requeue)"
+    text = f"it is not to begin before {begins}: --begin, or Slurm's pause after a requeue"
     return text, (f"the user: scontrol update JobId={job.job_id} StartTime=now",)
 
 

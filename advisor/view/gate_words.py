@@ -38,12 +38,11 @@ class GateCase:
 
 
 def moment(posix_s: float, now: float) -> str:
-    """Return an instant in local time, without the date within half a day, and how far off it is: `11:05, in 2.0 h`."""
+    """Return an instant in local time, with the date if half a day off, and how far off it is: `11:05 (in 2.0 h)`."""
     layout = "%H:%M" if abs(posix_s - now) < DAY_S / 2 else "%Y-%m-%dT%H:%M"
-    distance = duration(abs(posix_s - now))
-    return (
-        f"{time.strftime(layout, time.localtime(posix_s))}, {f'in {distance}' if posix_s >= now else f'{distance} ago'}"
-    )
+    off = duration(abs(posix_s - now))
+    shown = time.strftime(layout, time.localtime(posix_s))
+    return f"{shown} (in {off})" if posix_s >= now else f"{shown} ({off} ago)"
 
 
 def slurm_time(seconds: float) -> str:
@@ -85,7 +84,7 @@ def _dependency(gate: GateCase) -> Words:
 def _states(gate: GateCase) -> Iterator[str]:
     if running := gate.text("running_jobs"):
         ends = gate.time("ends_time")
-        until = "" if ends is None else f", until {moment(ends, gate.now)}, at the latest"
+        until = "" if ends is None else f" until {moment(ends, gate.now)} at the latest"
         yield f"{_jobs(running)} {_verb(running, 'runs', 'run')}{until}"
     if pending := gate.text("pending_jobs"):
         yield f"{_jobs(pending)} {_verb(pending, 'has', 'have')} not started"
@@ -176,9 +175,8 @@ def _limit(gate: GateCase) -> Words:
         text = f"a job {_of_owner(gate)} may ask for {what.amount(most)} at most{what.each}{asked}"
         return text, (*_ask_for_less(gate), raise_it)
     asked = f", and this job asks for {what.amount(gate.number('asked'))}" if "asked" in gate.evidence else ""
-    text = (
-        f"{_holder(gate)} {what.may} {what.amount(most)}{what.at_a_time} and {what.does} {gate.number('used')}{asked}"
-    )
+    used = what.used(gate.number("used"))
+    text = f"{_holder(gate)} {what.may} {what.amount(most)}{what.at_a_time} and {what.does} {used}{asked}"
     return text, (f"wait for jobs to end: squeue -t RUNNING {_squeue_filter(gate)}", raise_it)
 
 
@@ -199,6 +197,8 @@ class _Unit:
 
     @property
     def may(self) -> str:
+        if "RunMins" in self.name:
+            return "may hold"
         return "may run" if "Jobs" in self.name else "may use"
 
     @property
@@ -211,11 +211,17 @@ class _Unit:
 
     @property
     def at_a_time(self) -> str:
-        return "" if self.is_wall or (self.is_minutes and "Run" not in self.name) else " at a time"
+        if "RunMins" in self.name:
+            return " in running jobs"
+        return "" if self.is_wall or self.is_minutes else " at a time"
 
     @property
     def each(self) -> str:
         return " on each node" if self.name.endswith("PN") else ""
+
+    def used(self, count: int) -> str:
+        """Return a number that is used, whose unit stands before it already."""
+        return self.amount(count) if self.is_wall else str(count)
 
     def amount(self, count: int) -> str:
         """Return a number of what is limited."""

@@ -114,8 +114,8 @@ class JobAnswer:
         for change in self.ended:
             span = f"from {instant(change['applied_time'])} to {instant(change['ended_time'])}"
             yield "was", f"{span}: {ended_change_sentence(change)}"
-        for timer in self.timers:
-            yield "timer", f"since {instant(timer.began_time)}: {timer_out_sentence(timer)}"
+        for timer_out in self.timers:
+            yield "timer", f"since {instant(timer_out.began_time)}: {timer_out_sentence(timer_out)}"
         if self.turn is not None:
             yield from advice_sentences(self.turn, self.job.user)
         yield from self._next_advice(cluster)

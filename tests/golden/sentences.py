@@ -10,12 +10,22 @@ import numpy as np
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.job import Job
 from advisor.domain.memory import Memory
+from advisor.domain.particulars import (
+    NOTHING_ASKED,
+    AccountUse,
+    FairShare,
+    LicenceUse,
+    Particulars,
+    PriorityFactors,
+    ReachedLimit,
+    Reservation,
+)
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.causes import diagnose
 from advisor.settings import Fairness, Limits
 from advisor.view.explanations import explanation
 from advisor.view.sentences import assumption, sentence
-from tests.builders import make_cluster, make_job, make_snapshot
+from tests.builders import HOUR_S, TAKEN_AT, make_cluster, make_gang, make_job, make_node, make_snapshot
 from tests.golden import digests, random_queues
 from tests.planning import exploring_site as exploring
 from tests.planning import test_gang_nodes as gang_nodes
@@ -48,6 +58,39 @@ _REASONS = (
         "None",
         "Own",
     ),
+)
+
+
+LIMITS = (
+    ("AssocGrpGRES", ReachedLimit(name="GrpTRES", tres="gres/gpu", most=8, used=7, account="vision")),
+    ("AssocGrpGRES", ReachedLimit(name="GrpTRES", tres="gres/gpu:a100", most=8, used=7, account="vision")),
+    ("AssocGrpCpuLimit", ReachedLimit(name="GrpTRES", tres="cpu", most=64, used=64, account="vision")),
+    ("AssocGrpMemLimit", ReachedLimit(name="GrpTRES", tres="mem", most=64000, used=64000, account="vision")),
+    ("AssocGrpGRESMinutes", ReachedLimit(name="GrpTRESMins", tres="gres/gpu", most=900, used=900, account="vision")),
+    ("AssocGrpGRESRunMinutes", ReachedLimit(name="GrpTRESRunMins", tres="gres/gpu", most=9, used=9, account="vision")),
+    ("AssocMaxJobsLimit", ReachedLimit(name="MaxJobs", most=1, used=1, account="vision", user="ada")),
+    ("AssocMaxGRESPerJob", ReachedLimit(name="MaxTRESPJ", tres="gres/gpu", most=1, account="vision", user="ada")),
+    ("AssocMaxWallDurationPerJobLimit", ReachedLimit(name="MaxWallPJ", most=30, account="vision")),
+    ("QOSGrpWallLimit", ReachedLimit(name="GrpWall", most=600, used=600, qos="short")),
+    ("QOSGrpJobsLimit", ReachedLimit(name="GrpJobs", most=2, used=2, qos="short")),
+    ("QOSMaxGRESPerUser", ReachedLimit(name="MaxTRESPU", tres="gres/gpu", most=2, used=2, qos="short", user="ada")),
+    (
+        "MaxGRESPerAccount",
+        ReachedLimit(name="MaxTRESPA", tres="gres/gpu", most=2, used=2, qos="short", account="vision"),
+    ),
+    ("QOSMaxGRESPerNode", ReachedLimit(name="MaxTRESPN", tres="gres/gpu", most=1, qos="short")),
+)
+_ADA = AccountUse(name="ada", used_of_share=1.0)
+_VISION = AccountUse(name="vision", used_of_share=2.1)
+SHARES = (
+    FairShare(user=_ADA, accounts=(_VISION,), half_life_s=604800.0),
+    FairShare(
+        user=replace(_ADA, used_of_share=0.4),
+        accounts=(replace(_VISION, used_of_share=0.5), AccountUse(name="physics", used_of_share=3.0)),
+    ),
+    FairShare(user=_ADA, accounts=(replace(_VISION, used_of_share=0.0),)),
+    FairShare(user=_ADA, accounts=(replace(_VISION, used_of_share=float("inf")),)),
+    FairShare(user=_ADA, accounts=()),
 )
 
 
@@ -96,15 +139,67 @@ def _records() -> Iterator[CycleRecord]:
 
 
 def _explanations() -> Iterator[tuple[str, str]]:
-    for snapshot in _explained_snapshots():
-        for job_id in (*snapshot.jobs_by_id, 99):
-            explained = explanation(diagnose(snapshot, job_id))
-            for obstacle in (explained.first, *explained.further):
-                yield str(obstacle.cause), obstacle.text
-                yield from ((f"{obstacle.cause} remedy", remedy) for remedy in obstacle.remedies)
-            if explained.disagreement is not None:
-                yield "disagreement", explained.disagreement
-            yield from (("unread", text) for text in explained.unread)
+    asked = ((snapshot, job_id, NOTHING_ASKED) for snapshot in _explained_snapshots() for job_id in _ids(snapshot))
+    for snapshot, job_id, particulars in (*asked, *_asked_about()):
+        explained = explanation(diagnose(snapshot, job_id, particulars=particulars))
+        for obstacle in (explained.first, *explained.further):
+            yield str(obstacle.cause), obstacle.text
+            yield from ((f"{obstacle.cause} remedy", remedy) for remedy in obstacle.remedies)
+        if explained.disagreement is not None:
+            yield "disagreement", explained.disagreement
+        yield from (("unread", text) for text in explained.unread)
+        if explained.share is not None:
+            yield "share", explained.share
+
+
+def _ids(snapshot: Snapshot) -> tuple[int, ...]:
+    return (*snapshot.jobs_by_id, 99)
+
+
+def _asked_about() -> Iterator[tuple[Snapshot, int, Particulars]]:
+    """Yield jobs about which Slurm was asked: each kind of limit, licences, reservations, shares, dependencies."""
+    nodes = (make_node("n1"), make_node("n2", used=8))
+    for reason, limit in LIMITS:
+        job = make_job(1, gang=make_gang(2), reason=reason, qos="short", account="vision", user="ada")
+        yield make_snapshot([job], nodes), 1, Particulars(limit=limit)
+    licence = LicenceUse(name="matlab", asked=2, total=4, free=1)
+    yield make_snapshot([make_job(1, reason="Licenses")], nodes), 1, Particulars(licences=(licence,))
+    for start_s, end_s in ((2 * HOUR_S, 3 * HOUR_S), (-HOUR_S, HOUR_S), (-2 * HOUR_S, -HOUR_S), (60.0, HOUR_S)):
+        booked = Reservation(name="exam", start_time=TAKEN_AT + start_s, end_time=TAKEN_AT + end_s, nodes=("n1", "n2"))
+        known = Particulars(reservations=(booked, replace(booked, name="service", is_maintenance=True)))
+        yield make_snapshot([make_job(1, reason="Reservation", reservation="exam")], nodes), 1, known
+        for limit_s in (5 * HOUR_S, None):
+            yield make_snapshot([make_job(1, reason="Priority", time_limit_s=limit_s)], nodes), 1, known
+    yield make_snapshot([make_job(1, reservation="exam", reason="Reservation")]), 1, Particulars(reservations=())
+    reserved = tuple(replace(node, flags=("RESERVED",)) for node in nodes)
+    yield make_snapshot([make_job(1, reason="Resources")], reserved), 1, NOTHING_ASKED
+    yield from ((make_snapshot(jobs, nodes), 1, NOTHING_ASKED) for jobs in _dependent())
+    for required, closed in (("n2", nodes), ("n2", (nodes[0], replace(nodes[1], state="DOWN", reason="bad fan")))):
+        gang = make_gang(8, required_nodes=(required,), nodes_max=1)
+        yield make_snapshot([make_job(1, gang=gang, reason="Resources")], closed), 1, NOTHING_ASKED
+    beyond = make_gang(8, required_nodes=("n3",), nodes_max=1)
+    yield make_snapshot([make_job(1, gang=beyond)], (*nodes, make_node("n3", 4))), 1, NOTHING_ASKED
+    for share in SHARES:
+        behind = [
+            make_job(1, user="ada"),
+            make_job(2, user="bob", priority=5000),
+            make_job(3, priority=6000, user="ada"),
+        ]
+        factors = PriorityFactors(fair_share=300)
+        yield make_snapshot(behind, nodes), 1, Particulars(share=share, factors=factors)
+
+
+def _dependent() -> Iterator[list[Job]]:
+    running = replace(make_job(5, running_on=["n2"]), end_time=TAKEN_AT + HOUR_S)
+    for dependency, others in (
+        ("afterok:5(unfulfilled)", [running]),
+        ("afterany:5(unfulfilled),afterany:6(unfulfilled)", [running, make_job(6)]),
+        ("afterok:5(unfulfilled)?afternotok:6(unfulfilled)", [running, make_job(6)]),
+        ("afterok:7(unfulfilled)", []),
+        ("singleton(unfulfilled)", []),
+    ):
+        yield [make_job(1, dependency=dependency, reason="Dependency"), *others]
+    yield [make_job(1, dependency="afterok:5(failed)", reason="DependencyNeverSatisfied")]
 
 
 def _explained_snapshots() -> Iterator[Snapshot]:

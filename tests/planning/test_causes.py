@@ -74,6 +74,9 @@ def test_nodes_out_of_service_come_before_priority_where_nothing_else_would_do()
     assert causes(found) == [Cause.NODES_UNAVAILABLE, Cause.PRIORITY, Cause.GPUS]
 
 
+SHORTER = "the user: a shorter time limit lets backfill start it between the others"
+
+
 def test_jobs_ahead_are_those_slurm_considers_first_on_the_same_nodes() -> None:
     partitions = [
         make_partition("gpu", nodes=("n1", "n2")),
@@ -119,8 +122,7 @@ def test_jobs_ahead_are_those_slurm_considers_first_on_the_same_nodes() -> None:
         },
         remedies=(
             "its nice of 5 lowers its priority: scontrol update JobId=1 Nice=0",
-            "the user: a shorter time limit lets backfill start it between the others: "
-            "scontrol update JobId=1 TimeLimit=...",
+            f"{SHORTER}: scontrol update JobId=1 TimeLimit=...",
             "wait for the jobs before it to start",
         ),
     )

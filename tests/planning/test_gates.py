@@ -96,7 +96,9 @@ from tests.planning.diagnosing import GPU, IDLE, causes, diagnosis
             "waiting does not help: ask for less, for another partition or for more nodes",
             id="impossible",
         ),
-        pytest.param(make_job(1, reason="None"), Cause.NOT_TRIED, "wait for Slurm's next pass over the queue", id="not tried"),
+        pytest.param(
+            make_job(1, reason="None"), Cause.NOT_TRIED, "wait for Slurm's next pass over the queue", id="not tried"
+        ),
     ],
 )
 def test_cause_is_named_with_what_would_change_it(job: Job, cause: Cause, remedy: str) -> None:
@@ -112,8 +114,8 @@ def test_deferred_job_says_how_long() -> None:
     found = diagnosis(make_job(1, eligible_time=TAKEN_AT + 90, reason="BeginTime"))
 
     begins = moment(TAKEN_AT + 90, TAKEN_AT)
-    assert found.first.text == f"it is not to begin before {begins} (--begin, or Slurm's pause after a requeue)"
-    assert begins.endswith(", in 2 min")
+    assert found.first.text == f"it is not to begin before {begins}: --begin, or Slurm's pause after a requeue"
+    assert begins.endswith(" (in 2 min)")
     assert found.first.evidence == {"eligible_time": TAKEN_AT + 90, "wait_s": 90.0}
 
 

@@ -9,6 +9,7 @@ from advisor.domain.diagnosis import Cause, Diagnosis, Finding
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope
 from advisor.domain.job import Job
 from advisor.domain.node import GpuPool, Node
+from advisor.domain.particulars import NOTHING_ASKED
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import node_table
@@ -32,7 +33,7 @@ UNLESS_TAKEN = "if no other job takes what they free"
 
 def case_of(snapshot: Snapshot) -> Inquiry:
     """The case of job 1."""
-    return Inquiry.of(snapshot, node_table(snapshot), snapshot.jobs_by_id[1], None)
+    return Inquiry.of(snapshot, node_table(snapshot), snapshot.jobs_by_id[1], NOTHING_ASKED)
 
 
 def worded(snapshot: Snapshot, findings: Iterable[Finding | None]) -> list[Obstacle]:
@@ -127,11 +128,11 @@ def test_job_that_cannot_begin_yet_is_not_said_to_fit_before() -> None:
 def test_job_that_insists_on_nodes_is_told_what_is_idle_there() -> None:
     pinned = make_gang(8, required_nodes=("n1",), nodes_max=1)
 
-    (busy,) = found(pinned, idle(3, 8))
+    (busy,) = found(pinned, idle(0, 8))
     (down,) = found(pinned, [make_node("n1", state="DOWN", reason="bad fan"), *idle(0, 8)[1:]])
 
     assert busy.cause is Cause.REQUIRED_NODES
-    assert busy.text == "it insists on node n1 (--nodelist) for 8 GPUs on one node; 3 of 8 GPUs there are idle"
+    assert busy.text == "it insists on node n1 (--nodelist) for 8 GPUs on one node; 0 of 8 GPUs there are idle"
     assert "scontrol update JobId=1 ReqNodeList=" in busy.remedies[0]
     assert down.text == "it insists on node n1 (--nodelist), which is out of service (bad fan)"
     assert down.remedies[0] == "an operator: scontrol update NodeName=n1 State=RESUME"
@@ -222,7 +223,7 @@ BOTH = "GPUs are idle, but too few CPUs and too little memory beside them, for 2
             ),
             id="CPUs per GPU",
         ),
-        pytest.param({"cpus": 12, "memory_mib_per_node": 5120}, BOTH, (), id="both"),
+        pytest.param({"cpus": 12, "memory_mib_per_node": 5120}, BOTH, ("wait for running jobs to end",), id="both"),
     ],
 )
 def test_idle_gpus_without_cpus_or_memory_beside_them_serve_nobody(

@@ -119,8 +119,8 @@ DAEMON: Final = (
         awaits=f"set -o pipefail; {_CHANGED} | grep .",
         # The job can start before it is explained, and then nothing of its change is left to show.
         is_repeated=True,
-        holds=(r"job \d+ .*, user \w+", r"changed +since "),
-        shown="^(job|because|place|changed|advice)",
+        holds=(r"job +\d+ .*, user \w+", r"changed +since "),
+        shown="^(why|since|to do|job|place|changed|advice)",
     ),
     Step(
         line="sadvise status",

@@ -33,7 +33,7 @@ Labelled = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobAnswer:
+class JobReport:
     """All that is known of a job; `changes` are in effect, `ended` are not any more."""
 
     explained: "Explanation"
@@ -157,12 +157,12 @@ def job_answer(
     planned: "Planned",
     bases: "Sequence[ForecastBasis]",
     asked: "Particulars | None",
-) -> "JobAnswer":
+) -> "JobReport":
     """Return all that is known of a job; `asked` is what Slurm was asked about it beside the snapshot."""
     forecasts, memory = planned.record.forecasts.counted, planned.memory
     diagnosis = diagnose(seen, job.job_id, particulars=asked or NOTHING_ASKED)
     case = Case(snapshot=seen, settings=settings.planning, limits=settings.guard, forecasts=forecasts, memory=memory)
-    return JobAnswer(
+    return JobReport(
         explained=explanation(replace(diagnosis, job=_with_own_nice(job, memory.leases))),
         planned=planned,
         job=job,

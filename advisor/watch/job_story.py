@@ -12,7 +12,7 @@ from advisor.view.explanations import Explanation, explanation
 from advisor.view.forecast_report import lines as forecast_lines
 from advisor.view.sentences import timer_out_sentence
 from advisor.view.terminal import instant
-from advisor.view.turns import turn_sentences
+from advisor.view.turns import advice_sentences, place_sentences
 
 if TYPE_CHECKING:
     from advisor.config import Config
@@ -32,7 +32,7 @@ def job_story(planned: "Planned", job: "Job", config: "Config") -> JobStory:
     """Return what is known of a job of a planned cycle."""
     snapshot = planned.record.snapshot
     return JobStory(
-        why=explanation(diagnose(snapshot, job.job_id, factors=None)),
+        why=explanation(diagnose(snapshot, job.job_id)),
         sentences=tuple(_sentences(planned, job, config)),
     )
 
@@ -49,7 +49,8 @@ def _sentences(planned: "Planned", job: "Job", config: "Config") -> Iterator[tup
     )
     turn = turn_of(case, job) if job.is_pending else None
     if turn is not None:
-        yield from turn_sentences(turn, job.user)
+        yield from place_sentences(turn)
+        yield from advice_sentences(turn, job.user)
     yield from forecast_lines(record, job)
     for timer in timers_out(snapshot, job.job_id, config.planning, config.guard, forecasts, planned.memory):
         yield "timer", f"since {instant(timer.began_time)}: {timer_out_sentence(timer)}"

@@ -155,8 +155,8 @@ def job_answer(
     seen: "Snapshot",
     settings: "Config",
     planned: "Planned",
-    bases: "Sequence[ForecastBasis]",
-    asked: "Particulars | None",
+    bases: "Sequence[ForecastBasis]" = (),
+    asked: "Particulars | None" = None,
 ) -> "JobReport":
     """Return all that is known of a job; `asked` is what Slurm was asked about it beside the snapshot."""
     forecasts, memory = planned.record.forecasts.counted, planned.memory

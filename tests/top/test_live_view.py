@@ -130,7 +130,7 @@ def test_every_key_does_what_the_footer_says(size: tuple[int, int]) -> None:
         assert "Advice 6" in first and "In effect 0" in first and "q Quit" in first
         for key in ("e", "enter"):
             await pilot.press(key)
-            assert "because" in await until(pilot, "Why job 9 waits")
+            assert "to do" in await until(pilot, "Why job 9 waits")
             await pilot.press("escape")
         for key in ("a", "v", "p"):
             await pilot.press(key)

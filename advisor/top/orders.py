@@ -1,7 +1,6 @@
 """Words what a key would do, with its exact command, and does it as that command does."""
 
 import getpass
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from advisor.top.cells import change_in_words
 from advisor.view.documents import shell
 from advisor.watch.changes import ChangesMade, ChosenJobs, apply_changes, revert_changes
 from advisor.watch.clusters import WatchedCluster
+from advisor.watch.command_lines import command_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,19 +87,7 @@ def pause_order(cluster: WatchedCluster) -> TopOrder:
 
 def _command(cluster: WatchedCluster, name: str, *arguments: str) -> str:
     """Return a command line with the options that select this cluster; `pause` and `resume` ask Slurm nothing."""
-    reading, asks_slurm = cluster.reading, name in ("apply", "revert")
-    options: list[str] = []
-    if reading.cluster is not None:
-        options += ["-M", reading.cluster]
-    if reading.config is not None:
-        options += ["--config", str(reading.config)]
-    if asks_slurm and cluster.journal is not None:
-        options += ["--journal", str(cluster.journal)]
-    if asks_slurm and reading.source is not None:
-        options += ["--source", str(reading.source)]
-    if asks_slurm and reading.timeout_s is not None:
-        options += ["--timeout", f"{reading.timeout_s:g}"]
-    return shlex.join(["sadvise", name, *arguments, *options])
+    return command_line(cluster.reading, cluster.journal, name, *arguments)
 
 
 def _lines(done: ChangesMade) -> list[str]:

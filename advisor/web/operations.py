@@ -1,6 +1,7 @@
 """Lets administrators pause, apply and revert: a page that shows the exact command, and a form that runs its code."""
 
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,88 +11,89 @@ from werkzeug.exceptions import NotFound
 
 from advisor.daemon.pause_file import pause, resume
 from advisor.errors import AdvisorError
-from advisor.view.documents import shell
-from advisor.watch.changes import ChangesMade, ChosenJobs, apply_changes, revert_changes
+from advisor.watch.changes import ChosenJobs, apply_changes, revert_changes
+from advisor.watch.command_lines import command_line
 from advisor.web.content import Content
 
 OPERATIONS: Final = Blueprint("operations", __name__, url_prefix="/do")
 _LONGEST_REASON: Final = 200
+# An exchange is about two jobs.
+_JOBS: Final = re.compile(r"[1-9][0-9]{0,9}(,[1-9][0-9]{0,9})?", re.ASCII)
 _LOG = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """What an administrator is asked to confirm: a command, and what it does in words."""
+    """What an administrator is asked to confirm: the command, and what it does in words."""
 
     name: str
     title: str
-    argv: tuple[str, ...]
+    command: str
     effect: str
-    job_id: int | None = None
+    jobs: str = ""
     asks_reason: bool = False
 
     @property
-    def command(self) -> str:
-        """The command that a shell runs."""
-        return shell(list(self.argv))
+    def job_ids(self) -> frozenset[int]:
+        """The jobs that it is about."""
+        return frozenset(int(number) for number in self.jobs.split(",") if number)
 
 
-def _operation(name: str, job_id: int | None) -> Operation:
+def _operation(name: str, jobs: str) -> Operation:
     """Return an operation by its name; a wrong one is not found."""
-    match name, job_id:
-        case "pause", None:
+    if jobs and not _JOBS.fullmatch(jobs):
+        raise NotFound
+    content = _content()
+
+    def command(*arguments: str) -> str:
+        return command_line(content.reading, content.journal, name, *arguments)
+
+    match name, bool(jobs):
+        case "pause", False:
+            title, effect = "Pause the daemon", "The daemon makes no new change from now on; what is due is reverted."
+            return Operation(name=name, title=title, command=command(), effect=effect, asks_reason=True)
+        case "resume", False:
+            title, effect = "End the pause", "The daemon changes jobs again."
+            return Operation(name=name, title=title, command=command(), effect=effect)
+        case "revert", True:
             return Operation(
                 name=name,
-                title="Pause the daemon",
-                argv=("sadvise", "pause"),
-                effect="The daemon makes no new change from now on; what is due is reverted.",
-                asks_reason=True,
-            )
-        case "resume", None:
-            return Operation(
-                name=name,
-                title="End the pause",
-                argv=("sadvise", "resume"),
-                effect="The daemon changes jobs again.",
-            )
-        case "revert", int(number):
-            return Operation(
-                name=name,
-                title=f"Revert the changes to job {number}",
-                argv=("sadvise", "revert", str(number)),
+                title=f"Revert the changes to job {jobs}",
+                command=command(*jobs.split(",")),
                 effect="Every field that sadvise set is put back, unless somebody has changed it since.",
-                job_id=number,
+                jobs=jobs,
             )
-        case "apply", int(number):
+        case "apply", True:
             return Operation(
                 name=name,
-                title=f"Apply the advice for job {number}",
-                argv=("sadvise", "apply", "--jobs", str(number)),
+                title=f"Apply the advice for job {jobs}",
+                command=command("-j", jobs),
                 effect="The queue is read and planned again; what is still recommended for this job is sent, and "
                 "changes of any job that are due are reverted.",
-                job_id=number,
+                jobs=jobs,
             )
         case _:
             raise NotFound
 
 
 @OPERATIONS.get("/<name>")
-@OPERATIONS.get("/<name>/<int:job_id>")
-def confirm(name: str, job_id: int | None = None) -> str:
+@OPERATIONS.get("/<name>/<jobs>")
+def confirm(name: str, jobs: str = "") -> str:
     """Show the command that a form would run."""
     if not g.is_admin:
         abort(403)
-    operation = _operation(name, job_id)
+    operation = _operation(name, jobs)
     seen = _content().view()
-    advice = [row for row in seen.advice if job_id in row["job_ids"]] if name == "apply" else []
+    chosen = operation.job_ids if name == "apply" else frozenset()
+    advice = [row for row in seen.advice if chosen.intersection(row["job_ids"])]
     return render_template("confirm.html", operation=operation, advice=advice)
 
 
 @OPERATIONS.post("/<name>")
-@OPERATIONS.post("/<name>/<int:job_id>")
-def perform(name: str, job_id: int | None = None) -> tuple[str, int]:
+@OPERATIONS.post("/<name>/<jobs>")
+def perform(name: str, jobs: str = "") -> tuple[str, int]:
     """Run an operation; `defence` has checked the user, the origin and the token."""
-    operation = _operation(name, job_id)
+    operation = _operation(name, jobs)
     reason = request.form.get("reason", "").strip()[:_LONGEST_REASON]
     try:
         rows, fault = _done(operation, reason)
@@ -105,7 +107,7 @@ def perform(name: str, job_id: int | None = None) -> tuple[str, int]:
 def _done(operation: Operation, reason: str) -> tuple[list[dict[str, Any]], str]:
     """Do it by the code of the command; return the changes as published, and what went wrong, "" if nothing did."""
     content = _content()
-    folder = Path(content.config.daemon.runtime_folder)
+    folder, chosen = Path(content.config.daemon.runtime_folder), operation.job_ids
     if operation.name == "pause":
         pause(folder, by=g.user, reason=reason)
         return [], ""
@@ -113,16 +115,14 @@ def _done(operation: Operation, reason: str) -> tuple[list[dict[str, Any]], str]
         return [], "" if resume(folder) else "nothing was paused"
     if not content.reading.is_live:
         raise AdvisorError("a file or the demo is shown: there is no cluster to change")
-    assert operation.job_id is not None  # noqa: S101  (the other two name none)
-    chosen = frozenset({operation.job_id})
-    live = replace(content.reading, tries_plans=False)
-    done: ChangesMade = (
-        apply_changes(live, content.journal, ChosenJobs(job_ids=chosen))
+    made = (
+        apply_changes(content.reading, content.journal, ChosenJobs(job_ids=chosen))
         if operation.name == "apply"
-        else revert_changes(live, content.journal, chosen)
+        else revert_changes(content.reading, content.journal, chosen)
     )
-    rows = [row for row in done.rows if row["done"] != "refused" or row["job_id"] in chosen]
-    return rows, "" if done.fault is None else str(done.fault)
+    # What rules refused of other jobs is nobody's question here.
+    rows = [row for row in made.rows if row["done"] != "refused" or row["job_id"] in chosen]
+    return rows, "" if made.fault is None else str(made.fault)
 
 
 def _content() -> Content:

@@ -5,10 +5,12 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from tests.backends.fake_slurm import Streaming
 from tests.builders import DAY_S, size_of
 from tests.live.conftest import started
 from tests.live.test_advice import EAGER, sadvise, state_of
+from tests.programs import killed_after
 from tests.terminals import on_terminal
 from tools.advice_queue import PENDING, PRIORITY_LINES
 from tools.live_slurm import LiveCluster
@@ -172,6 +175,73 @@ def test_timers_are_applied_read_back_kept_and_taken_back(queue: Queue) -> None:
     ]
     assert queue.states() == before
     assert queue.sadvise("revert", "--all")["changes"] == []
+
+
+class SocketConnection(HTTPConnection):
+    """A connection to a Unix socket, as a proxy on this host has it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=60.0)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class Administrator:
+    """Uses the web view as root's browser does, through a proxy that names root."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._cookie = ""
+
+    def get(self, page: str) -> tuple[int, str]:
+        return self._ask("GET", page, {})
+
+    def confirm(self, page: str) -> str:
+        """Open the page of an operation and send its form; return the page that follows."""
+        token = re.search(r'name="csrf_token" value="([^"]+)"', self.get(page)[1])
+        assert token is not None
+        form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": "https://localhost"}
+        status, text = self._ask("POST", page, form, f"csrf_token={token[1]}")
+        assert status == 200, text
+        return text
+
+    def _ask(self, method: str, page: str, headers: dict[str, str], body: str = "") -> tuple[int, str]:
+        connection = SocketConnection(self._path)
+        sent = {"Host": "localhost", "X-Remote-User": "root", "Cookie": self._cookie, **headers}
+        connection.request(method, page, body, sent)
+        answer = connection.getresponse()
+        self._cookie = (answer.getheader("Set-Cookie") or self._cookie).partition(";")[0]
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, text
+
+
+def test_forms_of_the_web_view_apply_and_revert_as_the_commands_do(queue: Queue, tmp_path: Path) -> None:
+    before, path = queue.states(), tmp_path / "web.sock"
+    web = {"ACTIONS": "true", "ADMIN_GROUP": "root", "USER_HEADER": "X-Remote-User", "LISTEN": f"unix:{path}"}
+    settings = {**queue.live.env, **HOLDING, **{f"SADVISE_WEB__{name}": value for name, value in web.items()}}
+    argv = [sys.executable, "-m", "advisor.cli.main", "web", "--journal", str(queue.journal)]
+
+    with killed_after(subprocess.Popen(argv, env=settings)) as process:
+        root = Administrator(path)
+        queue.live.wait_for(lambda: path.exists() and root.get("/")[0] == 200, 60.0, what="the web view has read")
+        shown = root.get("/advice")[1]
+        applied = root.confirm(f"/do/apply/{queue.spread}")
+        during = queue.states()
+        reverted = root.confirm(f"/do/revert/{queue.spread}")
+        process.terminate()
+        assert process.wait(30.0) == 0
+
+    assert f"/do/apply/{queue.spread}" in shown
+    assert "switches" in applied and "applied" in applied
+    assert during[0] == before[0] and during[1] != before[1]
+    assert "taken back" in reverted
+    assert queue.states() == before
+    assert not path.exists()
 
 
 def test_keys_of_top_apply_and_revert_as_the_commands_do(queue: Queue) -> None:

@@ -67,10 +67,11 @@ def test_administrator_pauses_and_resumes(admin: FlaskClient, tmp_path: Path) ->
 
 
 def test_page_shows_the_exact_command_before_anything_is_done(admin: FlaskClient) -> None:
-    text = admin.get("/do/apply/56", headers=ROOT).text
+    text = admin.get("/do/apply/56,57", headers=ROOT).text
 
-    assert "<code>sadvise apply --jobs 56</code>" in text
-    assert "<code>sadvise revert 7</code>" in admin.get("/do/revert/7", headers=ROOT).text
+    assert "<code>sadvise apply -j 56,57 --journal" in text
+    assert "now it would send" in text
+    assert "<code>sadvise revert 7 --journal" in admin.get("/do/revert/7", headers=ROOT).text
 
 
 def test_a_file_is_no_cluster_to_change(admin: FlaskClient) -> None:
@@ -123,7 +124,9 @@ def test_who_is_no_administrator_sees_no_form(admin: FlaskClient, path: str) -> 
     assert admin.get(path).status_code == 403
 
 
-@pytest.mark.parametrize("path", ["/do/nothing", "/do/pause/7", "/do/apply"])
+@pytest.mark.parametrize(
+    "path", ["/do/nothing", "/do/pause/7", "/do/apply", "/do/apply/0", "/do/revert/1,2,3", "/do/apply/-j"]
+)
 def test_unknown_operation_is_not_found(admin: FlaskClient, path: str) -> None:
     assert admin.get(path, headers=ROOT).status_code == 404
 

@@ -27,5 +27,7 @@ def _declared(hints: JobHints) -> Iterator[str]:
         yield f"it saves its state every {duration(hints.checkpoint_s)}"
     if hints.step_s is not None:
         yield f"a step takes {hints.step_s:.3g} s"
+    if hints.wants_mail:
+        yield "its user wants mail"
     if hints.sensitivity is not None:
         yield f"spreading it out costs {'much' if hints.sensitivity == 'high' else 'little'}"

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from advisor.errors import ModelError
 from advisor.features.backlog import BacklogTable, backlog_table
@@ -83,10 +85,13 @@ def test_row_outside_of_what_was_fitted_on_is_not_known(
     assert np.isfinite(found.high).all()
 
 
-def test_job_does_not_start_before_its_begin_time(bundle: Bundle, table: BacklogTable) -> None:
-    found = StartTimeForecaster.from_bundle(bundle).forecast(changed(table, "begins_in_s", 1e6))
+@given(st.integers(0, 2**32 - 1), st.floats(0.0, 1e7))
+def test_no_job_starts_before_its_begin_time(bundle: Bundle, table: BacklogTable, seed: int, most_s: float) -> None:
+    begins_in_s = np.random.default_rng(seed).uniform(0.0, most_s, len(table))
 
-    assert (found.low >= 1e6).all() and (found.median >= found.low).all() and (found.high >= found.median).all()
+    found = StartTimeForecaster.from_bundle(bundle).forecast(replace(table, begins_in_s=begins_in_s))
+
+    assert (found.low >= begins_in_s).all() and (found.median >= found.low).all() and (found.high >= found.median).all()
 
 
 def test_row_where_nothing_runs_is_not_known(bundle: Bundle) -> None:

@@ -68,7 +68,8 @@ def _several(readings: "Sequence[Reading]", *, json: bool) -> int:
     from advisor.view.terminal import print_json, print_table
     from advisor.watch.daemon_state import daemon_state
 
-    now, rows, documents, worst = SystemClock().now(), [], [], 0
+    now, rows, worst = SystemClock().now(), [], 0
+    documents: list[dict[str, object]] = []
     for reading in readings:
         name = reading.cluster or ""
         try:

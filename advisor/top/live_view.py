@@ -142,8 +142,8 @@ class LiveView(App[Exception]):
     def on_mount(self) -> None:
         """Begin to read, and look at the clock every second."""
         self._panes["queue"].focus()
-        self._show()
-        self._read()
+        self.show()
+        self.read()
         self.set_interval(_TICK_S, self._tick)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  (Textual's)
@@ -164,7 +164,7 @@ class LiveView(App[Exception]):
         elif age_s < LEAST_REFRESH_S:
             self._say(f"read {age_s:.0f} s ago: wait {LEAST_REFRESH_S - age_s:.0f} s more")
         else:
-            self._read()
+            self.read()
 
     def action_explain(self) -> None:
         """Explain the selected job."""
@@ -253,7 +253,7 @@ class LiveView(App[Exception]):
     def on_looked(self, message: Looked) -> None:
         """Show what was read."""
         self._seen, self.is_reading = message.seen, False
-        self._show()
+        self.show()
 
     def on_lines(self, message: Lines) -> None:
         """Show lines to read."""
@@ -268,7 +268,7 @@ class LiveView(App[Exception]):
         self._say("")
         self.push_screen(result_screen(message.lines))
         if not self.is_reading:
-            self._read()
+            self.read()
 
     def on_broken(self, message: Broken) -> None:
         """End, and return the error of the thread."""
@@ -299,10 +299,11 @@ class LiveView(App[Exception]):
     def _tick(self) -> None:
         """Read again when it is time, and keep the ages on the screen true."""
         if not self.is_reading and self._monotonic() - self._read_at >= self._interval_s:
-            self._read()
+            self.read()
         self._show_head()
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Begin to read all clusters."""
         self.is_reading, self._read_at = True, self._monotonic()
         self._in_thread(lambda: Looked(seen=looks(self._clusters, now=True)))
         self._show_head()
@@ -366,7 +367,8 @@ class LiveView(App[Exception]):
         self._filter.display = bool(self._filter.value)
         self.screen.set_focus(self._panes["queue"])
 
-    def _show(self) -> None:
+    def show(self) -> None:
+        """Draw what was read last."""
         self._show_head()
         self._show_rows()
 

@@ -14,6 +14,7 @@ PROG: Final = "python -m tools.bench"
 BENCHES: Final[Mapping[str, str]] = {
     "cycle": "time and memory of one cycle at growing queues",
     "commands": "time and CPU of --version, recommend and explain on a long queue",
+    "live_view": "time and CPU of a refresh, a redraw and scrolling of sadvise top on a long queue",
     "soak": "CPU and memory of the daemon's rounds over a large synthetic cluster, for a day",
     "forecast": "CPU of the forecasts of a cycle",
     "performance": "CPU of adapting the performance model to a site, by samples",

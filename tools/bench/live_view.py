@@ -2,8 +2,8 @@
 
     python -m tools.bench live_view [--jobs 10000] [--nodes 1000] [--repeat 3] [--json]
 
-The queue is made up and read from a snapshot file; a refresh reads it, plans, tries the plan, forecasts starts and draws. The
-CPU is that of this process, without the one in which the plan is tried.
+The queue is made up and read from a snapshot file; a refresh reads it, plans, tries the plan, forecasts starts and
+draws. The CPU is that of this process, without the one in which the plan is tried.
 """
 
 import argparse

@@ -64,8 +64,8 @@ def test_reason_codes_and_rules_are_documented(code: str) -> None:
 
 def test_readme_shows_what_the_demo_prints(sadvise: Sadvise) -> None:
     readme = (ROOT / "README.md").read_text()
-    shown = re.search(r"<!-- sadvise recommend --demo -->\n\n((?:    .*\n)+)", readme)
-    printed = sadvise("recommend", "--demo").out
+    shown = re.search(r"<!-- sadvise recommend --demo --long -->\n\n((?:    .*\n)+)", readme)
+    printed = sadvise("recommend", "--demo", "--long").out
 
     assert shown is not None
     for line in shown[1].splitlines():

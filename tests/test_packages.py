@@ -543,7 +543,7 @@ def test_user_sees_why_the_own_job_has_a_nice_and_gets_the_own_value_back(machin
         machine.run("scancel", f"--user={user}")
 
     line = next(line for line in explained.splitlines() if line.startswith("changed"))
-    assert re.search(rf"nice 3 -> nice {held}: is expected to use .*; reverted at \d", line)
+    assert re.search(rf"nice 3 -> nice {held}: It needs .*; reverted at \d", line)
     assert int(held) < 3
     assert restored == "3"
     assert of_user == of_root

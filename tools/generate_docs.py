@@ -14,12 +14,17 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from advisor.backends.snapshot_file import SnapshotFile
 from advisor.config import describe, example_toml, variable_of
+from advisor.domain.actions import Reason
 from advisor.metrics.catalogue import METRICS
 from advisor.web.openapi import openapi
 from tools.live import documents
 from tools.pages.text import table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+SENTENCES = DOCS.parent / "tests" / "golden" / "sentences.json"
+# How the names of sentences begin that are not of a job that waits.
+_KINDS = ("rule ", "breaker ", "probation")
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -56,6 +61,37 @@ def snapshot_schema() -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
+def sentences_page() -> str:
+    """Write the list of sentences, as the golden of the tests holds them, for people to review."""
+    listed: Mapping[str, str] = json.loads(SENTENCES.read_text(encoding="utf-8"))
+    reasons = [_reason_section(str(reason), listed) for reason in Reason]
+    rules = [[f"`{name.removeprefix('rule ')}`", text] for name, text in listed.items() if name.startswith("rule ")]
+    breakers = [[name, text] for name, text in listed.items() if name.startswith(("breaker ", "probation"))]
+    known = tuple(str(reason) for reason in Reason)
+    causes = [[name, text] for name, text in listed.items() if not name.startswith((*known, *_KINDS))]
+    return filled(
+        "sentences.md",
+        reasons="\n\n".join(reasons),
+        rules=table(("rule", "sentence"), rules),
+        breakers=table(("of", "sentence"), breakers),
+        causes=table(("of", "sentence"), causes),
+    )
+
+
+def _reason_section(reason: str, listed: Mapping[str, str]) -> str:
+    """Return what is printed for a reason: why, what the gain rests on, and the commands."""
+    rows = [
+        [label, text]
+        for prefix, label in ((f"{reason} ", "why"), (f"{reason} if ", "assumes"))
+        for name, text in listed.items()
+        if name.removeprefix(prefix).isdecimal() and name.startswith(prefix)
+    ]
+    rows += [
+        [label, f"`{listed[f'{reason} {label}']}`"] for label in ("apply", "revert") if listed[f"{reason} {label}"]
+    ]
+    return f"### {reason}\n\n{table(('', 'sentence'), rows)}"
+
+
 def api_document() -> str:
     """Write the OpenAPI document of the web view."""
     return json.dumps(openapi(), indent=1) + "\n"
@@ -64,6 +100,7 @@ def api_document() -> str:
 PAGES: Mapping[str, Callable[[], str]] = {
     "configuration.md": configuration_page,
     "metrics.md": metrics_page,
+    "sentences.md": sentences_page,
     "openapi.json": api_document,
     "sadvise.example.toml": example_toml,
     "snapshot.schema.json": snapshot_schema,

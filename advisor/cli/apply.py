@@ -62,13 +62,13 @@ def _print(changes: list[dict[str, Any]], left_alone: list[dict[str, Any]], *, p
     """Print the changes for people or as lines, and for people the rules that left jobs alone."""
     from advisor.view.documents import rules_in_words
     from advisor.view.terminal import print_labelled, print_rows, print_table
-    from advisor.watch.changes import COLUMNS, fields_of
+    from advisor.watch.changes import COLUMNS, FORM, fields_of
 
     if parsable:
         print_rows(COLUMNS, [fields_of(row) for row in changes], as_parsable=True, noheader=noheader)
         return
     if changes:
-        print_table(COLUMNS, [fields_of(row) for row in changes], noheader=noheader)
+        print_table(COLUMNS, [fields_of(row) for row in changes], form=FORM, noheader=noheader)
     else:
         print_labelled("nothing", "to apply and nothing to take back")
     if left_alone:

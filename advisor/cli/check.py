@@ -40,8 +40,9 @@ def check(
 
     Asks slurmctld a little more than a snapshot does; run it by hand, not in a loop.
     """
-    from advisor.planning.site_checks import site_checks
+    from advisor.planning.site_checks import Status, site_checks
     from advisor.view.documents import meta
+    from advisor.view.table_layout import TableForm
     from advisor.view.terminal import print_json, print_rows, print_table
     from advisor.watch.reading import Reading
 
@@ -71,7 +72,9 @@ def check(
     elif parsable:
         print_rows(header, rows, as_parsable=True, noheader=noheader)
     else:
-        print_table(header, rows, noheader=noheader)
+        warns = {str(status): "yellow" for status in (Status.LACKS, Status.UNKNOWN)}
+        form = TableForm(folded=(header[0], *header[2:]), styles=warns)
+        print_table(header, rows, form=form, noheader=noheader)
 
 
 def _what_if(seen: "Snapshot") -> "Iterator[Check]":

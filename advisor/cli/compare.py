@@ -146,6 +146,7 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
     from advisor.cli.simulation import drawn_in_words
     from advisor.sim.comparison import by_policy, ends_of
     from advisor.text import escaped
+    from advisor.view.table_layout import TableForm
     from advisor.view.terminal import console, print_labelled, print_table
     from advisor.view.wording import LABELS, change_in_words, ends_in_words
 
@@ -162,7 +163,11 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
         out.print(Text(f"{escaped(name)} on {escaped(cluster)}", style="bold"), soft_wrap=True)
         for text in drawn_in_words(trace, next(iter(policies[setting.policies[0]].values())).sampled):
             print_labelled("drawn", text)
-        print_table(header, [[policy, *_fields(name, policy, own, change_of)] for policy, own in policies.items()])
+        print_table(
+            header,
+            [[policy, *_fields(name, policy, own, change_of)] for policy, own in policies.items()],
+            form=TableForm(whole=header),
+        )
         _print_basis([difference for difference in differences if difference.trace == name])
         for policy, own in policies.items():
             text = ends_in_words(ends_of(own), seeds=len(own))
@@ -175,7 +180,7 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
             [policy, *(change_in_words(change_of[None, policy, metric]) for metric in SHOWN)]
             for policy in setting.policies[1:]
         ]
-        print_table(header, rows)
+        print_table(header, rows, form=TableForm(whole=header))
         _print_basis([difference for difference in differences if difference.trace is None])
     if len(setting.policies) > 1:
         out.print()

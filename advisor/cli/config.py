@@ -28,6 +28,7 @@ def check(config: ConfigFile = None) -> None:
 def show(config: ConfigFile = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
     """Print every value in effect and its source."""
     from advisor.config import effective_values, load_config
+    from advisor.view.table_layout import TableForm
     from advisor.view.terminal import print_json, print_rows, print_table
 
     values = effective_values(load_config(config, os.environ))
@@ -43,7 +44,7 @@ def show(config: ConfigFile = None, json: Json = False, parsable: Parsable = Fal
     elif parsable:
         print_rows(header, rows, as_parsable=True, noheader=noheader)
     else:
-        print_table(header, rows, noheader=noheader)
+        print_table(header, rows, form=TableForm(whole=("key",), folded=("value", "origin")), noheader=noheader)
 
 
 @app.command()

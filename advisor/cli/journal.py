@@ -9,12 +9,14 @@ import typer
 from advisor.cli.options import FILTERS, OUTPUT, Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from advisor.domain.actions import Action
     from advisor.domain.lease import Lease
     from advisor.journal import SqliteJournal
     from advisor.journal.disclosure import Disclosure
     from advisor.journal.views import RowQuery
+    from advisor.view.table_layout import TableForm
 
 SCHEMA = "sadvise.journal/1"
 
@@ -105,7 +107,7 @@ def _print(
     if parsable:
         print_rows(list(columns), lines, as_parsable=True, noheader=noheader)
     elif lines:
-        print_table(list(columns), lines, noheader=noheader)
+        print_table(list(columns), lines, right=(0,), form=_form(view), noheader=noheader)
     else:
         print_labelled("nothing", "of ours is out" if view is View.LEASES else "is written down")
 
@@ -159,6 +161,8 @@ def _rows(held: "SqliteJournal", view: View, looked: "RowQuery") -> "list[dict[s
         case View.CYCLES:
             return [asdict(cycle) for cycle in held.cycles(looked)]
         case View.CHANGES:
+            changes = held.changes(looked)
+            owners = _owners(held, {change.job_id for change in changes})
             return [
                 {
                     "time": change.time,
@@ -169,11 +173,27 @@ def _rows(held: "SqliteJournal", view: View, looked: "RowQuery") -> "list[dict[s
                     "before": asdict(change.action)["before"],
                     "after": asdict(change.action)["after"],
                     "said": change.said,
+                    **dict(zip(("user", "account"), owners.get(change.job_id, ("", "")), strict=True)),
+                    "job_ids": _job_ids(change.action),
                 }
-                for change in held.changes(looked)
+                for change in changes
             ]
         case View.AUDIT | View.VERIFY:
             return [asdict(row) for row in held.audit(looked.since, looked.most)]
+
+
+def _owners(held: "SqliteJournal", job_ids: "Collection[int]") -> "Mapping[int, tuple[str, str]]":
+    """Map jobs to their user and account, as far as a change of them was sent."""
+    leases = [*held.closed(job_ids), *held.leases()] if job_ids else []
+    return {lease.job_id: (lease.user, lease.account) for lease in leases}
+
+
+def _job_ids(action: "Action") -> list[int]:
+    """Return the jobs that a change sets together."""
+    from advisor.domain.actions import exchanged_with
+
+    other = exchanged_with(action)
+    return [action.job_id] if other is None else [action.job_id, other]
 
 
 def _lease_rows(open_leases: "Iterable[Lease]", looked: "RowQuery") -> "list[dict[str, Any]]":
@@ -196,6 +216,7 @@ def _lease_rows(open_leases: "Iterable[Lease]", looked: "RowQuery") -> "list[dic
             "applied_time": lease.applied_time,
             "due_time": lease.due_time,
             "added_delay_s": lease.added_delay_s,
+            "job_ids": _job_ids(lease.action),
         }
         for lease in newest[: looked.most]
     ]
@@ -222,23 +243,30 @@ def _values(action: "Mapping[str, Any]", undo: "Mapping[str, Any]") -> dict[str,
 
 def _columns(view: View) -> "Mapping[str, Callable[[Mapping[str, Any]], str]]":
     """Map the columns of a view to how they are spelled for people."""
-    from advisor.view.terminal import instant
+    from advisor.view.terminal import instant, is_terminal, short_instant
+
+    # A pipe gets the year as well.
+    when = short_instant if is_terminal() else instant
 
     def plain(names: "Sequence[str]") -> "dict[str, Callable[[Mapping[str, Any]], str]]":
         return {name: lambda row, name=name: _spelled(row[name]) for name in names}  # type: ignore[misc]  # bound here
 
     def times(names: "Sequence[str]") -> "dict[str, Callable[[Mapping[str, Any]], str]]":
         return {
-            name: lambda row, name=name: "" if row[name] is None else instant(row[name])  # type: ignore[misc]  # bound here
+            name: lambda row, name=name: "" if row[name] is None else when(row[name])  # type: ignore[misc]  # bound here
             for name in names
         }
+
+    def ids(row: "Mapping[str, Any]") -> str:
+        return ",".join(map(str, row["job_ids"]))
 
     match view:
         case View.LEASES:
             return {
                 **plain(("job_id", "lever", "state", "before", "after", "user", "account")),
                 **times(("applied_time", "due_time")),
-                **plain(("added_delay_s",)),
+                "added_delay_s": lambda row: f"{row['added_delay_s']:.0f}",
+                "job_ids": ids,
             }
         case View.CYCLES:
             return {
@@ -249,9 +277,31 @@ def _columns(view: View) -> "Mapping[str, Callable[[Mapping[str, Any]], str]]":
                 **plain(("note",)),
             }
         case View.CHANGES:
-            return {**times(("time",)), **plain(("cycle_id", "job_id", "lever", "done", "before", "after", "said"))}
+            return {
+                **times(("time",)),
+                **plain(("cycle_id", "job_id", "lever", "done", "before", "after", "said", "user", "account")),
+                "job_ids": ids,
+            }
         case View.AUDIT | View.VERIFY:
             return {**plain(("number",)), **times(("time",)), **plain(("event", "detail"))}
+
+
+def _form(view: View) -> "TableForm":
+    """Return which columns of a view give way on a narrow terminal."""
+    from advisor.view.table_layout import TableForm
+
+    ids = ("job_id", "job_ids", "lever", "state", "done", "cycle_id", "number")
+    whole = (*ids, "applied_time", "due_time", "taken_at", "time", "pending", "proposed", "recommended", "applied")
+    match view:
+        case View.LEASES:
+            omissible: tuple[str, ...] = ("job_ids", "added_delay_s", "account", "before")
+        case View.CYCLES:
+            omissible = ("digest", "record_bytes", "held_back", "left_alone")
+        case View.CHANGES:
+            omissible = ("job_ids", "account", "cycle_id", "user", "before")
+        case View.AUDIT | View.VERIFY:
+            omissible = ()
+    return TableForm(whole=whole, folded=("said", "note", "detail"), omissible=omissible)
 
 
 def _spelled(value: Any) -> str:

@@ -20,6 +20,8 @@ app.command()(compare)
 
 SCHEMA = "sadvise.models/1"
 _HEADER = ("kind", "version", "in use", "from", "fitted", "parity", "sound")
+# What a narrow terminal leaves out first.
+_LESS = ("parity", "fitted")
 
 Folder = Annotated[
     Path | None,
@@ -46,6 +48,7 @@ def library(folder: Path | None) -> "Library":
 @app.command("list")
 def list_(models: Folder = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
     """Print every model, whether it ships or was fitted here, and which one of each kind is in use, and why."""
+    from advisor.view.table_layout import TableForm
     from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
 
     held = library(models).held()
@@ -56,7 +59,7 @@ def list_(models: Folder = None, json: Json = False, parsable: Parsable = False,
     if parsable:
         print_rows(header, rows, as_parsable=True, noheader=noheader)
     else:
-        print_table(header, rows, noheader=noheader)
+        print_table(header, rows, form=TableForm(omissible=_LESS), noheader=noheader)
         for artefact in held:
             if artefact.in_use and artefact.entry.reason:
                 print_labelled(artefact.name, artefact.entry.reason)
@@ -89,6 +92,7 @@ def verify(models: Folder = None, json: Json = False, parsable: Parsable = False
     """Open every model and compare digests and fingerprints; exit with 1 if one is invalid."""
     from advisor.errors import ModelError
     from advisor.predict.forecaster import checked
+    from advisor.view.table_layout import TableForm
     from advisor.view.terminal import print_json, print_rows, print_table
 
     rows, documents, faults = [], [], 0
@@ -105,7 +109,7 @@ def verify(models: Folder = None, json: Json = False, parsable: Parsable = False
     elif parsable:
         print_rows(list(_HEADER), rows, as_parsable=True, noheader=noheader)
     else:
-        print_table(list(_HEADER), rows, noheader=noheader)
+        print_table(list(_HEADER), rows, noheader=noheader, form=TableForm(folded=("sound",), omissible=_LESS))
     if faults:
         raise typer.Exit(1)
 

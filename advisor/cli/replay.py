@@ -74,6 +74,7 @@ def _print(
     from dataclasses import asdict
 
     from advisor import __version__
+    from advisor.view.table_layout import TableForm
     from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
 
     rows = [[str(deviation.job_id), deviation.what, deviation.recorded, deviation.replayed] for deviation in differing]
@@ -107,4 +108,4 @@ def _print(
         print_labelled("differs", f"cycle {record.cycle_id}, digest {record.digest} recorded, {digest} now", width=9)
         if record.version != __version__:
             print_labelled("recorded", f"by sadvise {record.version}, which may have planned otherwise", width=10)
-        print_table(COLUMNS, rows, noheader=noheader)
+        print_table(COLUMNS, rows, form=TableForm(folded=COLUMNS[1:]), noheader=noheader)

@@ -32,7 +32,7 @@ def revert(
     from advisor.errors import OptionsError
     from advisor.view.documents import meta
     from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
-    from advisor.watch.changes import COLUMNS, fields_of, revert_changes
+    from advisor.watch.changes import COLUMNS, FORM, fields_of, revert_changes
     from advisor.watch.reading import Reading
 
     if bool(jobs) == every:
@@ -46,7 +46,7 @@ def revert(
     elif parsable:
         print_rows(COLUMNS, rows, as_parsable=True, noheader=noheader)
     elif rows:
-        print_table(COLUMNS, rows, noheader=noheader)
+        print_table(COLUMNS, rows, form=FORM, noheader=noheader)
         print_labelled("next", _next(reading.load_config().breakers.max_objections))
     else:
         print_labelled("nothing", "of ours is out on these jobs" if named else "of ours is out")

@@ -101,6 +101,7 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
     from advisor.cli.simulation import drawn_in_words
     from advisor.domain.units import plural
     from advisor.text import escaped
+    from advisor.view.table_layout import TableForm
     from advisor.view.terminal import console, print_labelled, print_table
     from advisor.view.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
 
@@ -127,6 +128,7 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
                 [LABELS[difference.metric], change_in_words(difference.change), verdict(difference.change)]
                 for difference in own
             ],
+            form=TableForm(whole=header),
         )
         print_labelled("paired", basis(own[0].change))
     for result in results:

@@ -1,6 +1,6 @@
 """`sadvise status`: how the daemon is doing, and why nothing happens if nothing happens."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -28,7 +28,7 @@ _HEADER: Final = ("cluster", "daemon", "mode", "out", "overdue", "last round", "
 def status(
     cluster: Clusters = None, config: ConfigFile = None, journal: JournalFile = None, json: Json = False
 ) -> None:
-    """Show how the daemon is doing: mode, pause, breakers, last round, changes in effect, and today's gain.
+    """Show how the daemon is doing: mode, pause, breakers, last round, changes in effect, and the gain of a day.
 
     Says why nothing was changed if nothing was. Asks Slurm nothing. Exits with 0 if all is well, 4 if the daemon runs
     but a breaker is open, a change is overdue or rounds fail, 5 if it does not run. Of several clusters (-M all), it
@@ -65,6 +65,7 @@ def _several(readings: "Sequence[Reading]", *, json: bool) -> int:
     from advisor.clock import SystemClock
     from advisor.daemon.status_words import status_document
     from advisor.errors import AdvisorError
+    from advisor.view.table_layout import TableForm
     from advisor.view.terminal import print_json, print_table
     from advisor.watch.daemon_state import daemon_state
 
@@ -86,7 +87,7 @@ def _several(readings: "Sequence[Reading]", *, json: bool) -> int:
     if json:
         print_json({"meta": _meta(SEVERAL_SCHEMA, now), "clusters": documents})
     else:
-        print_table(_HEADER, rows)
+        print_table(_HEADER, rows, form=TableForm(folded=("state",)))
     return worst
 
 

@@ -27,8 +27,8 @@ class Overlook:
     """All that is known of a daemon now; None where it is not known.
 
     `last` is its last round, `runs` whether its process exists. `configured` is the farthest mode that the
-    configuration allows. `next_due_time` is when the next change is due to be reverted. `today` compares the waits of
-    the last 24 hours with those on plain Slurm. `notes` say what could not be read, and why.
+    configuration allows. `next_due_time` is when the next change is due to be reverted. `last_day` compares the waits
+    of the last 24 hours with those on plain Slurm. `notes` say what could not be read, and why.
     """
 
     now: float
@@ -39,7 +39,7 @@ class Overlook:
     breakers: tuple[OpenBreaker, ...] = ()
     out: int | None = None
     next_due_time: float | None = None
-    today: Standing | None = None
+    last_day: Standing | None = None
     notes: tuple[str, ...] = ()
 
     def with_leases(self, leases: Iterable[Lease]) -> "Overlook":
@@ -138,11 +138,11 @@ def lines(seen: Overlook) -> Iterator[tuple[str, str]]:
 
 
 def _further_lines(seen: Overlook) -> Iterator[tuple[str, str]]:
-    """Yield what is said where there is something to say: notices, the gain of today, and why nothing happens."""
+    """Yield what is said where there is something to say: notices, the gain of a day, and why nothing happens."""
     if seen.last is not None and seen.last.undelivered:
         yield "notices", f"not delivered: {seen.last.undelivered}; to do: `sadvise notify --test`"
-    if seen.today is not None and seen.today.jobs:
-        yield "today", _today_words(seen.today)
+    if seen.last_day is not None and seen.last_day.jobs:
+        yield "last 24 h", _last_day_words(seen.last_day)
     if reason := idle_reason(seen):
         yield "idle", reason
 
@@ -160,7 +160,7 @@ def status_document(seen: Overlook) -> dict[str, Any]:
         "last_round": None if last is None else last.model_dump(mode="json"),
         "out": seen.out,
         "next_take_back_time": seen.next_due_time,
-        "today": None if seen.today is None else standing_document(seen.today),
+        "last_24_h": None if seen.last_day is None else standing_document(seen.last_day),
         "idle_reason": idle_reason(seen) or None,
         "notes": list(seen.notes),
     }
@@ -183,10 +183,10 @@ def _round_words(last: DaemonStatus) -> str:
     )
 
 
-def _today_words(today: Standing) -> str:
-    advised, plain = today.waited_s / today.jobs, today.plain_s.median / today.jobs
-    sure = "" if today.is_known else "; the sign is not certain"
+def _last_day_words(last_day: Standing) -> str:
+    advised, plain = last_day.waited_s / last_day.jobs, last_day.plain_s.median / last_day.jobs
+    sure = "" if last_day.is_known else "; the sign is not certain"
     return (
-        f"{plural(today.jobs, 'job')} compared with plain Slurm: mean wait {duration(advised)} with advice, "
-        f"{duration(plain)} without; in all {difference_words(today.difference_s)}{sure}"
+        f"{plural(last_day.jobs, 'job')} compared with plain Slurm: mean wait {duration(advised)} with advice, "
+        f"{duration(plain)} without; in all {difference_words(last_day.difference_s)}{sure}"
     )

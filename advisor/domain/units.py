@@ -21,6 +21,15 @@ def duration(seconds: float) -> str:
     return f"{seconds / DAY_S:.1f} d"
 
 
+def span(low_s: float, high_s: float) -> str:
+    """Return a range of times: `2.0 to 4.5 h`, `-27 s to 41.4 h`."""
+    low, high = duration(low_s), duration(high_s)
+    number, _, unit = low.partition(" ")
+    if low == high:
+        return low
+    return f"{number} to {high}" if high.endswith(f" {unit}") else f"{low} to {high}"
+
+
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun: `1 job`, `2 jobs`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

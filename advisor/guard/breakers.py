@@ -107,7 +107,10 @@ def slurm_errors(health: Vitals, settings: BreakerSettings) -> Findings:
     return {
         **_at_most(settings, "max_reads_failed", health.reads_failed, "{} reads of the cluster failed in a row"),
         **_at_most(
-            settings, "max_error_ratio", ratio, f"a share of {{}} of the last {health.requests} requests failed"
+            settings,
+            "max_error_ratio",
+            ratio,
+            f"a share of {{}} of the last {health.requests} requests to Slurm failed",
         ),
     }
 
@@ -118,7 +121,7 @@ def people_object(health: Vitals, settings: BreakerSettings) -> Findings:
         return {}
     since = max(health.now - settings.objections_window_s, health.objected_since)
     count = objections(health.leases, since, settings.max_objections_of_user)
-    return _at_most(settings, "max_objections", count, "people took back or overruled changes to {} jobs")
+    return _at_most(settings, "max_objections", count, "people took back or overrode changes to {} jobs")
 
 
 def objections(leases: Iterable[Lease], since: float, most_of_user: int) -> int:
@@ -204,13 +207,13 @@ def _at_most(settings: BreakerSettings, key: str, figure: float | None, words: s
     if figure is None:
         return {}
     bound: float = getattr(settings, key)
-    fault = f"{words.format(f'{figure:.6g}')}, at most {bound:g} may (breakers.{key})"
+    fault = f"{words.format(f'{figure:.6g}')} (breakers.{key} = {bound:g})"
     return {key: "" if figure <= bound else fault}
 
 
 def _waits_for(breaker: OpenBreaker, unknown: Iterable[str], settings: BreakerSettings) -> str:
     if breaker.name in unknown:
-        return "too little is known of it now, so that it stays open"
+        return "it stays open, as too little is known now"
     if breaker.rested_s is None:
         return "it stays open while that lasts"
-    return f"that has gone, and it closes after another {settings.rest_s - breaker.rested_s:.0f} s without"
+    return f"that has passed, and it closes after another {settings.rest_s - breaker.rested_s:.0f} s without it"

@@ -34,6 +34,7 @@ class StartsNext(Facts):
     `turnaround_s` is that from submission to end in the site's own order; `gpu_hours_ahead` and `gpu_hours_ahead_after`
     are those of the jobs before it that want its GPUs. `sooner_s_low` and `sooner_s_high` are by how much it starts
     sooner than on a cluster without advice, in four of five cases. `basis` is what its run time rests on.
+    `passed` are the jobs passed.
     """
 
     reason = Reason.SHORT_WORK_FIRST
@@ -52,6 +53,7 @@ class StartsNext(Facts):
     sooner_s_high: float
     outlook: Outlook = field(metadata=UNPUBLISHED)
     used_limit_ratio_low: float = field(metadata=UNPUBLISHED)
+    passed: tuple[int, ...] = field(default=(), metadata=UNPUBLISHED)
 
 
 def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
@@ -181,6 +183,7 @@ class _Line:
                 sooner_s_high=sooner_s_high,
                 outlook=outlook,
                 used_limit_ratio_low=case.settings.used_limit_ratio_low,
+                passed=tuple(queue.jobs[passed].job_id for passed in self.rows[ahead & ~ahead_after].tolist()),
             ),
             expected=Expected(
                 saved_s_low=saved_s_low,

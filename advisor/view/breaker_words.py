@@ -10,21 +10,21 @@ from advisor.view.terminal import instant
 
 REMEDIES: Final[Mapping[str, str]] = {
     "controller_threads": "find what loads slurmctld (sdiag)",
-    "controller_cycle": "shorten the passes of Slurm's schedulers (SchedulerParameters), or raise the bound",
+    "controller_cycle": "shorten the passes of the schedulers (SchedulerParameters) or raise the bound",
     "controller_queue": "see that nodes and slurmdbd answer (sinfo -R, sacctmgr show cluster)",
     "slurm_errors": "see why slurmctld does not answer (scontrol ping)",
-    "people_object": "ask those who took changes back, and restrict [mode] or [guard] where they are right",
+    "people_object": "ask these people, and restrict [mode] or [guard] where they are right",
 }
 
 
 def breaker_lines(state: BreakerState, settings: BreakerSettings) -> Mapping[str, str]:
     """Map each open breaker to one line: its cause, when it closes, and what to do."""
-    return {name: f"{text}; {_to_do(name)}" for name, text in state.sentences(settings).items()}
+    return {name: f"{text}. {_to_do(name)}" for name, text in state.sentences(settings).items()}
 
 
 def stop_line(breaker: OpenBreaker) -> str:
     """Return one line about an open breaker of the daemon: since when, why, and what to do."""
-    return f"the daemon applies nothing since {instant(breaker.opened_time)}: {breaker.cause}; {_to_do(breaker.name)}"
+    return f"the daemon applies nothing since {instant(breaker.opened_time)}: {breaker.cause}. {_to_do(breaker.name)}"
 
 
 def stop_values(breaker: OpenBreaker) -> dict[str, Any]:
@@ -39,16 +39,15 @@ def stop_values(breaker: OpenBreaker) -> dict[str, Any]:
 
 def probation_line(model: str, coverage: Coverage, least_jobs: int, *, drifted: bool = False) -> str:
     """Return one line about a model on probation: what plans rest on, how far its proof is, and what to do."""
-    again = f"; `sadvise acknowledge {DRIFT}` trusts it again at once" if drifted else ""
     since = " since" if drifted else ""
-    nothing = f"no job that it forecast has ended{since or ' yet'}"
     ended = f"{coverage.inside} of the {coverage.jobs} jobs that ended{since} ran within its intervals"
-    fit = "again with more jobs" if FITTED_HERE in model else "the run times here"
+    nothing = f"No job that it forecast has ended{since or ' yet'}"
+    fit = "again on more jobs" if FITTED_HERE in model else "your own"
+    again = f". To trust it now: `sadvise acknowledge {DRIFT}`" if drifted else ""
     return (
-        f"{model} {'no longer holds' if drifted else 'is not proven'} on this site, so plans rest on time limits: "
-        f"{ended if coverage.jobs else nothing}, and {least_jobs} jobs with about "
-        f"{100 * CLAIMED_RATIO:.0f} % inside prove it (guard.probation_jobs); to do: wait, or fit {fit} "
-        f"(sadvise fit runtime --from live){again}"
+        f"{model} {'no longer holds' if drifted else 'is not proven'} here, so plans rest on time limits. "
+        f"{ended if coverage.jobs else nothing}. {least_jobs} jobs with about {100 * CLAIMED_RATIO:.0f} % inside "
+        f"prove it (guard.probation_jobs). To do: wait, or fit {fit} with `sadvise fit runtime --from live`{again}"
     )
 
 
@@ -69,5 +68,5 @@ def probation_values(
 
 
 def _to_do(name: str) -> str:
-    remedy = f"{REMEDIES[name]}; then " if name in BREAKERS else ""
-    return f"to do: {remedy}`sadvise acknowledge {name}` lets it count again from then"
+    remedy = f"{REMEDIES[name]}, then " if name in BREAKERS else ""
+    return f"To do: {remedy}`sadvise acknowledge {name}`"

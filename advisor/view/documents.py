@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -13,8 +13,9 @@ from advisor.domain.actions import ACTIONS, Lever, exchanged_with
 from advisor.domain.overview import Overview
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.units import duration, plural
+from advisor.domain.units import plural, span
 from advisor.planning.timer_out import TimerOut
+from advisor.view.overall import COLUMNS, change_in_short, cost_in_words, cost_to_others, total
 from advisor.view.sentences import assumption, sentence, timer_out_sentence
 
 SCHEMA = "sadvise.recommend/1"
@@ -37,7 +38,7 @@ def meta(snapshot: Snapshot, schema: str, source: str) -> dict[str, Any]:
 def recommendation(change: Recommendation, cluster: str | None) -> dict[str, Any]:
     """Return one recommendation as published."""
     before, after = change.action.published()
-    expected = change.expected
+    expected, others = change.expected, cost_to_others(change)
     return {
         "job_id": change.job_id,
         "kind": str(change.kind),
@@ -50,6 +51,10 @@ def recommendation(change: Recommendation, cluster: str | None) -> dict[str, Any
             "jct_saved_s": [round(expected.saved_s_low, 1), round(expected.saved_s_high, 1)],
             "jobs_helped": expected.jobs_helped,
             "added_delay_max_s": round(expected.added_delay_max_s, 1),
+            "others": {
+                "jobs": others.jobs,
+                "delay_s_max": None if others.delay_s_max is None else round(others.delay_s_max, 1),
+            },
             "revert_after_s": None if change.revert_after_s is None else round(change.revert_after_s, 1),
             "assumes": assumption(change),
         },
@@ -92,7 +97,7 @@ def saving_in_words(expected: Mapping[str, Any]) -> str:
     low, high = expected["jct_saved_s"]
     helped = expected["jobs_helped"]
     over = plural(helped, "job") if helped else "jobs that other changes help too"
-    return f"{duration(low)} to {duration(high)} of job completion time over {over}"
+    return f"{span(low, high)} of job completion time over {over}"
 
 
 def cluster_values(overview: Overview) -> dict[str, Any]:
@@ -150,4 +155,29 @@ FIELDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "account": lambda row: str(row["account"]),
     "partition": lambda row: str(row["partition"]),
     "job_ids": lambda row: ",".join(map(str, row["job_ids"])),
+    "others_delayed": lambda row: _known(row["expected"]["others"]["jobs"]),
+    "others_delay_max_s": lambda row: _known(row["expected"]["others"]["delay_s_max"]),
 }
+
+
+def _known(number: float | None) -> str:
+    return "" if number is None else f"{number:.0f}"
+
+
+def by_gain(changes: Iterable[Recommendation]) -> list[Recommendation]:
+    """Return recommendations, those that should save most first; ties by job id."""
+    return sorted(changes, key=lambda change: (-total([change]).saved_s, change.job_id))
+
+
+def short_fields(row: Mapping[str, Any]) -> list[str]:
+    """Return a published recommendation as the fields of one line, in the order of `COLUMNS`."""
+    others = row["expected"]["others"]
+    fields = {
+        **row,
+        "job": str(row["job_id"]),
+        "change": change_in_short(in_words(row, "before"), in_words(row, "after")),
+        "saves": span(*row["expected"]["jct_saved_s"]),
+        "others wait": cost_in_words(others["jobs"], others["delay_s_max"]),
+        "command": shell(row["command"]),
+    }
+    return [fields[name] for name in COLUMNS]

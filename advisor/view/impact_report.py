@@ -16,6 +16,7 @@ from advisor.trial.effect import Comparison, Conclusion, Effect, compared
 from advisor.trial.explored import ExploredTally, explored_tally
 from advisor.trial.tallies import LeverTally, PlacesGot, Share, lever_tallies, places_got
 from advisor.view.standing_report import Counterfactual, standing_rows, standing_sentences, standings_document
+from advisor.view.table_layout import TableForm
 from advisor.view.terminal import console, instant, print_labelled, print_table
 
 COLUMNS = ("section", "name", "figure", "value", "low", "high", "n")
@@ -178,7 +179,12 @@ def print_report(impact: Impact) -> None:
     out.print(f"from {instant(impact.since)} to {instant(impact.until)}: {kept}")
     out.print()
     if impact.levers:
-        print_table(_LEVER_HEADER, [_lever_fields(tally) for tally in impact.levers], right=range(1, 11))
+        print_table(
+            _LEVER_HEADER,
+            [_lever_fields(tally) for tally in impact.levers],
+            right=range(1, 11),
+            form=TableForm(whole=_LEVER_HEADER),
+        )
         out.print()
     for label, text in _sentences(impact):
         print_labelled(label, text, width=12)
@@ -190,7 +196,9 @@ def print_report(impact: Impact) -> None:
         for label, text in _of_experiment(impact.comparison):
             print_labelled(label, text, width=12)
         out.print()
-        print_table(_EFFECT_HEADER, list(_effect_fields(impact.comparison)), right=(2, 3))
+        print_table(
+            _EFFECT_HEADER, list(_effect_fields(impact.comparison)), right=(2, 3), form=TableForm(folded=_EFFECT_HEADER)
+        )
     out.print()
     for text in impact.limits:
         print_labelled("not known", text, width=12)

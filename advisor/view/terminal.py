@@ -4,10 +4,10 @@ import shlex
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -17,9 +17,12 @@ from advisor.domain.units import duration, plural
 from advisor.errors import ConfigError
 from advisor.text import escaped
 from advisor.view.lines import parsable
+from advisor.view.table_layout import GAP, LEAST_NAME, PLAIN, TableColumn, TableForm, laid_out
 
 # Wide enough that nothing is cut or wrapped where no person looks at it.
-PIPE_WIDTH = 100_000
+PIPE_WIDTH: Final = 100_000
+# Colours of labels and of cells: what needs a person is red, what could be better is yellow.
+_ALARMS: Final = {"stopped": "bold red", "overdue": "bold red", "broken": "bold red", "refused": "yellow"}
 
 _GPU_HEADER = (
     "GPU type",
@@ -36,30 +39,66 @@ _GPU_HEADER = (
 )
 
 
+def is_terminal() -> bool:
+    """Return whether a person looks at standard output."""
+    return sys.stdout.isatty()
+
+
 def console() -> Console:
     """Return a console on standard output, as wide as the terminal or unlimited in a pipe."""
-    terminal = sys.stdout.isatty()
-    return Console(width=None if terminal else PIPE_WIDTH, markup=False, highlight=False, emoji=False)
+    return Console(width=None if is_terminal() else PIPE_WIDTH, markup=False, highlight=False, emoji=False)
 
 
 def print_table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), noheader: bool = False
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Collection[int] = (),
+    form: TableForm = PLAIN,
+    noheader: bool = False,
 ) -> None:
-    """Print a table for people, folded to the terminal; `right` names the columns that hold numbers."""
-    out = console()
-    if not out.is_terminal:
+    """Print a table for people: as wide as the terminal, and whole in a pipe; `right` are the columns of numbers."""
+    if not is_terminal():
         print_rows(header, rows, right=right, noheader=noheader)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=not noheader)
-    for index, name in enumerate(header):
-        table.add_column(name, justify="right" if index in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(escaped(field)) for field in row))
-    out.print(table)
+    columns = [
+        TableColumn(
+            name=name,
+            cells=tuple(escaped(row[index]) for row in rows),
+            is_right=index in right,
+            is_whole=index in right or name in form.whole,
+            is_folded=name in form.folded,
+            narrowest=form.narrowest.get(name, LEAST_NAME),
+        )
+        for index, name in enumerate(header)
+    ]
+    out = console()
+    layout = laid_out(columns, out.width, form.omissible)
+    for number, block in enumerate(layout.blocks):
+        if number:
+            out.print()
+        # What even two columns need is printed, on a terminal that is narrower as well.
+        out.width = max(out.width, sum(width + GAP for _, width in block))
+        out.print(_block(block, form.styles, noheader=noheader))
+    if layout.omitted and form.names_omitted and not noheader:
+        print_labelled("left out", f"{', '.join(layout.omitted)}: they need a wider terminal, a pipe, or -P", width=10)
+
+
+def _block(block: Sequence[tuple[TableColumn, int]], styles: Mapping[str, str], *, noheader: bool) -> Table:
+    """Return columns of fixed widths as rich prints them."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0), show_header=not noheader)
+    for column, width in block:
+        justify: JustifyMethod = "right" if column.is_right else "left"
+        table.add_column(column.name, justify=justify, width=width, no_wrap=not column.is_folded, overflow="crop")
+        # The name is folded where the cells are not.
+        table.columns[-1].header = Text(column.name, no_wrap=False)
+    for fields in zip(*(column.at(width) for column, width in block), strict=True):
+        table.add_row(*(Text(field, style=styles.get(field, "")) for field in fields))
+    return table
 
 
 def print_labelled(label: str, text: str, *, indent: int = 0, width: int = 8) -> None:
-    """Print a paragraph beside its label, folded to the terminal and whole in a pipe."""
+    """Print a paragraph beside its label, folded to the terminal and whole in a pipe; a label that alarms is red."""
     out = console()
     lead = " " * indent + (label.ljust(width) if len(label) < width else f"{label}  ")
     line = lead + escaped(text)
@@ -67,7 +106,9 @@ def print_labelled(label: str, text: str, *, indent: int = 0, width: int = 8) ->
         line = textwrap.fill(
             line, max(out.width, 40), subsequent_indent=" " * len(lead), break_long_words=False, break_on_hyphens=False
         )
-    out.print(Text(line), soft_wrap=True)
+    shown = Text(line)
+    shown.stylize(_ALARMS.get(label, ""), indent, indent + len(label))
+    out.print(shown, soft_wrap=True)
 
 
 def print_rows(
@@ -77,7 +118,7 @@ def print_rows(
     as_parsable: bool = False,
     noheader: bool = False,
     widths: Sequence[int] = (),
-    right: Sequence[int] = (),
+    right: Collection[int] = (),
 ) -> None:
     """Print rows as `-P` or `-o` asks: bare fields, or columns of the widths asked for (0 or none for any)."""
     lines = [*([] if noheader else [list(header)]), *(list(row) for row in rows)]
@@ -110,6 +151,11 @@ def chosen_fields(text: str, known: Sequence[str]) -> tuple[list[str], list[int]
 def instant(posix_s: float) -> str:
     """Return an instant in local time, as Slurm prints it."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(posix_s))
+
+
+def short_instant(posix_s: float) -> str:
+    """Return an instant in local time without its year, as squeue prints it by default: `11-27 07:06`."""
+    return time.strftime("%m-%d %H:%M", time.localtime(posix_s))
 
 
 _SOURCES = {

@@ -20,7 +20,7 @@ from advisor.clock import SystemClock
 from advisor.daemon.plan_trials import trials_by
 from advisor.daemon.rights import rights
 from advisor.daemon.site_gate import RoundDeadline, SiteGate
-from advisor.domain.actions import Action
+from advisor.domain.actions import Action, exchanged_with
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.mode import EVERYTHING
@@ -31,11 +31,19 @@ from advisor.errors import AdvisorError, DecodeError, JournalFullError, SlurmErr
 from advisor.journal import opened, opened_full
 from advisor.planning.observing import observed
 from advisor.view.documents import shell, skipped
+from advisor.view.table_layout import TableForm
 from advisor.watch.reading import Reading, journal_file
 
 # How long to wait for a round of the daemon, or another command, to release the journal.
 LOCK_WAIT_S: Final = 15.0
-COLUMNS = ("job_id", "lever", "done", "outcome", "text", "command")
+COLUMNS = (
+    "job_id", "lever", "done", "outcome", "text", "command", "user", "name", "account", "partition", "job_ids",
+)  # fmt: skip
+FORM: Final = TableForm(
+    whole=("job_id", "lever", "done", "outcome", "command", "job_ids"),
+    folded=("text",),
+    omissible=("job_ids", "command", "partition", "account", "name"),
+)
 UNSETTLED: Final = "it can still take effect: run this again in a few minutes"
 
 
@@ -105,7 +113,7 @@ def apply_changes(reading: Reading, journal: Path | None, wanted: Selection) -> 
     return ChangesMade(
         seen=record.snapshot,
         source=source,
-        rows=rows,
+        rows=with_jobs(rows, record.snapshot),
         left_alone=skipped(record),
         fault=refusal_of((*step.reconciled.taken_back, *step.applied)),
     )
@@ -127,7 +135,13 @@ def revert_changes(reading: Reading, journal: Path | None, job_ids: frozenset[in
         ),
         *(lease_row("unsettled", lease, UNSETTLED, cluster) for lease in left if lease.state is LeaseState.INTENDED),
     ]
-    return ChangesMade(seen=seen, source=seen.source, rows=rows, left_alone=[], fault=refusal_of(reconciled.taken_back))
+    return ChangesMade(
+        seen=seen,
+        source=seen.source,
+        rows=with_jobs(rows, seen),
+        left_alone=[],
+        fault=refusal_of(reconciled.taken_back),
+    )
 
 
 @contextmanager
@@ -191,9 +205,15 @@ def reconciled_rows(reconciled: Reconciled, cluster: str | None) -> list[dict[st
     ]
 
 
+def with_jobs(rows: Iterable[dict[str, Any]], seen: Snapshot) -> list[dict[str, Any]]:
+    """Return published changes with the name, user, account and partition of their jobs; "" for a job that is gone."""
+    return [row | _about_job(row["job_id"], seen) for row in rows]
+
+
 def fields_of(row: dict[str, Any]) -> list[str]:
     """Return a published change as the fields of a line."""
-    return [shell(row[name] or []) if name == "command" else str(row[name] or "") for name in COLUMNS]
+    spelled = {"command": shell(row["command"] or []), "job_ids": ",".join(map(str, row["job_ids"]))}
+    return [spelled.get(name, str(row.get(name) or "")) for name in COLUMNS]
 
 
 def refusal_of(receipts: Iterable[Receipt]) -> SlurmRefusedError | None:
@@ -226,7 +246,7 @@ def _due_reverted(reading: Reading, journal: Path | None, fault: AdvisorError) -
         raise AdvisorError(f"{fault}; what is due, if anything, was not reverted: {err}") from fault
     if reconciled == Reconciled():
         raise fault
-    rows = reconciled_rows(reconciled, reading.cluster)
+    rows = with_jobs(reconciled_rows(reconciled, reading.cluster), seen)
     return ChangesMade(
         seen=seen,
         source=seen.source,
@@ -234,6 +254,13 @@ def _due_reverted(reading: Reading, journal: Path | None, fault: AdvisorError) -
         left_alone=[],
         fault=AdvisorError(f"{fault}; {_in_words(reconciled)}"),
     )
+
+
+def _about_job(job_id: int, seen: Snapshot) -> dict[str, str]:
+    job = seen.jobs_by_id.get(job_id)
+    if job is None:
+        return dict.fromkeys(("name", "user", "account", "partition"), "")
+    return {"name": job.name, "user": job.user, "account": job.account, "partition": ",".join(job.partitions)}
 
 
 def _in_words(reconciled: Reconciled) -> str:
@@ -256,6 +283,7 @@ def _row(done: str, action: Action, cluster: str | None) -> dict[str, Any]:
     values = asdict(action)
     return {
         "job_id": action.job_id,
+        "job_ids": [action.job_id, *([] if (other := exchanged_with(action)) is None else [other])],
         "lever": str(action.lever),
         "done": done,
         "outcome": None,

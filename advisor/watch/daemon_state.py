@@ -41,5 +41,5 @@ def _with_journal(seen: Overlook, path: Path) -> Overlook:
         return replace(
             seen.with_leases(kept.leases()),
             breakers=read_breakers(kept)[0].open,
-            today=kept.standings(seen.now - DAY_S).total,
+            last_day=kept.standings(seen.now - DAY_S).total,
         )

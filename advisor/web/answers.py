@@ -106,7 +106,7 @@ class DaemonStatusDocument(TypedDict):
     last_round: Mapping[str, Any] | None
     out: int | None
     next_take_back_time: float | None
-    today: WaitsCompared | None
+    last_24_h: WaitsCompared | None
     idle_reason: str | None
     notes: list[str]
 

@@ -64,10 +64,7 @@ def test_recommend_plans_by_time_limits_while_the_run_time_model_is_on_probation
     assert document["forecasts"]["on_probation"] == [{"model": MODEL, "jobs": 0, "inside": 0, "drifted": False}]
     assert document["recommendations"] and document["recommendations"] != file["recommendations"]
     (line,) = [line for line in text.splitlines() if line.startswith("probation")]
-    assert (
-        f"{MODEL} is not proven on this site, so plans rest on time limits: no job that it forecast has ended yet"
-        in line
-    )
+    assert f"{MODEL} is not proven here, so plans rest on time limits. No job that it forecast has ended yet" in line
     assert "100 jobs with about 80 %" in line and "sadvise fit runtime --from live" in line
     (by,) = [line for line in text.splitlines() if line.startswith("forecasts")]
     assert "throughput" in by and "run_time" not in by
@@ -108,7 +105,7 @@ def test_person_can_trust_a_model_again_that_drifted(sadvise: Sadvise, journal: 
 
     with SqliteJournal.read_only(journal) as held:
         (row, *_), trust = held.audit(), held.trust()
-    assert f"{MODEL} no longer holds on this site" in before and "`sadvise acknowledge forecast_drift`" in before
+    assert f"{MODEL} no longer holds here" in before and "`sadvise acknowledge forecast_drift`" in before
     assert done.exit_code == 0 and "probation" not in after
     assert row.event == PROVEN and row.detail["reason"] == "a course ended" and row.detail["by"]
     assert trust.proven == {MODEL} and trust.since(MODEL) >= NOW + 60.0
@@ -146,7 +143,7 @@ def test_check_says_what_a_breaker_stopped_and_what_is_on_probation(journal: Pat
     assert list(before) == ["breaker slurm_errors", "probation"]
     assert {check.status for check in before.values()} == {Status.LACKS}
     assert ERRORS.cause in before["breaker slurm_errors"].text
-    assert f"{MODEL} is not proven on this site" in before["probation"].text
+    assert f"{MODEL} is not proven here" in before["probation"].text
     for none in (unasked, proven):
         assert [(check.name, check.status) for check in none] == [("breakers", Status.OK)]
     assert [check.name for check in drifted] == ["breakers", "probation"]

@@ -151,7 +151,7 @@ def test_without_a_daemon_one_line_says_what_is_missing(sadvise: Sadvise, folder
         f"{folder}/journal.sqlite is closed to this user, and {folder}/leases.sock: no daemon answers: "
         "No such file or directory; changes in effect and observed waits are missing from this advice"
     )
-    assert [text for text in recommended.out.splitlines() if "journal" in text] == [f"journal {line}"]
+    assert [text for text in recommended.out.splitlines() if "journal" in text] == [f"journal      {line}"]
     assert line in explained.out
     assert journal.err == f"sadvise: error: {line.partition(';')[0]}\n"
     assert audit.err.endswith("run as root or as its owner; `sadvise journal` shows what is in effect\n")

@@ -28,6 +28,9 @@ from tests.cli.conftest import Sadvise
 from tests.fake_cluster import FakeCluster, fragmented, gang
 
 NICE = SetNice(job_id=7, before=0, after=50)
+# What the lines say of the job of the fake cluster, and of one that is gone.
+JOB = "alice|job9|lab|gpu|9"
+GONE = ["", "", "", "", "7"]
 # While there is a file of this name, the disk of the journal counts as full.
 FULL = "full"
 DENIED = Receipt(action=NICE, outcome=Outcome.FAILED, text="Slurm denies it")
@@ -111,6 +114,7 @@ def test_a_change_is_published_with_its_command() -> None:
 
     assert row == {
         "job_id": 7,
+        "job_ids": [7],
         "lever": "nice",
         "done": "applied",
         "outcome": "applied",
@@ -119,7 +123,7 @@ def test_a_change_is_published_with_its_command() -> None:
         "after": 50,
         "command": ["scontrol", "-M", "far", "update", "JobId=7", "Nice=50"],
     }
-    assert fields_of(row) == ["7", "nice", "applied", "applied", "", "scontrol -M far update JobId=7 Nice=50"]
+    assert fields_of(row) == ["7", "nice", "applied", "applied", "", "scontrol -M far update JobId=7 Nice=50", *GONE]
     assert len(fields_of(row)) == len(COLUMNS)
 
 
@@ -140,7 +144,7 @@ def test_a_job_that_was_stopped_has_no_command_that_takes_it_back() -> None:
     row = lease_row("unsettled", lease, "wait", None)
 
     assert (row["lever"], row["command"]) == ("checkpoint_requeue", None)
-    assert fields_of(row) == ["7", "checkpoint_requeue", "unsettled", "", "wait", ""]
+    assert fields_of(row) == ["7", "checkpoint_requeue", "unsettled", "", "wait", "", *GONE]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +221,7 @@ def test_revert_works_on_a_full_disk_and_the_journal_learns_of_it_when_there_is_
     again = sadvise("revert", "--all", "-P", "-h")
     (tmp_path / FULL).unlink()
 
-    assert reverted.out == "9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4\n"
+    assert reverted.out == f"9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4|{JOB}\n"
     assert again.out == "" and cluster.jobs == before
     with opened(tmp_path / "kept.sqlite") as journal:
         assert [lease.ending for lease in journal.closed([9])] == [Ending.REVERTED]
@@ -231,7 +235,7 @@ def test_what_is_due_is_reverted_when_the_queue_cannot_be_read(sadvise: Sadvise,
 
     outcome = sadvise("apply", "-P", "-h")
 
-    assert outcome.out == "9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4\n"
+    assert outcome.out == f"9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4|{JOB}\n"
     assert outcome.err == "sadvise: error: squeue prints what cannot be read; reverted 1 of 1 due change\n"
     assert outcome.exit_code == 1 and cluster.jobs == before
     assert cluster.read_by_id[-1] == {9}
@@ -293,7 +297,7 @@ def test_apply_reverts_what_is_due_on_a_full_disk(sadvise: Sadvise, cluster: Fak
 
     outcome = sadvise("apply", "-P", "-h")
 
-    assert outcome.out == "9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4\n"
+    assert outcome.out == f"9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4|{JOB}\n"
     assert outcome.err == "sadvise: error: its disk is full; reverted 1 of 1 due change\n"
     assert outcome.exit_code == 1 and cluster.jobs == before
 
@@ -311,6 +315,7 @@ def test_people_get_a_table_and_the_rules(sadvise: Sadvise, cluster: FakeCluster
         "update",
         "JobId=9",
         "NumNodes=1-1",
+        *JOB.split("|"),
     ]
     assert first[2] == "left alone  1 not_held (rules: docs/reasons.md)"
     assert second == [
@@ -330,10 +335,10 @@ def test_revert_says_what_the_daemon_does_next(sadvise: Sadvise, cluster: FakeCl
 
 def test_lines_are_the_changes_alone(sadvise: Sadvise, cluster: FakeCluster) -> None:
     assert sadvise("apply", "-P").out == (
-        f"{'|'.join(COLUMNS)}\n9|node_range|applied|applied||scontrol update JobId=9 NumNodes=1-1\n"
+        f"{'|'.join(COLUMNS)}\n9|node_range|applied|applied||scontrol update JobId=9 NumNodes=1-1|{JOB}\n"
     )
     assert sadvise("revert", "9", "-P", "-h").out == (
-        "9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4\n"
+        f"9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4|{JOB}\n"
     )
 
 

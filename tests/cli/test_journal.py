@@ -61,6 +61,7 @@ def test_open_changes_are_shown_first(sadvise: Sadvise, path: str) -> None:
         "applied_time",
         "due_time",
         "added_delay_s",
+        "job_ids",
     ]
     assert [row.split()[:3] for row in rows] == [["9", "node_range", "out"], ["7", "nice", "hands_off"]]
     assert '{"low":1,"high":4}' in rows[0]
@@ -88,6 +89,7 @@ def test_json_is_versioned(sadvise: Sadvise, path: str) -> None:
         "applied_time": TAKEN_AT - 60.0,
         "due_time": TAKEN_AT + 540.0,
         "added_delay_s": 90.0,
+        "job_ids": [7],
     }
 
 

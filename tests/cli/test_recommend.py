@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
-from advisor.cli.recommend import _print
+from advisor.cli.advice import print_story
 from advisor.domain.actions import Requeue, SetSwitches, SetTimeMin
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import LeaseState, intended
@@ -57,7 +57,7 @@ def test_json_has_the_published_shape(sadvise: Sadvise) -> None:
     document = json.loads(sadvise("recommend", "--demo", "--json").out)
 
     assert set(document) == {
-        "meta", "cluster", "forecasts", "paused", "stops", "recommendations", "skipped", "unused",
+        "meta", "cluster", "forecasts", "paused", "stops", "recommendations", "total", "skipped", "unused",
     }  # fmt: skip
     assert document["forecasts"]["on_probation"] == document["stops"] == []
     assert {"tool", "version", "schema", "slurm", "source", "taken_at"} <= set(document["meta"])
@@ -87,7 +87,7 @@ def test_text_opens_with_the_state_of_the_cluster(sadvise: Sadvise) -> None:
 
 
 def test_every_recommendation_shows_reason_gain_and_both_commands(sadvise: Sadvise) -> None:
-    out = sadvise("recommend", "--demo").out
+    out = sadvise("recommend", "--demo", "--long").out
     changes = json.loads(sadvise("recommend", "--demo", "--json").out)["recommendations"]
 
     for change in changes:
@@ -115,7 +115,7 @@ def test_chosen_fields_come_in_the_order_and_width_asked_for(sadvise: Sadvise) -
     out = sadvise("recommend", "--demo", "-o", "kind:5,job_id").out.splitlines()
 
     assert out[0] == "kind   job_id"
-    assert out[1].startswith("conso  ")
+    assert {"conso", "reord"} <= {line.split()[0] for line in out[1:]}
 
 
 def test_exit_code_tells_that_something_would_change(sadvise: Sadvise) -> None:
@@ -198,7 +198,7 @@ def test_lever_that_the_site_lacks_is_named_with_what_is_missing(sadvise: Sadvis
 
     out = sadvise("recommend", "--snapshot", str(tmp_path / "basic.json")).out
 
-    assert "no lever  nice: PriorityType is priority/basic" in out
+    assert "no lever     nice: PriorityType is priority/basic" in out
 
 
 def test_hostile_names_reach_the_terminal_spelled_out(sadvise: Sadvise, tmp_path: Path) -> None:
@@ -241,7 +241,8 @@ def test_recommended_stop_prints_that_nothing_takes_it_back(
     record = judged(make_cluster([*FULL, GANG]))
     shown = [recommendation(change, None) for change in record.recommendations]
 
-    _print(record, shown, [], source=None)
+    for number, row in enumerate(shown, start=1):
+        print_story(number, row, record)
 
     out = capsys.readouterr().out
     assert "1. preempt job 1  job1, user alice: running -> pending" in out
@@ -313,11 +314,11 @@ def test_journal_that_cannot_be_read_is_a_line_beside_the_advice(sadvise: Sadvis
     broken, missing = tmp_path / "broken.sqlite", tmp_path / "missing.sqlite"
     broken.write_text("no journal at all, but long enough to be looked at " * 40)
 
-    said = sadvise("recommend", "--demo", "--journal", str(broken))
+    said = sadvise("recommend", "--demo", "--long", "--journal", str(broken))
     silent = sadvise("recommend", "--demo", "--journal", str(missing))
 
     assert said.exit_code == silent.exit_code == 0
-    assert "1. consolidate job 10" in said.out and "is not a journal of sadvise" in said.out
+    assert ". consolidate job 10" in said.out and "is not a journal of sadvise" in said.out
     assert "journal" not in silent.out and not missing.exists()
 
 

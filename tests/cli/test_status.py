@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from advisor.backends.snapshot_file import read_snapshot
+from advisor.cli.advice import print_stops
 from advisor.cli.check import _notices, _trust
-from advisor.cli.recommend import _print_trust
 from advisor.clock import SystemClock
 from advisor.config import load_config
 from advisor.daemon.breaker_events import write_breakers
@@ -221,11 +221,11 @@ def test_recommend_and_check_say_that_the_daemon_is_paused(
     seen = read_snapshot(demo_path())
 
     live, demo = (Reading(demo=demo).plan(settings, None, seen) for demo in (False, True))
-    _print_trust(live, settings)
+    print_stops(live)
     checks = list(_trust(settings, 0.0))
 
     assert demo.pause is None
-    assert capsys.readouterr().out.startswith("stopped    paused by root: maintenance, since 20")
+    assert capsys.readouterr().out.startswith("stopped paused by root: maintenance, since 20")
     assert [check.name for check in checks] == ["pause"] and "`sadvise resume`" in checks[0].text
 
 

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from advisor.backends.commands import apply_argv, revert_argv
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import SetNice
 from advisor.domain.job import Job
+from advisor.domain.lease import Ending, intended
+from advisor.domain.load import ControllerLoad
 from advisor.domain.memory import Memory
 from advisor.domain.particulars import (
     NOTHING_ASKED,
@@ -20,11 +24,18 @@ from advisor.domain.particulars import (
     ReachedLimit,
     Reservation,
 )
+from advisor.domain.probation import Coverage
 from advisor.domain.snapshot import Snapshot
+from advisor.guard.breakers import ALL_CLOSED, Vitals
+from advisor.guard.breakers import judged as judged_breakers
 from advisor.planning.causes import diagnose
-from advisor.settings import Fairness, Limits
+from advisor.settings import BreakerSettings, Fairness, Limits, PlanningSettings
+from advisor.view.breaker_words import breaker_lines, probation_line, stop_line
+from advisor.view.documents import shell
 from advisor.view.explanations import explanation
+from advisor.view.rule_words import RULES_IN_WORDS, rule_sentence
 from advisor.view.sentences import assumption, sentence
+from advisor.view.terminal import instant
 from tests.builders import HOUR_S, TAKEN_AT, make_cluster, make_gang, make_job, make_node, make_snapshot
 from tests.golden import digests, random_queues
 from tests.planning import exploring_site as exploring
@@ -38,6 +49,7 @@ SEEDS = 300
 SCOPES: tuple[Fairness, ...] = ("user", "account")
 SCOPED_SEEDS = 60
 EXPLAINED_SEEDS = 20
+NOON = 1_772_366_400.0
 # What differs between sentences of one form: numbers, ids, requests, names of causes.
 _NUMBER = re.compile(r"-?[a-z]?\d[\d.]*( (s|min|h|d)\b)?")
 _REQUEST = re.compile(
@@ -96,7 +108,46 @@ SHARES = (
 
 def sentences() -> Mapping[str, str]:
     """Return the first text of each form about proposals and about jobs that wait."""
-    return {**numbered(_sentences()), **numbered(_explanations())}
+    return {**numbered(_sentences()), **numbered(_explanations()), **_commands(), **dict(_rules()), **dict(_breakers())}
+
+
+def _commands() -> Mapping[str, str]:
+    """Return what applies and what reverts the first change of each reason."""
+    commands: dict[str, str] = {}
+    for record in _records():
+        for change in record.judged:
+            revert = revert_argv(change.action, None)
+            commands.setdefault(f"{change.reason} apply", shell(apply_argv(change.action, None)))
+            commands.setdefault(f"{change.reason} revert", "" if revert is None else shell(revert))
+    return dict(sorted(commands.items()))
+
+
+def _rules() -> Iterator[tuple[str, str]]:
+    """Yield what each rule of the guard found, with the settings that ship."""
+    for rule in RULES_IN_WORDS:
+        yield f"rule {rule}", rule_sentence(rule, Limits(), PlanningSettings())
+
+
+def _breakers() -> Iterator[tuple[str, str]]:
+    """Yield the line of each circuit breaker, of a site where all that opens one is the case, and of probation."""
+    settings = BreakerSettings()
+    load = ControllerLoad(
+        server_threads=199, cycle_s=41.5, backfill_cycle_s=312.0, agent_queue=1800, database_queue=90_000
+    )
+    reverted = tuple(
+        replace(intended(SetNice(job_id=job_id, before=0, after=-10), 0.0), ending=Ending.REVERTED, ended_time=NOON)
+        for job_id in range(1, 6)
+    )
+    health = Vitals(now=NOON, load=load, reads_failed=7, error_ratio=0.6, requests=50, leases=reverted)
+    state = judged_breakers(ALL_CLOSED, health, settings)
+    for breaker in state.open:
+        # Instants are left out: how they read depends on where the tests run.
+        yield f"breaker {breaker.name}", stop_line(breaker).replace(instant(NOON), "2026-03-01T12:00:00")
+    name, line = next(iter(breaker_lines(state, settings).items()))
+    yield f"breaker {name} in the log", line
+    half = Coverage(jobs=60, inside=31)
+    yield "probation", probation_line("run_time site-1", half, 100)
+    yield "probation after drift", probation_line("run_time default-1", half, 100, drifted=True)
 
 
 def numbered(found: Iterator[tuple[str, str]]) -> Mapping[str, str]:

@@ -104,15 +104,13 @@ def test_sentence_names_figure_bound_key_and_what_it_waits_for() -> None:
     ill = AILING["controller_threads"][0]
     open_, resting = after(ALL_CLOSED, (0.0, ill)), after(ALL_CLOSED, (0.0, ill), (60.0, WELL), (120.0, WELL))
     blind = after(ALL_CLOSED, (0.0, ill), (60.0, replace(WELL, load=None)))
-    cause = "slurmctld has 65 threads busy, at most 64 may (breakers.max_server_threads)"
+    cause = "slurmctld has 65 threads busy (breakers.max_server_threads = 64)"
 
     assert open_.sentences(SETTINGS) == {"controller_threads": f"{cause}; it stays open while that lasts"}
     assert resting.sentences(SETTINGS)["controller_threads"] == (
-        f"{cause}; that has gone, and it closes after another 1740 s without"
+        f"{cause}; that has passed, and it closes after another 1740 s without it"
     )
-    assert blind.sentences(SETTINGS)["controller_threads"] == (
-        f"{cause}; too little is known of it now, so that it stays open"
-    )
+    assert blind.sentences(SETTINGS)["controller_threads"] == (f"{cause}; it stays open, as too little is known now")
 
 
 def test_two_faults_of_one_breaker_are_both_named_and_both_have_to_go() -> None:
@@ -123,7 +121,7 @@ def test_two_faults_of_one_breaker_are_both_named_and_both_have_to_go() -> None:
     later = after(state, *((600.0 * step, half_blind) for step in range(1, 20)))
 
     assert state.open[0].keys == ("max_cycle_s", "max_backfill_cycle_s")
-    assert " and Slurm's backfill took 900 s, " in state.open[0].cause
+    assert " and Slurm's backfill took 900 s (" in state.open[0].cause
     assert names(later) == list(later.unknown) == ["controller_cycle"]
 
 

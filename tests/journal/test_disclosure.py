@@ -111,5 +111,5 @@ def test_journal_knows_what_a_change_in_effect_is_for(tmp_path: Path) -> None:
 
     purpose = journal.purposes(journal.leases())[10, Lever.NICE]
     assert purpose.reason == "short_work_first"
-    assert purpose.text.startswith("is expected to use 0.4 GPU-hours and is behind 1 job that should start later")
+    assert purpose.text.startswith("It needs 0.4 GPU-hours and waits behind 1 job with")
     journal.close_file()

@@ -95,7 +95,7 @@ def test_gang_gets_a_node_when_that_saves_far_more_than_it_costs() -> None:
     assert stop.expected.saved_s_high == pytest.approx(8 * HOUR_S - 36 * MINUTE_S)
     assert stop.expected.added_delay_max_s == 30 * MINUTE_S
     assert (stop.evidence["place"], stop.evidence["tier"], stop.evidence["victims"]) == ("n01", "node", 1)
-    assert "job 9, first in line with 8 GPUs, would end 8.0 h sooner on node n01" in sentence(stop)
+    assert "Job 9, first in line with 8 GPUs, would end 8.0 h sooner on node n01" in sentence(stop)
 
 
 def test_while_a_job_is_stopped_nothing_else_is_changed() -> None:

@@ -80,8 +80,10 @@ def test_facts_and_gain_of_an_exchange() -> None:
     assert up.expected.saved_s_low == pytest.approx(2 * (0.2 * 640 - 2) / 32 * HOUR_S)
     assert up.expected.saved_s_high == pytest.approx(2 * (640 - 0.2 * 2) / 32 * HOUR_S)
     assert (down.expected.saved_s_low, down.expected.saved_s_high, down.expected.jobs_helped) == (0.0, 0.0, 0)
-    assert "takes the place of job 1 of the same user" in sentence(up)
-    assert "gives its place to job 3 of the same user" in sentence(down)
+    assert "job 1 of the same user 128.0 GPU-hours. They change places" in sentence(up)
+    assert "job 3 of the same user 0.4 GPU-hours. They change places, and it starts 31 min to 2.6 h later" in sentence(
+        down
+    )
     assert "counted once for both jobs" in assumption(up)
 
 

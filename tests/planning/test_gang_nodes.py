@@ -135,10 +135,10 @@ def test_sentence_says_where_and_for_how_long() -> None:
     (change,) = cycle(policy=LastFirst()).judge(site(waiting())).recommendations
 
     assert sentence(change) == (
-        "16 GPUs are idle on 2 nodes under one leaf switch, with no other gang on them, chosen by the policy places; "
-        "if it has not started on them within 2 min, or they are taken, Slurm chooses again"
+        "16 GPUs are idle on 2 nodes under one leaf switch, with no other gang. The policy places chose them. "
+        "After 2 min, or if they are taken, Slurm chooses again"
     )
-    assert assumption(change).startswith("what the place saves is not forecast")
+    assert assumption(change).startswith("What the place saves is not forecast")
 
 
 @pytest.mark.parametrize("pipeline", [Cycle(planning=ON), Cycle(policy=Places())], ids=["no policy", "not allowed"])

@@ -248,7 +248,7 @@ def test_first_in_line_waits_by_the_lower_end_of_a_forecast() -> None:
     assert change.expected.added_delay_max_s == 90 * 60.0
     assert change.evidence["first_in_line"] is True
     assert "could start now only spread out" in sentence(change)
-    assert assumption(change).endswith("; first in line, it is judged by the lower ends of its forecasts")
+    assert assumption(change).endswith("As the first in line, it is judged by the lower ends of its forecasts")
 
 
 def test_wait_of_the_first_in_line_is_bounded_by_the_lower_end_of_what_it_saves() -> None:

@@ -131,9 +131,7 @@ def test_job_is_stopped_for_idle_gpus_where_that_saves_far_more_than_it_costs() 
     assert stop.evidence["cost_s"] == 5 * MINUTE_S + MINUTE_S + REQUEUE_HOLD_S
     assert stop.expected.saved_s_low == -stop.evidence["cost_s"]
     assert stop.expected.added_delay_max_s == REQUEUE_HOLD_S
-    assert "with 8 GPUs instead of 4 (1-8 GPUs declared) it runs 4.6 h less of the 10.0 h that are left" in sentence(
-        stop
-    )
+    assert "with 8 instead of 4 GPUs, it saves 4.6 h of the 10.0 h left" in sentence(stop)
     assert "to the power 0.9" in assumption(stop)
 
 
@@ -279,8 +277,7 @@ def test_job_that_was_stopped_to_grow_gets_its_size_while_slurm_holds_it() -> No
     assert (change.reason, change.revert_after_s) == (Reason.SIZE_OF_RESTART, GROWTH_LEASE_S)
     assert not is_tried(change)
     assert sentence(change) == (
-        "it was stopped to restart with more GPUs: 8 instead of 4; if it has not started 5 min from now, it gets its "
-        "own size back"
+        "It was stopped to restart with 8 GPUs instead of 4. If it has not started in 5 min, it gets its own size back"
     )
 
 
@@ -295,7 +292,7 @@ def test_job_gets_what_is_left_of_the_gpus_it_was_stopped_for_or_keeps_its_size(
         return judged(cluster(held(), make_job(2, gpus=gpus, running_on=["n01"])), leases=[stop_lease()])
 
     assert sizes(with_others(2)) == {1: 6}
-    assert "6 instead of 4, as the 8 meant for it are not idle now" in sentence(with_others(2).recommendations[0])
+    assert "6 GPUs instead of 4, as not all of the 8 planned are idle" in sentence(with_others(2).recommendations[0])
     assert sizes(with_others(4)) == {}
 
 

@@ -103,7 +103,7 @@ def test_blocked_job_shrinks_to_the_largest_size_that_starts_now() -> None:
     (action,) = (change.action for change in record.recommendations)
     assert isinstance(action, SetGpus)
     assert (action.before.time_limit_s, action.after.time_limit_s) == (10 * HOUR_S, 20 * HOUR_S)
-    assert "its time limit rises from 10.0 h to 20.0 h" in sentence(record.recommendations[0])
+    assert "Its time limit becomes 20.0 h" in sentence(record.recommendations[0])
 
 
 def test_lifted_job_shrinks_and_grows_as_any_other() -> None:
@@ -128,7 +128,7 @@ def test_job_without_a_limit_of_its_own_shrinks_as_far_as_it_pays() -> None:
     record = Cycle().judge(snapshot)
 
     assert new_sizes(record) == {1: 2}
-    assert "it has no time limit" in sentence(record.recommendations[0])
+    assert "It has no time limit" in sentence(record.recommendations[0])
 
 
 @pytest.mark.parametrize(("ratio", "sizes"), [(4.0, {1: 2}), (3.99, {}), (1.0, {})])

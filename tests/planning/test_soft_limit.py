@@ -103,9 +103,9 @@ def test_numbers_and_words_say_what_it_may_bring_and_cost() -> None:
     }
     assert (change.expected.saved_s_low, change.expected.saved_s_high) == (0.0, 3.25 * HOUR_S)
     assert (change.expected.added_delay_max_s, change.expected.jobs_helped) == (0.0, 1)
-    assert "asks for 10.0 h and is forecast to run 30 min to 2.0 h" in sentence(change)
-    assert "the limit stays" in sentence(change)
-    assert "one in ten such jobs runs longer" in assumption(change)
+    assert "It asks for 10.0 h and should run 30 min to 2.0 h" in sentence(change)
+    assert "Its limit stays" in sentence(change)
+    assert "1 in 10 such jobs runs longer" in assumption(change)
     assert "up to 8.0 h later" in assumption(change)
 
 
@@ -116,7 +116,7 @@ def test_release_that_forgets_soft_limits_of_running_jobs_is_said_to() -> None:
 
     assert change.evidence["chance_others_delayed"] == 1.0
     assert "before 25.05.4" in assumption(change)
-    assert "however long it runs" in assumption(change)
+    assert "Slurm before 25.05.4 plans with its whole limit" in assumption(change)
 
 
 @pytest.mark.parametrize(

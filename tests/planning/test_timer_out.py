@@ -40,6 +40,9 @@ def timers_of(snapshot: Snapshot, *leases: Lease, waits: tuple[Wait, ...] = ()) 
     return timers_out(snapshot, 1, PlanningSettings(), Limits(), NO_FORECASTS, Memory(waits=waits, leases=leases))
 
 
+OVER = "The cost of staying spread out is not known now. The wait is over"
+
+
 def test_wait_for_one_leaf_says_how_others_fared_and_what_spreading_costs() -> None:
     lease = out(ASKED, ago_s=300.0)
     waits = tuple(
@@ -50,8 +53,8 @@ def test_wait_for_one_leaf_says_how_others_fared_and_what_spreading_costs() -> N
     (timer,) = timers_of(with_changes(one_idle_node_per_leaf(waiting()), lease), lease, waits=waits)
 
     assert timer_out_sentence(timer) == (
-        "waits up to 14 min for one leaf switch: 9 of the last 12 gangs of 9 to 16 GPUs got there within 11 min; "
-        "staying spread would cost 1.9 h to 9.6 h of run time (9 min of it left)"
+        "It waits up to 14 min for one leaf switch, as spread out it would run 1.9 to 9.6 h longer. "
+        "Of the last 12 gangs of 9 to 16 GPUs, 9 got there within 11 min. 9 min of the wait are left"
     )
     assert (timer.nodes, timer.began_time, timer.ends_time) == (None, TAKEN_AT - 300.0, TAKEN_AT + 540.0)
     assert timer.timer is not None
@@ -64,11 +67,10 @@ def test_wait_for_few_nodes_is_explained_by_the_range_that_the_user_gave() -> No
     (timer,) = timers_of(with_changes(half_idle_nodes(waiting(RANGE)), lease), lease)
 
     assert timer_out_sentence(timer).startswith(
-        "waits up to 30 min for one node: no gang of 5 to 8 GPUs has waited recently"
+        "It waits up to 30 min for one node, as spread out it would run 58 min to 4.8 h longer. No recent waits of "
+        "gangs of 5 to 8 GPUs"
     )
-    assert timer_out_sentence(timer).endswith(
-        "staying spread would cost 58 min to 4.8 h of run time (25 min of it left)"
-    )
+    assert timer_out_sentence(timer).endswith("25 min of the wait are left")
 
 
 def test_both_timers_of_a_gang_are_told_in_their_order() -> None:
@@ -80,11 +82,14 @@ def test_both_timers_of_a_gang_are_told_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("action", "words"),
     [
-        (ASKED, "waits up to 14 min for one leaf switch; the cost of staying spread is not known now (which is over)"),
-        (HELD, "waits up to 14 min for one node; the cost of staying spread is not known now (which is over)"),
+        (
+            ASKED,
+            f"It waits up to 14 min for one leaf switch. {OVER}",
+        ),
+        (HELD, f"It waits up to 14 min for one node. {OVER}"),
         (
             replace(HELD, after=NodeRange(low=1, high=2)),
-            "waits up to 14 min for 2 nodes; the cost of staying spread is not known now (which is over)",
+            f"It waits up to 14 min for 2 nodes. {OVER}",
         ),
     ],
     ids=["leaf", "node", "nodes"],

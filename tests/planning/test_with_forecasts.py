@@ -90,7 +90,7 @@ def test_order_follows_the_forecast_where_limits_are_equal() -> None:
     # The second passes 4 h of work; of 4.5 h that both are expected to run, each takes half.
     saved_s_high = (SHARES.passed * 4 + SHARES.run * 2.25) * HOUR_S
     assert by_model.recommendations[0].expected.saved_s_high == pytest.approx(saved_s_high)
-    assert "run times as forecast" in assumption(by_model.recommendations[0])
+    assert "Run times as forecast" in assumption(by_model.recommendations[0])
 
 
 def test_job_without_a_forecast_is_taken_to_use_the_share_of_its_limit_that_others_use() -> None:
@@ -115,7 +115,7 @@ def test_job_grows_where_its_forecast_curve_rises() -> None:
 
     assert [change.after.count for change in actions(record, SetGpus).values()] == [8]
     assert record.recommendations[0].expected.saved_s_high == pytest.approx(4 * HOUR_S)
-    assert "speeds as forecast" in assumption(record.recommendations[0])
+    assert "Speeds as forecast" in assumption(record.recommendations[0])
 
 
 def test_job_does_not_grow_where_its_forecast_curve_is_flat() -> None:
@@ -165,7 +165,7 @@ def test_gang_waits_for_a_leaf_that_is_expected_free_in_time() -> None:
     record = judged(spread_gang(leaf_free_in_s=900.0), by_job)
 
     assert set(actions(record, SetSwitches)) == {1}
-    assert "a factor of 2 spread out, and of 1 on one leaf switch, as forecast" in assumption(record.recommendations[0])
+    assert "by 100% spread out and by 0% on one leaf switch, as forecast" in assumption(record.recommendations[0])
 
 
 def test_gang_without_a_limit_waits_for_what_its_forecast_says_it_saves() -> None:

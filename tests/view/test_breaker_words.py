@@ -9,8 +9,8 @@ from advisor.view.breaker_words import probation_line
 @pytest.mark.parametrize(
     ("model", "advice"),
     [
-        ("run_time default-1", "or fit the run times here (sadvise fit runtime --from live)"),
-        ("run_time site-2", "or fit again with more jobs (sadvise fit runtime --from live)"),
+        ("run_time default-1", "or fit your own with `sadvise fit runtime --from live`"),
+        ("run_time site-2", "or fit again on more jobs with `sadvise fit runtime --from live`"),
     ],
 )
 def test_model_that_was_fitted_here_is_to_be_fitted_again(model: str, advice: str) -> None:
@@ -23,5 +23,5 @@ def test_model_that_was_fitted_here_is_to_be_fitted_again(model: str, advice: st
 def test_without_an_ended_job_nothing_is_counted() -> None:
     line = probation_line("run_time site-1", Coverage(), 100)
 
-    assert "no job that it forecast has ended yet" in line
+    assert "No job that it forecast has ended yet" in line
     assert "0 of the 0" not in line

@@ -76,11 +76,11 @@ HISTORY: Final = (
 )
 QUEUE: Final = (
     Step(
-        line="sadvise recommend",
+        line="sadvise recommend --long",
         holds=(r"reorder job \d+", r"scontrol update JobId=\d+ Nice=-?\d+"),
         is_repeated=True,
-        shown=r"^jobs|^1\. |^   (why|gain|apply|revert)",
-        most=6,
+        shown=r"^jobs|^1\. |^   (why|gain|assumes|apply|revert)",
+        most=7,
         says="With jobs in the queue, advice; it prints commands and changes nothing. Then the daemon, dry:",
     ),
 )
@@ -126,7 +126,7 @@ DAEMON: Final = (
         line="sadvise status",
         awaits="sadvise status",
         holds=("daemon +running, pid", r"out +\d+ changes? in effect"),
-        shown="^(daemon|mode|round|out|today|idle)",
+        shown="^(daemon|mode|round|out|last 24 h|idle)",
     ),
     Step(
         line="sadvise report",

@@ -1,0 +1,259 @@
+"""What `recommend` prints: the changes of one plan, those that save most first, and what the plan left out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from rich.text import Text
+
+from advisor.cli.filters import JobFilter
+from advisor.cli.plan_simulation import print_trial
+from advisor.config import Config
+from advisor.cycle import CycleRecord
+from advisor.daemon.round_state import least_jobs
+from advisor.daemon.status_words import pause_line
+from advisor.domain.permits import Permits
+from advisor.domain.plan import Recommendation
+from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN
+from advisor.domain.units import duration, plural
+from advisor.planning.case import Case
+from advisor.planning.levers import missing_by_lever
+from advisor.planning.plan_trial import TRIED, PlanTrial
+from advisor.planning.survey import overview
+from advisor.planning.unused import why_unused
+from advisor.text import escaped
+from advisor.view.breaker_words import probation_line, probation_values, stop_line, stop_values
+from advisor.view.documents import (
+    SCHEMA,
+    about_jobs,
+    by_gain,
+    cluster_values,
+    in_words,
+    meta,
+    recommendation,
+    rules_in_words,
+    saving_in_words,
+    shell,
+    short_fields,
+    skipped,
+    skipped_by_rule,
+)
+from advisor.view.overall import COLUMNS, FORM, total, total_sentence
+from advisor.view.rule_words import rule_line
+from advisor.view.terminal import console, print_labelled, print_overview, print_table
+from advisor.watch.reading import Planned
+
+NO_REVERT: Final = "none: Slurm restarts the job from its last checkpoint when resources are free"
+_WIDTH: Final = 13  # of the labels of the notes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """The plan of a cycle as far as the filters and `--top` show it; `source` is where the snapshot was read from.
+
+    `named` is the cluster that the commands name. `trial` is the plan's own rollout, if it was asked for.
+    """
+
+    planned: Planned
+    settings: Config
+    source: str
+    wanted: JobFilter
+    top: int | None
+    named: str | None
+    policy: str | None
+    trial: PlanTrial | None
+
+    @property
+    def record(self) -> CycleRecord:
+        """Return the cycle."""
+        return self.planned.record
+
+    @cached_property
+    def kept(self) -> tuple[Recommendation, ...]:
+        """Return the changes that the filters keep, those that save most first."""
+        seen = self.record.snapshot
+        return tuple(
+            by_gain(
+                change
+                for change in self.record.recommendations
+                if self.wanted.keeps(seen.jobs_by_id[change.job_id], seen)
+            )
+        )
+
+    @cached_property
+    def shown(self) -> tuple[Recommendation, ...]:
+        """Return the changes that are printed."""
+        return self.kept[: self.top]
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the changes as published."""
+        seen = self.record.snapshot
+        return [recommendation(change, self.named) | about_jobs(change, seen) for change in self.shown]
+
+    @cached_property
+    def left_alone(self) -> list[dict[str, Any]]:
+        """Return the jobs that a rule leaves alone, as published."""
+        seen = self.record.snapshot
+        return [job for job in skipped(self.record) if self.wanted.keeps(seen.jobs_by_id[job["job_id"]], seen)]
+
+    @cached_property
+    def case(self) -> Case:
+        """Return what the plan was made from."""
+        record = self.record
+        return Case(
+            snapshot=record.snapshot,
+            settings=self.settings.planning,
+            limits=self.settings.guard,
+            forecasts=record.forecasts.counted,
+            memory=record.memory,
+            permits=Permits(left_alone=record.left_alone),
+        )
+
+    @cached_property
+    def unused(self) -> Mapping[str, str]:
+        """Map the kinds of change of which the plan holds none to why."""
+        return {str(kind): text for kind, text in why_unused(self.case, self.record.judged).items()}
+
+
+def document(advice: Advice) -> dict[str, Any]:
+    """Return advice as published."""
+    planned, record = advice.planned, advice.record
+    trust = record.memory.trust or NOTHING_PROVEN
+    return {
+        "meta": meta(record.snapshot, SCHEMA, advice.source),
+        "cluster": cluster_values(overview(record.snapshot)),
+        "forecasts": {
+            "models": list(record.forecasts.models),
+            "notes": list(record.forecasts.notes),
+            "on_probation": probation_values(record.forecasts.on_probation, planned.coverage, trust),
+        },
+        "paused": None if planned.pause is None else asdict(planned.pause),
+        "stops": [stop_values(breaker) for breaker in planned.stops],
+        **({} if advice.policy is None else {"policy": {"name": advice.policy, "fault": record.policy_fault or None}}),
+        **({} if advice.trial is None else {"rollout": asdict(advice.trial)}),
+        "recommendations": advice.rows,
+        "total": asdict(total(advice.shown)),
+        "skipped": advice.left_alone,
+        "unused": advice.unused,
+    }
+
+
+def print_advice(advice: Advice, *, long: bool, noheader: bool) -> None:
+    """Print advice for people: the state of the cluster, the changes, their total, and notes on what was left out."""
+    if not noheader:
+        print_overview(advice.record.snapshot, overview(advice.record.snapshot), advice.source)
+    print_stops(advice.planned)
+    if advice.rows:
+        console().print()
+    if long:
+        for number, row in enumerate(advice.rows, start=1):
+            print_story(number, row, advice.record)
+    elif advice.rows:
+        print_table(COLUMNS, [short_fields(row) for row in advice.rows], right=(0,), form=FORM, noheader=noheader)
+    _print_total(advice, long=long)
+    _print_notes(advice, long=long)
+    _print_probation(advice)
+    _print_rest(advice)
+
+
+def print_story(number: int, row: Mapping[str, Any], record: CycleRecord) -> None:
+    """Print one change with its reason, its gain, and the commands that make and revert it."""
+    out = console()
+    revert = NO_REVERT if row["revert"] is None else shell(row["revert"])
+    job = record.snapshot.jobs_by_id[row["job_id"]]
+    after_s = row["expected"]["revert_after_s"]
+    when = "" if after_s is None else f"   # due {duration(after_s)} after the change, if it has not started"
+    heading = f"{number}. {row['kind']} job {row['job_id']}"
+    change = f"  {escaped(job.name)}, user {escaped(job.user)}: {in_words(row, 'before')} -> {in_words(row, 'after')}"
+    out.print(Text.assemble((heading, "bold"), change), soft_wrap=True)
+    print_labelled("why", f"{row['text']} ({row['reason']})", indent=3)
+    print_labelled("gain", saving_in_words(row["expected"]), indent=3)
+    print_labelled("assumes", row["expected"]["assumes"], indent=3)
+    # Not wrapped or cut: these lines are meant to be copied.
+    out.print(Text(f"   apply   {shell(row['command'])}"), soft_wrap=True)
+    out.print(Text(f"   revert  {revert}{when}"), soft_wrap=True)
+    out.print()
+
+
+def print_stops(planned: Planned) -> None:
+    """Print what keeps the daemon from applying changes."""
+    if planned.pause is not None:
+        print_labelled("stopped", pause_line(planned.pause))
+    for breaker in planned.stops:
+        print_labelled("stopped", f"{breaker.name}: {stop_line(breaker)}")
+
+
+def _print_total(advice: Advice, *, long: bool) -> None:
+    """Print what the changes come to, and what to type next."""
+    out = console()
+    if not long:
+        out.print()
+    if not advice.shown:
+        out.print("Nothing to recommend.")
+        return
+    left_out = len(advice.kept) - len(advice.shown)
+    print_labelled("total", total_sentence(total(advice.shown), left_out=left_out), width=_WIDTH)
+    if long:
+        reminder = "These commands change pending jobs. Once a job has started there is nothing to revert."
+        print_labelled("note", reminder, width=_WIDTH)
+    else:
+        steps = "`sadvise recommend --long` shows why, and each command. `sadvise apply` makes the changes."
+        print_labelled("next", steps, width=_WIDTH)
+
+
+def _print_notes(advice: Advice, *, long: bool) -> None:
+    """Print what the plan could not use, which models it rests on, and which jobs it left alone or did not reach."""
+    record, settings = advice.record, advice.settings
+    for lever, missing in sorted(missing_by_lever(record.snapshot).items()):
+        print_labelled("no lever", f"{lever}: {missing}", width=_WIDTH)
+    if record.forecasts.counted.models:
+        print_labelled("forecasts", f"by {', '.join(record.forecasts.counted.models)}", width=_WIDTH)
+    for note in record.forecasts.notes:
+        print_labelled("refused", f"{note}; rules serve instead", width=_WIDTH)
+    if advice.left_alone and not long:
+        print_labelled("left alone", rules_in_words(advice.left_alone), width=_WIDTH)
+    for rule, count in skipped_by_rule(advice.left_alone).items() if long else ():
+        print_labelled("left alone", rule_line(rule, count, settings.guard, settings.planning), width=_WIDTH)
+    for text in _not_planned(advice.case, record):
+        print_labelled("not planned", text, width=_WIDTH)
+    for kind, text in advice.unused.items():
+        print_labelled("unused", f"{kind}: {text}", width=_WIDTH)
+
+
+def _not_planned(case: Case, record: CycleRecord) -> Sequence[str]:
+    """Return how much was not planned: jobs beyond the depth, and changes that were not simulated in time."""
+    found = []
+    beyond = len(case.whole_queue.jobs) - len(case.queue.jobs)
+    if beyond:
+        depth = f"the first {case.settings.depth} of their line (planning.depth)"
+        found.append(f"{plural(beyond, 'GPU job')} behind {depth}: these can only be moved ahead")
+    late = sum(change.refused_by == TRIED for change in record.judged)
+    if late:
+        bound = f"within {duration(case.settings.rollout_deadline_s)} (planning.rollout_deadline_s)"
+        found.append(f"{plural(late, 'change')} not simulated {bound}")
+    return found
+
+
+def _print_probation(advice: Advice) -> None:
+    """Print which models are on probation, and how far their proof is."""
+    planned = advice.planned
+    for model in planned.record.forecasts.on_probation:
+        coverage = planned.coverage.get(model, NOTHING_ENDED)
+        drifted = model in (planned.record.memory.trust or NOTHING_PROVEN).drifted
+        line = probation_line(model, coverage, least_jobs(advice.settings), drifted=drifted)
+        print_labelled("probation", line, width=_WIDTH)
+
+
+def _print_rest(advice: Advice) -> None:
+    """Print what a simulation of the plan, a learned policy and the journal add."""
+    planned = advice.planned
+    if advice.trial is not None:
+        print_trial(advice.trial)
+    if advice.policy is not None:
+        print_labelled("policy", advice.policy, width=_WIDTH)
+    if planned.record.policy_fault:
+        print_labelled("refused", f"{planned.record.policy_fault}; rules serve instead", width=_WIDTH)
+    if planned.is_broken:
+        print_labelled("journal", planned.note, width=_WIDTH)

@@ -1,0 +1,141 @@
+"""What changes cost others, and what several of them come to: a line for each, and one for all."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from advisor.domain.plan import Recommendation
+from advisor.domain.units import duration, plural, span
+from advisor.planning.checkpoint_requeue import GangNeedsThePlace
+from advisor.planning.compensation import DelayedByAdvice
+from advisor.planning.exchange import GivesPlace
+from advisor.planning.exploring import ExplorePlace
+from advisor.planning.lift import StartsNext
+from advisor.planning.soft_limit import RunsShorterThanLimit
+from advisor.view.table_layout import TableForm
+
+# One line per change; what is named in `omissible` leaves a narrow terminal, the first first.
+COLUMNS: Final = (
+    "job", "user", "name", "change", "saves", "others wait", "kind", "account", "partition", "reason", "command",
+)  # fmt: skip
+FORM: Final = TableForm(
+    whole=frozenset({"saves", "others wait", "kind", "reason", "command"}),
+    narrowest={"change": 22},
+    omissible=("command", "reason", "partition", "account", "kind"),
+    names_omitted=False,
+)
+# The jobs that these delay are not counted one by one.
+_UNCOUNTED: Final = (DelayedByAdvice, ExplorePlace, GangNeedsThePlace, RunsShorterThanLimit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostToOthers:
+    """How many other jobs a change delays, and each by how much at worst; None where that is not known."""
+
+    jobs: int | None = 0
+    delay_s_max: float | None = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """What changes come to together: the time they save, the jobs that wait longer, and the longest such delay.
+
+    `is_complete` is False where a change delays jobs that cannot be counted.
+    """
+
+    changes: int
+    saved_s_low: float
+    saved_s_high: float
+    jobs_delayed: int
+    delay_s_max: float
+    is_complete: bool
+
+    @property
+    def saved_s(self) -> float:
+        """The middle of the range, by which changes are ordered."""
+        return (self.saved_s_low + self.saved_s_high) / 2
+
+
+def cost_to_others(change: Recommendation) -> CostToOthers:
+    """Return what a change costs other jobs; of an exchange, the half that gives its place has the cost."""
+    match change.facts:
+        case StartsNext() as facts:
+            return CostToOthers(jobs=facts.jobs_passed, delay_s_max=facts.others_delayed_s_max)
+        case DelayedByAdvice() as facts:
+            return CostToOthers(jobs=facts.jobs_passed, delay_s_max=None)
+        case GivesPlace() as facts:
+            return CostToOthers(jobs=1, delay_s_max=facts.moved_s_high)
+        case RunsShorterThanLimit() as facts:
+            return CostToOthers(jobs=None, delay_s_max=facts.others_delayed_s_max)
+        case GangNeedsThePlace() as facts:
+            return CostToOthers(jobs=facts.victims, delay_s_max=facts.cost_s)
+        case ExplorePlace() as facts:
+            return CostToOthers(jobs=facts.affected, delay_s_max=None if facts.affected else 0.0)
+        case _:
+            return CostToOthers()
+
+
+def total(changes: Sequence[Recommendation]) -> Total:
+    """Return what changes come to; a job that several of them pass waits for all of these."""
+    changed = {change.job_id for change in changes}
+    delay_s: defaultdict[int, float] = defaultdict(float)
+    for change in changes:
+        for job_id, longer_s in _delays(change):
+            delay_s[job_id] += longer_s
+    delayed = {job_id: longer_s for job_id, longer_s in delay_s.items() if job_id not in changed}
+    delayed |= {change.job_id: change.facts.moved_s_high for change in changes if isinstance(change.facts, GivesPlace)}
+    return Total(
+        changes=len(changes),
+        saved_s_low=sum(change.expected.saved_s_low for change in changes),
+        saved_s_high=sum(change.expected.saved_s_high for change in changes),
+        jobs_delayed=len(delayed),
+        delay_s_max=max(delayed.values(), default=0.0),
+        is_complete=not any(isinstance(change.facts, _UNCOUNTED) for change in changes),
+    )
+
+
+def _delays(change: Recommendation) -> Iterable[tuple[int, float]]:
+    """Yield the jobs that a change passes, each with the longest time that it waits for that."""
+    if isinstance(change.facts, StartsNext):
+        yield from ((job_id, change.facts.others_delayed_s_max) for job_id in change.facts.passed)
+
+
+def total_sentence(total: Total, *, left_out: int = 0) -> str:
+    """Return the line under the changes; `left_out` is how many more there are."""
+    changes = f"{total.changes} of {total.changes + left_out} changes" if left_out else plural(total.changes, "change")
+    saved = f"{duration(total.saved_s)} of job completion time ({span(total.saved_s_low, total.saved_s_high)})"
+    return f"{changes} {'saves' if total.changes == 1 else 'save'} {saved}; {_delayed_words(total)}"
+
+
+def _delayed_words(total: Total) -> str:
+    others = "" if total.is_complete else "at least "
+    if not total.jobs_delayed:
+        return "no other job waits longer" if total.is_complete else "other jobs can wait longer"
+    jobs = f"{plural(total.jobs_delayed, 'job')} {'waits' if total.jobs_delayed == 1 else 'wait'}"
+    return f"{others}{jobs} up to {duration(total.delay_s_max)} longer"
+
+
+def cost_in_words(jobs: int | None, delay_s_max: float | None) -> str:
+    """Return what a change costs others, in a few words: `2 jobs, 40 min`."""
+    if jobs == 0:
+        return "none"
+    who = "some" if jobs is None else plural(jobs, "job")
+    return who if delay_s_max is None else f"{who}, {duration(delay_s_max)}"
+
+
+def change_in_short(before: str, after: str) -> str:
+    """Return a change without the words that both sides share: `nice 0 -> -50`, `8 -> 4 v100`."""
+    parts = [(old.split(), new.split()) for old, new in zip(before.split(", "), after.split(", "), strict=False)]
+    if before.count(", ") != after.count(", ") or any(len(old) != len(new) for old, new in parts):
+        return f"{before} -> {after}"
+    return ", ".join(_between(old, new) for old, new in parts).removeprefix("per job ")
+
+
+def _between(before: Sequence[str], after: Sequence[str]) -> str:
+    """Return two values of as many words, with an arrow where they differ and the words around it once."""
+    differ = [index for index, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+    if not differ:
+        return " ".join(before)
+    first, last = differ[0], differ[-1] + 1
+    return " ".join([*before[:first], *before[first:last], "->", *after[first:last], *after[last:]])

@@ -8,6 +8,10 @@ from typing import Any, Final, TextIO
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.built_packages import packages
+
+__all__ = ["packages"]
+
 # How long an example takes says how busy the machine is. Every run draws other examples, so that they add up.
 settings.register_profile("untimed", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")

@@ -68,7 +68,7 @@ def test_fast_lanes_are_those_without_slurm_or_packages() -> None:
 
     assert list(words) == ["others", "edges", "simulator", "uncovered", "tools"]
     assert not any(word.startswith("--cov") for argv in words.values() for word in argv)
-    assert not any(holds(one, Path(path)) for one in fast_lanes() for path in ("tests/live/x.py", lanes.PACKAGES))
+    assert not any(holds(one, Path(path)) for one in fast_lanes() for path in ("tests/live/x.py", *lanes.PACKAGES))
 
 
 def test_make_combines_the_coverage_of_every_lane_that_measures_it() -> None:

@@ -20,13 +20,12 @@ from zipfile import ZipFile
 
 import pytest
 
+from tests.built_packages import BUILT_TIME, DEADLINE_S
 from tools.advice_queue import PRIORITY_LINES
 from tools.live_slurm import LiveCluster, LiveSlurmError
 from tools.throwaway_machine import MachineError, ThrowawayMachine
 
 ROOT = Path(__file__).parent.parent
-BUILT_TIME = 1_700_000_000
-DEADLINE_S = 900
 SLURM = "/srv/slurm"
 CHECKOUT = "/srv/sadvise"
 # A daemon that applies at once, as root, since this Slurm has no accounting to make another user an Operator in.
@@ -79,25 +78,6 @@ pytestmark = [
     # The first test builds both packages, then boots a machine.
     pytest.mark.timeout(1200),
 ]
-
-
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both packages, built once."""
-    out = tmp_path_factory.mktemp("packages")
-    answer = subprocess.run(
-        [sys.executable, "-m", "tools.build_packages", "--out", str(out)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "SOURCE_DATE_EPOCH": str(BUILT_TIME)},
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    if "which no package brings" in answer.stderr and not required:
-        pytest.skip(answer.stderr.strip())
-    assert answer.returncode == 0, answer.stderr
-    return out
 
 
 @pytest.fixture(scope="module")

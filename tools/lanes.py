@@ -48,7 +48,8 @@ _ROOT_NAMES: Final = "config files hostile_values package text toml"
 ROOT: Final = tuple(f"tests/test_{name}.py" for name in _ROOT_NAMES.split())
 # The tests of what touches files, Slurm and the terminal: nearly half of the time of those outside the simulator.
 EDGES: Final = ("tests/backends", "tests/cli", "tests/daemon", "tests/journal")
-PACKAGES: Final = "tests/test_packages.py"
+# Both build the packages, which takes a minute, and boot a machine.
+PACKAGES: Final = ("tests/test_packages.py", "tests/test_first_day.py")
 FIDELITY: Final = "tests/live/test_fidelity.py"
 _CHANGING_NAMES: Final = "apply daemon_faults daemon_site evening hour kills lost_journal"
 CHANGING: Final = tuple(f"tests/live/test_{name}.py" for name in _CHANGING_NAMES.split())
@@ -78,9 +79,9 @@ class Lane:
 
 def all_lanes() -> tuple[Lane, ...]:
     """Return the lanes of `make test`, from the root of the checkout; every test file belongs to one of them."""
-    loose = sorted(str(path) for path in Path("tests").glob("test_*.py") if str(path) != PACKAGES)
+    loose = sorted(str(path) for path in Path("tests").glob("test_*.py") if str(path) not in PACKAGES)
     tools = tuple(path for path in loose if path not in ROOT)
-    apart = ("tests/live", "tests/sim", *EDGES, *loose, *UNCOVERED, PACKAGES)
+    apart = ("tests/live", "tests/sim", *EDGES, *loose, *UNCOVERED, *PACKAGES)
     return (
         Lane(name="others", argv=pytest_argv("tests", ignored=apart)),
         Lane(name="edges", argv=pytest_argv(*EDGES, ignored=UNCOVERED)),
@@ -90,7 +91,7 @@ def all_lanes() -> tuple[Lane, ...]:
         # These three mostly wait for Slurm and for package managers; the first installs two releases of Slurm.
         Lane(
             name="live",
-            argv=pytest_argv("tests/live", PACKAGES, ignored=(*CHANGING, *WAITING, FIDELITY)),
+            argv=pytest_argv("tests/live", *PACKAGES, ignored=(*CHANGING, *WAITING, FIDELITY)),
             limit_s=INSTALLING_LIMIT_S,
             needs_slurm=True,
         ),

@@ -71,8 +71,8 @@ def test_recommend_plans_by_time_limits_while_the_run_time_model_is_on_probation
 
 
 def test_explain_says_that_a_run_time_is_set_aside(sadvise: Sadvise, journal: Path) -> None:
-    file = sadvise("explain", "--demo", "10").out
-    text = sadvise("explain", "--demo", "10", "--journal", str(journal)).out
+    file = sadvise("explain", "--demo", "10", "--long").out
+    text = sadvise("explain", "--demo", "10", "--long", "--journal", str(journal)).out
     diagnosis = json.loads(sadvise("explain", "--demo", "10", "--journal", str(journal), "--json").out)["diagnosis"]
 
     assert "probation" not in file

@@ -42,7 +42,8 @@ def test_timer_that_is_out_explains_itself(sadvise: Sadvise, journal: Path) -> N
 
     (timer,) = document["timers"]
     assert timer["text"] in told and "timer   since " in told
-    assert "waits up to 14 min for one leaf switch: 2 of the last 3 gangs of 9 to 16 GPUs got there" in timer["text"]
+    assert timer["text"].startswith("It waits up to 14 min for one leaf switch, as spread out it would run ")
+    assert "Of the last 3 gangs of 9 to 16 GPUs, 2 got there" in timer["text"]
     assert (timer["began_time"], timer["ends_time"]) == (NOW - 300.0, NOW + 540.0)
     assert document["notes"] == []
 

@@ -115,7 +115,7 @@ def test_chosen_fields_come_in_the_order_and_width_asked_for(sadvise: Sadvise) -
     out = sadvise("recommend", "--demo", "-o", "kind:5,job_id").out.splitlines()
 
     assert out[0] == "kind   job_id"
-    assert {"conso", "reord"} <= {line.split()[0] for line in out[1:]}
+    assert {"conso", "resiz"} <= {line.split()[0] for line in out[1:]}
 
 
 def test_exit_code_tells_that_something_would_change(sadvise: Sadvise) -> None:

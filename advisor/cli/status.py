@@ -1,6 +1,6 @@
 """`sadvise status`: how the daemon is doing, and why nothing happens if nothing happens."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 

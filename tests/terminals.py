@@ -28,7 +28,7 @@ class Terminal:
         os.write(self.descriptor, keys.encode())
 
     def until(self, words: str, deadline_s: float = 60.0) -> None:
-        """Wait until the program writes words after all that was waited for before."""
+        """Wait until the program has written words, since the start or since `forget`."""
         end = time.monotonic() + deadline_s
         while words not in (shown := _CONTROL.sub("", self.raw)):
             ready, _, _ = select.select([self.descriptor], [], [], max(0.0, end - time.monotonic()))

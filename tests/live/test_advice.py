@@ -205,7 +205,7 @@ def test_split_array_is_left_alone_by_every_reader(release: str, source: str) ->
 def test_commands_printed_for_people_are_those_of_the_json(advised: tuple[LiveCluster, dict[str, int]]) -> None:
     live, _ = advised
 
-    printed = sadvise(live, "recommend")
+    printed = sadvise(live, "recommend", "--long")
 
     for change in advice(live):
         # The nice of a lift follows the priority, which ages from one reading to the next.

@@ -154,6 +154,11 @@ def test_gang_far_from_the_head_gets_no_timer_while_idle_gpus_are_reserved_for_t
     for _ in range(30):
         cluster.submit("--time=10:00:00", "--gres=gpu:8", "-N1", "-n1", script=NEVER)
     gang = cluster.submit(LONG, "-N1-2", "--gpus=8", "-n2")
+    # A job that slurmctld has not considered yet is no job ahead.
+    cluster.wait_for(
+        lambda: set(cluster.run("squeue", "-h", "-t", "PENDING", "-o", "%r").split()) <= {"Priority", "Resources"},
+        what="all are considered",
+    )
     before = asked(cluster, gang)
     settings = {**SETTINGS, "SADVISE_GUARD__MAX_ADDED_DELAY_S": "3600"}
 

@@ -220,7 +220,7 @@ def test_policy_in_force_starts_gangs_on_the_nodes_that_it_names(site: Site) -> 
         assert {site.shown(gang, "NodeList") for gang in gangs} == {FAST}
         assert endings == {Ending.NO_LONGER_PENDING}
         proposed = [one for gang in gangs for one in site.changes(gang) if one.done is Done.RECOMMENDED]
-        assert len(proposed) >= GANGS and all(f"chosen by the policy {NAME}" in one.said for one in proposed)
+        assert len(proposed) >= GANGS and all(f"The policy {NAME} chose them" in one.said for one in proposed)
 
 
 def _only_shadow(row: AuditRow) -> list[str]:

@@ -29,6 +29,7 @@ def top(
 
     from advisor.errors import OptionsError
     from advisor.watch.clusters import watched_clusters
+    from advisor.watch.departure import leave
     from advisor.watch.reading import Reading
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") in (None, "", "dumb"):
@@ -49,3 +50,4 @@ def top(
     error = LiveView(clusters, interval_s=interval).run()
     if error is not None:
         raise error
+    leave()

@@ -34,6 +34,7 @@ def web(
 
     from advisor.daemon.logs import configure_logs
     from advisor.errors import ConfigError
+    from advisor.watch.departure import leave
     from advisor.watch.reading import Reading
     from advisor.web.application import application
     from advisor.web.content import Content
@@ -54,3 +55,4 @@ def web(
         log.info("the web view is ready", address=place)
 
     serve_until_stopped(application(content), settings.web, ready)
+    leave()

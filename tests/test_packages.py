@@ -28,6 +28,8 @@ from tools.throwaway_machine import MachineError, ThrowawayMachine
 ROOT = Path(__file__).parent.parent
 SLURM = "/srv/slurm"
 CHECKOUT = "/srv/sadvise"
+# Not where it is on the host, which can be hidden there.
+ENVIRONMENT = "/srv/environment"
 # A daemon that applies at once, as root, since this Slurm has no accounting to make another user an Operator in.
 APPLYING = """
 mkdir -p /etc/systemd/system/sadvised.service.d
@@ -91,7 +93,7 @@ def machine(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             inner.chmod(0o755)
             binds = {packages: "/packages", cluster.folder: SLURM, inner: "/etc/slurm", ROOT: CHECKOUT}
             # Ansible runs on the machine itself, from the environment of the tests.
-            binds[Path(sys.prefix)] = sys.prefix
+            binds[Path(sys.prefix)] = ENVIRONMENT
             with ThrowawayMachine(tmp_path_factory.mktemp("machine"), binds) as booted:
                 yield booted
     except (LiveSlurmError, MachineError) as err:
@@ -152,7 +154,15 @@ def play(machine: ThrowawayMachine, package: str, settings: dict[str, object], *
     playbook["module_defaults"] = {"ansible.builtin.dnf": {"use_backend": "dnf4"}}
     machine.run("sh", "-c", 'printf %s "$0" >/root/play.yml', json.dumps([playbook]))
     environment = ["env", "HOME=/root", f"ANSIBLE_ROLES_PATH={CHECKOUT}/ansible/roles", "ANSIBLE_PIPELINING=1"]
-    answer = machine.ask(*environment, f"{sys.prefix}/bin/ansible-playbook", "--inventory=localhost,", "/root/play.yml")
+    answer = machine.ask(
+        *environment,
+        f"{ENVIRONMENT}/bin/python",
+        "-m",
+        "ansible",
+        "playbook",
+        "--inventory=localhost,",
+        "/root/play.yml",
+    )
     return f"{answer.stdout}{answer.stderr}"
 
 

@@ -351,7 +351,7 @@ def test_changes_go_out_by_time_limits_until_jobs_of_the_site_prove_the_model(si
 
     assert set_aside(first) == set_aside(second) == (MODEL,) and set_aside(third) == set_aside(again) == ()
     assert first.step is not None and len(first.step.applied) == 1 and first.mode is Mode.APPLY
-    assert "no job that it forecast has ended yet" in first.on_probation[MODEL]
+    assert "No job that it forecast has ended yet" in first.on_probation[MODEL]
     # The record holds the forecasts that the jobs are judged by.
     assert first.step.record.forecasts.by_job and events(site).count("forecast proven") == 1
 
@@ -404,7 +404,7 @@ def test_proven_model_that_drifts_is_set_aside_until_jobs_that_end_later_prove_i
     assert set_aside(drifted) == set_aside(restarted) == (MODEL,) and set_aside(again) == ()
     assert drifted.held_to == {} and drifted.mode is Mode.APPLY
     assert "no longer holds" in drifted.on_probation[MODEL]
-    assert "no job that it forecast has ended since" in drifted.on_probation[MODEL]
+    assert "No job that it forecast has ended since" in drifted.on_probation[MODEL]
     assert [event for event in events(site) if event.startswith("forecast")] == [
         "forecast proven", "forecast drifted", "forecast proven",
     ]  # fmt: skip

@@ -73,6 +73,20 @@ class JobReport:
         )
         return [lines for lines in map(list, groups) if lines]
 
+    @property
+    def background(self) -> "tuple[Labelled, ...]":
+        """Labels and sentences on its turn, its forecasts, its timers, and the rule that leaves it alone."""
+        return tuple(self._background())
+
+    def _background(self) -> "Iterator[Labelled]":
+        if self.turn is not None:
+            yield from place_sentences(self.turn)
+            yield from advice_sentences(self.turn, self.job.user)
+        yield from lines(self.planned.record, self.job)
+        yield from self._timers()
+        if (rule := self.planned.record.left_alone.get(self.job.job_id)) is not None:
+            yield "advice", f"left alone by rule {rule} (docs/reasons.md)"
+
     def _first(self, *, is_long: bool) -> "Iterator[Labelled]":
 
         first = self.explained.first
@@ -114,11 +128,14 @@ class JobReport:
         for change in self.ended:
             span = f"from {instant(change['applied_time'])} to {instant(change['ended_time'])}"
             yield "was", f"{span}: {ended_change_sentence(change)}"
-        for timer_out in self.timers:
-            yield "timer", f"since {instant(timer_out.began_time)}: {timer_out_sentence(timer_out)}"
+        yield from self._timers()
         if self.turn is not None:
             yield from advice_sentences(self.turn, self.job.user)
         yield from self._next_advice(cluster)
+
+    def _timers(self) -> "Iterator[Labelled]":
+        for timer_out in self.timers:
+            yield "timer", f"since {instant(timer_out.began_time)}: {timer_out_sentence(timer_out)}"
 
     def _next_advice(self, cluster: str | None) -> "Iterator[Labelled]":
 

@@ -19,7 +19,7 @@ from advisor.view.breaker_words import probation_line
 from advisor.watch.cluster_view import ClusterView
 from advisor.watch.daemon_state import daemon_state
 from advisor.watch.gain_history import GainHistory, read_gains
-from advisor.watch.job_story import JobStory, job_story
+from advisor.watch.job_answer import JobReport, job_answer
 from advisor.watch.reading import Reading, is_closed, journal_file
 from advisor.watch.viewer import Viewer
 from advisor.web.frontier_file import TunedFrontier, read_frontier
@@ -119,10 +119,11 @@ class Content:
             raise NotReadYetError("the cluster is being read: this page opens by itself in a moment")
         return seen
 
-    def explained(self, job_id: int) -> JobStory:
+    def explained(self, job_id: int) -> JobReport:
         """Return why a job of the view waits."""
         planned = self.view().planned
-        return job_story(planned, planned.record.snapshot.jobs_by_id[job_id], self.config)
+        snapshot = planned.record.snapshot
+        return job_answer(snapshot.jobs_by_id[job_id], snapshot, self.config, planned)
 
     def daemon(self) -> Overlook | None:
         """Return the state of the daemon; None for a file or the demo."""

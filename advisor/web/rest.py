@@ -107,7 +107,7 @@ def job(job_id: int) -> Response:
     wanted = seen.planned.record.snapshot.jobs_by_id.get(job_id)
     if wanted is None:
         abort(404)
-    story = content.explained(job_id)
+    report = content.explained(job_id)
     return _document(
         JobAnswer,
         JobAnswer(
@@ -115,8 +115,8 @@ def job(job_id: int) -> Response:
             job_id=job_id,
             state=str(wanted.state),
             waiting=next((row for row in seen.line if row.job_id == job_id), None),
-            why=story.why,
-            sentences=tuple(LabelledSentence(label=label, text=text) for label, text in story.sentences),
+            why=report.explained,
+            sentences=tuple(LabelledSentence(label=label, text=text) for label, text in report.background),
             recommendations=_advised(seen, job_id),
             changes=_in_effect(seen, job_id),
         ),

@@ -105,7 +105,7 @@ def test_job_page_says_why_it_waits(client: FlaskClient, content: Content) -> No
     job_id = content.view().line[0].job_id
     text = Structure(client.get(f"/jobs/{job_id}").text).text
 
-    assert content.explained(job_id).why.first.text in text
+    assert content.explained(job_id).explained.first.text in text
     assert client.get("/jobs/999999").status_code == 404
 
 

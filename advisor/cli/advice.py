@@ -199,7 +199,8 @@ def _print_total(advice: Advice, *, long: bool) -> None:
         reminder = "These commands change pending jobs. Once a job has started there is nothing to revert."
         print_labelled("note", reminder, width=_WIDTH)
     else:
-        steps = "`sadvise recommend --long` shows why, and each command. `sadvise apply` makes the changes."
+        on = "" if advice.named is None else f" -M {advice.named}"
+        steps = f"`sadvise recommend --long{on}` shows why, and each command. `sadvise apply{on}` makes the changes."
         print_labelled("next", steps, width=_WIDTH)
 
 

@@ -7,7 +7,7 @@ import typer
 from advisor.cli.options import (
     OUTPUT,
     Accounts,
-    Cluster,
+    Clusters,
     ConfigFile,
     Demo,
     Format,
@@ -29,7 +29,7 @@ def recommend(
     snapshot: SnapshotFile = None,
     demo: Demo = False,
     source: Source = None,
-    cluster: Cluster = None,
+    cluster: Clusters = None,
     timeout: Timeout = None,
     config: ConfigFile = None,
     journal: JournalFile = None,
@@ -76,20 +76,27 @@ def recommend(
     """Print which GPU jobs to reorder, resize, consolidate or stop, those that save most first.
 
     Starts with the state of the cluster, then prints a line for each change. --long adds why, and how to do and undo it
-    by hand. Read-only: nothing is changed.
+    by hand. Read-only: nothing is changed. Of several clusters (-M all), it prints the advice for each under its name;
+    filters and --top apply to each. Exits with 1 if one of them cannot be read.
     """
-    from advisor.cli.advice import Advice, document, print_advice
+    from advisor.cli.cluster_advice import (
+        AdviceRequest,
+        exit_status,
+        print_answers,
+        print_documents,
+        print_faults,
+        print_fields,
+    )
     from advisor.cli.filters import job_filter
-    from advisor.cli.plan_simulation import trial_of
     from advisor.errors import OptionsError
     from advisor.view.documents import FIELDS
-    from advisor.view.terminal import chosen_fields, print_json, print_rows
+    from advisor.view.terminal import chosen_fields
+    from advisor.watch.clusters import check_one_journal, readings_of
     from advisor.watch.reading import Reading
 
     if json and (parsable or format_ is not None):
         raise OptionsError("--json excludes -P and -o: give one")
     wanted = job_filter(partitions, users, accounts, jobs, nodes)
-    fields, widths = chosen_fields(format_ or ",".join(FIELDS), list(FIELDS))
     reading = Reading(
         snapshot=snapshot,
         demo=demo,
@@ -100,27 +107,18 @@ def recommend(
         policy=policy,
         tries_plans=True,
     )
-    settings = reading.load_config()
-    opened = reading.open(settings)
-    seen = opened.snapshot()
-    planned = reading.plan(settings, journal, seen)
-    wanted.check(seen)
-    advice = Advice(
-        planned=planned,
-        settings=settings,
-        source=opened.name,
-        wanted=wanted,
-        top=top,
-        named=cluster if snapshot is None and not demo else None,
-        policy=policy,
-        trial=trial_of(planned.record, settings) if rollout else None,
-    )
+    readings = readings_of(reading)
+    check_one_journal(readings, journal)
+    usual = FIELDS if len(readings) == 1 else ("cluster", *FIELDS)
+    fields, widths = chosen_fields(format_ or ",".join(usual), [*FIELDS, "cluster"])
+    request = AdviceRequest(journal=journal, wanted=wanted, top=top, policy=policy, has_trial=rollout)
+    answers = request.answers(readings)
     if json:
-        print_json(document(advice))
+        print_documents(answers)
     elif parsable or format_ is not None:
-        rows = [[FIELDS[field](row) for field in fields] for row in advice.rows]
-        print_rows(fields, rows, as_parsable=parsable, noheader=noheader, widths=widths)
+        print_fields(answers, fields, widths, is_parsable=parsable, noheader=noheader)
     else:
-        print_advice(advice, long=long, noheader=noheader)
-    if exit_code and advice.rows:
-        raise typer.Exit(3)
+        print_answers(answers, long=long, noheader=noheader)
+    print_faults(answers)
+    if status := exit_status(answers, tells=exit_code):
+        raise typer.Exit(status)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from advisor.config import chosen_clusters
 from advisor.errors import AdvisorError, ConfigError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from advisor.watch.cluster_view import ClusterView
 
 # Slurm answers slowly when it is loaded; the other clusters do not wait for it.
-_MOST_AT_ONCE = 16
+MOST_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,5 +109,5 @@ def looks(clusters: Sequence[WatchedCluster], *, now: bool = False) -> tuple[Clu
     """Look at all clusters at once, and return them in their order."""
     if len(clusters) == 1:
         return (clusters[0].look(now=now),)
-    with ThreadPoolExecutor(max_workers=min(len(clusters), _MOST_AT_ONCE)) as pool:
+    with ThreadPoolExecutor(max_workers=min(len(clusters), MOST_AT_ONCE)) as pool:
         return tuple(pool.map(lambda cluster: cluster.look(now=now), clusters))

@@ -22,6 +22,7 @@ from tests.builders import make_cluster, make_config, make_job, make_recommendat
 from tests.cli.conftest import Sadvise
 from tests.planning.test_checkpoint_requeue import FULL, GANG, judged
 from tests.predict.graphs import publish_sizes
+from tests.programs import write_slurm
 
 
 @pytest.fixture
@@ -368,3 +369,38 @@ def test_top_keeps_the_changes_that_save_most_in_their_order(sadvise: Sadvise) -
     assert [change for change in every if change in two] == two
     assert changes("--top", "99") == every
     assert sadvise("recommend", "--demo", "--top", "0").exit_code == 2
+
+
+def test_several_clusters_stand_under_their_names_and_a_fault_hides_none(
+    sadvise: Sadvise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "clusters").mkdir()
+    for name in ("alpha", "beta"):
+        text = f'[journal]\nfile = "{tmp_path}/{name}.sqlite"\n[source]\nreader = "text"\n'
+        (tmp_path / "clusters" / f"{name}.toml").write_text(text)
+    (tmp_path / "clusters" / "broken.toml").write_text("nonsense")
+    variables = write_slurm(tmp_path, jobs=2, changes={"Name": "x\x1b[31m"})
+    for variable in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(variable, variables[variable])
+    options = ("recommend", "--config", str(tmp_path / "sadvise.toml"), "-M")
+
+    one, both, every = (sadvise(*options, names) for names in ("beta", "beta,alpha", "all"))
+    lines, document = sadvise(*options, "all", "-P"), json.loads(sadvise(*options, "broken,beta", "--json").out)
+    unknown = sadvise(*options, "alpha,beta", "-p", "nowhere")
+
+    # One cluster is printed as without the option, but for the commands that name it.
+    headings = [line for line in both.out.splitlines() if line.startswith("CLUSTER: ")]
+    assert headings == ["CLUSTER: beta", "CLUSTER: alpha"]
+    assert "CLUSTER" not in one.out
+    assert both.out.split("CLUSTER: ")[1].splitlines()[2:] == [*one.out.splitlines()[1:], ""]
+    assert (both.exit_code, both.err, every.exit_code) == (0, "", 1)
+    assert every.err.startswith("sadvise: error: broken: ") and every.err.count("\n") == 1
+    assert "CLUSTER: beta" in every.out and "broken" not in every.out
+    assert lines.out == "|".join(["cluster", *FIELDS]) + "\n"
+    assert [(row["cluster"], row["fault"] is None) for row in document["clusters"]] == [
+        ("broken", False),
+        ("beta", True),
+    ]
+    assert document["clusters"][1]["advice"]["meta"]["schema"] == "sadvise.recommend/1"
+    assert [line.split(":")[2] for line in unknown.err.splitlines()] == [" alpha", " beta"]
+    assert (unknown.exit_code, unknown.out) == (1, "")

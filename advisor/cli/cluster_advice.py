@@ -1,0 +1,162 @@
+"""Advice for one cluster or for each of several; a fault of one of several hides no other."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.text import Text
+
+from advisor import __version__
+from advisor.cli.advice import Advice, document, print_advice
+from advisor.cli.filters import JobFilter
+from advisor.cli.plan_simulation import trial_of
+from advisor.clock import SystemClock
+from advisor.config import Config
+from advisor.domain.snapshot import Snapshot
+from advisor.errors import AdvisorError
+from advisor.view.documents import FIELDS
+from advisor.view.lines import one_line
+from advisor.view.terminal import console, print_json, print_rows
+from advisor.watch.clusters import MOST_AT_ONCE
+from advisor.watch.reading import Reading
+
+SEVERAL_SCHEMA: Final = "sadvise.recommend-clusters/1"
+SOMETHING: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadCluster:
+    """The queue of a cluster, where it was read from, and the configuration of the cluster."""
+
+    seen: Snapshot
+    source: str
+    settings: Config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterAdvice:
+    """The advice for a cluster, or the fault because of which there is none; `name` is "" for that of this host."""
+
+    name: str
+    advice: Advice | None = None
+    fault: AdvisorError | None = None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the changes as published, with the name of the cluster."""
+        if self.advice is None:
+            return []
+        name = self.name or self.advice.record.snapshot.config.cluster
+        return [{**row, "cluster": name} for row in self.advice.rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceRequest:
+    """What is asked of each cluster; `has_trial` is whether its plan is rolled out for the reader, too."""
+
+    journal: Path | None
+    wanted: JobFilter
+    top: int | None
+    policy: str | None
+    has_trial: bool
+
+    def answers(self, readings: Sequence[Reading]) -> tuple[ClusterAdvice, ...]:
+        """Return the advice for each cluster; raises `AdvisorError` where there is one, and it cannot be read.
+
+        Several are read at once, as Slurm answers slowly when it is loaded, and planned one after another.
+        """
+        if len(readings) == 1:
+            return (
+                ClusterAdvice(name=readings[0].cluster or "", advice=self._planned(readings[0], _read(readings[0]))),
+            )
+        answers = []
+        with ThreadPoolExecutor(max_workers=min(len(readings), MOST_AT_ONCE)) as pool:
+            reads = [pool.submit(_read, reading) for reading in readings]
+            for reading, read in zip(readings, reads, strict=True):
+                name = reading.cluster or ""
+                try:
+                    answers.append(ClusterAdvice(name=name, advice=self._planned(reading, read.result())))
+                except AdvisorError as err:
+                    answers.append(ClusterAdvice(name=name, fault=err))
+        return tuple(answers)
+
+    def _planned(self, reading: Reading, read: ReadCluster) -> Advice:
+        planned = reading.plan(read.settings, self.journal, read.seen)
+        self.wanted.check(read.seen)
+        return Advice(
+            planned=planned,
+            settings=read.settings,
+            source=read.source,
+            wanted=self.wanted,
+            top=self.top,
+            named=reading.cluster,
+            policy=self.policy,
+            trial=trial_of(planned.record, read.settings) if self.has_trial else None,
+        )
+
+
+def _read(reading: Reading) -> ReadCluster:
+    settings = reading.load_config()
+    opened = reading.open(settings)
+    return ReadCluster(seen=opened.snapshot(), source=opened.name, settings=settings)
+
+
+def print_documents(answers: Sequence[ClusterAdvice]) -> None:
+    """Print the document of one cluster, or one that lists those of several."""
+    if len(answers) == 1 and answers[0].advice is not None:
+        print_json(document(answers[0].advice))
+        return
+    meta = {"tool": "sadvise", "version": __version__, "schema": SEVERAL_SCHEMA, "now": SystemClock().now()}
+    clusters = [
+        {
+            "cluster": answer.name,
+            "fault": None if answer.fault is None else str(answer.fault),
+            "advice": None if answer.advice is None else document(answer.advice),
+        }
+        for answer in answers
+    ]
+    print_json({"meta": meta, "clusters": clusters})
+
+
+def print_fields(
+    answers: Sequence[ClusterAdvice],
+    fields: Sequence[str],
+    widths: Sequence[int],
+    *,
+    is_parsable: bool,
+    noheader: bool,
+) -> None:
+    """Print the changes of all clusters as lines of fields."""
+    spelled: Mapping[str, Callable[[Mapping[str, Any]], str]] = {**FIELDS, "cluster": lambda row: str(row["cluster"])}
+    rows = [[spelled[field](row) for field in fields] for answer in answers for row in answer.rows()]
+    print_rows(fields, rows, as_parsable=is_parsable, noheader=noheader, widths=widths)
+
+
+def print_answers(answers: Sequence[ClusterAdvice], *, long: bool, noheader: bool) -> None:
+    """Print the advice for people, that for each of several clusters under its name, as squeue does."""
+    out = console()
+    lead = ""
+    for answer in answers:
+        if answer.advice is None:
+            continue
+        if len(answers) > 1:
+            out.print(Text(f"{lead}CLUSTER: {answer.name}", style="bold"), soft_wrap=True)
+        lead = "\n"
+        print_advice(answer.advice, long=long, noheader=noheader)
+
+
+def print_faults(answers: Sequence[ClusterAdvice]) -> None:
+    """Name on standard error the clusters for which there is no advice, and say why."""
+    sys.stdout.flush()
+    for answer in answers:
+        if answer.fault is not None:
+            sys.stderr.write(f"sadvise: error: {answer.name}: {one_line(str(answer.fault))}\n")
+
+
+def exit_status(answers: Sequence[ClusterAdvice], *, tells: bool) -> int:
+    """Return the worst exit code: that of a fault, or where advice `tells` by its code that there is some, that."""
+    faults = [answer.fault.exit_code for answer in answers if answer.fault is not None]
+    advised = SOMETHING if tells and any(answer.rows() for answer in answers) else 0
+    return max(faults, default=advised)

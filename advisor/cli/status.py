@@ -93,15 +93,14 @@ def _several(readings: "Sequence[Reading]", *, json: bool) -> int:
 
 def _fields(seen: "Overlook") -> list[str]:
     """Return the status of a cluster as the fields of its line."""
-    from advisor.daemon.status_words import idle_reason
+    from advisor.daemon.status_words import state_sentence
     from advisor.domain.units import duration
 
     last = seen.last
     age = "-" if last is None else f"{duration(max(0.0, seen.now - last.started_time))} ago"
     overdue = "-" if last is None else str(last.overdue)
     out = "?" if seen.out is None else str(seen.out)
-    state = "; ".join(seen.stops) or idle_reason(seen) or "well"
-    return [seen.state, str(seen.configured), out, overdue, age, state]
+    return [seen.state, str(seen.configured), out, overdue, age, state_sentence(seen)]
 
 
 def _code(seen: "Overlook") -> int:

@@ -4,14 +4,14 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.options import READING, Cluster, ConfigFile, Demo, JournalFile, SnapshotFile, Source, Timeout
+from advisor.cli.options import READING, Clusters, ConfigFile, Demo, JournalFile, SnapshotFile, Source, Timeout
 
 
 def web(
     snapshot: SnapshotFile = None,
     demo: Demo = False,
     source: Source = None,
-    cluster: Cluster = None,
+    cluster: Clusters = None,
     timeout: Timeout = None,
     config: ConfigFile = None,
     journal: JournalFile = None,
@@ -28,31 +28,38 @@ def web(
     """Serve the web view until SIGTERM or Ctrl-C: pages for people, and a JSON API under /api/v1.
 
     Reads the queue as recommend does, at most once in web.max_age_s and only while someone looks. Changes nothing
-    unless web.actions is on. Give it to more than this host through a reverse proxy (docs/web.md).
+    unless web.actions is on. Give it to more than this host through a reverse proxy (docs/web.md). Of several clusters
+    (-M all), the first page shows each in a line, and the pages of each are below /clusters/NAME.
     """
     from dataclasses import replace
 
     from advisor.daemon.logs import configure_logs
     from advisor.errors import ConfigError
+    from advisor.watch.clusters import check_one_journal, readings_of
     from advisor.watch.departure import leave
-    from advisor.watch.reading import Reading
-    from advisor.web.application import application
-    from advisor.web.content import Content
+    from advisor.watch.reading import Reading, site_config
+    from advisor.web.application import application_of
     from advisor.web.listener import serve_until_stopped
+    from advisor.web.served_clusters import served
 
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
-    settings = reading.load_config()
+    readings = readings_of(reading)
+    check_one_journal(readings, journal)
+    settings = readings[0].load_config() if len(readings) == 1 else site_config(config)
     if listen is not None:
         try:
             settings = replace(settings, web=replace(settings.web, listen=listen))
         except ValueError as err:
             raise ConfigError(f"--listen: {err}") from err
     log = configure_logs(settings.daemon.log_level, settings.daemon.log_format)
-    content = Content(reading, settings, journal=journal)
+    clusters = [served(one, journal) for one in readings]
+    if len(clusters) == 1:
+        clusters[0].content()
 
     def ready(place: str) -> None:
-        content.viewer.latest(patience_s=0.0)
+        for one in clusters:
+            one.summary(patience_s=0.0)
         log.info("the web view is ready", address=place)
 
-    serve_until_stopped(application(content), settings.web, ready)
+    serve_until_stopped(application_of(clusters, settings.web), settings.web, ready)
     leave()

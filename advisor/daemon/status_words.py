@@ -88,6 +88,11 @@ def idle_reason(seen: Overlook) -> str:
     return _by_mode(last.mode, last.planned) or _by_plan(last.planned)
 
 
+def state_sentence(seen: Overlook) -> str:
+    """Return in one line what stops the daemon, or why nothing was changed, or that all is well."""
+    return "; ".join(seen.stops) or idle_reason(seen) or "well"
+
+
 def _by_mode(mode: Mode, planned: RoundCounts) -> str:
     match mode:
         case Mode.OBSERVE:

@@ -180,6 +180,13 @@ class Reading:
         )
 
 
+def site_config(path: Path | None) -> "Config":
+    """Load the configuration of the site, whichever cluster is named in the environment."""
+    from advisor.config import CLUSTER_VARIABLE, load_config
+
+    return load_config(path, {name: value for name, value in os.environ.items() if name != CLUSTER_VARIABLE})
+
+
 def _plan_by_daemon(config: "Config", path: Path, seen: "Snapshot", cycle: "Cycle") -> Planned:
     """Plan with what the daemon shows of a journal, or without if it shows nothing."""
     from advisor.apply.memory_journal import MemoryJournal

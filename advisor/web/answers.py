@@ -14,6 +14,7 @@ from advisor.view.explanations import Explanation
 from advisor.watch.cluster_view import NodeUse, WaitingJob
 from advisor.web.content import ModelRow
 from advisor.web.frontier_file import TunedFrontier
+from advisor.web.served_clusters import ClusterSummary
 
 
 class Meta(TypedDict):
@@ -118,6 +119,13 @@ class ClusterAnswer:
     meta: Meta
     cluster: Overview
     nodes: tuple[NodeUse, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClustersAnswer:
+    """Every cluster that is served, in a line."""
+
+    clusters: tuple[ClusterSummary, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

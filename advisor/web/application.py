@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 from flask import Flask, Response, g, make_response, render_template, request
@@ -10,41 +11,62 @@ from werkzeug.exceptions import HTTPException
 from advisor import __version__
 from advisor.daemon.status_words import idle_reason
 from advisor.errors import AdvisorError
+from advisor.settings import WebSettings
 from advisor.view.terminal import source_in_words, stopped_sentence
 from advisor.web import operations, pages, rest
 from advisor.web.content import Content, NotReadYetError
 from advisor.web.defence import defend, form_token
+from advisor.web.served_clusters import PREFIX, ServedCluster, select_by_address, selected
 from advisor.web.spellings import FILTERS, shown
 
 API: Final = "/api/v1"
-# A page whose cluster is being read for the first time asks again after this time.
-_SOON_S: Final = 2
 # Addresses of files carry the version, so that a browser can keep them.
 _KEPT_S: Final = 86_400
 _LOG = logging.getLogger(__name__)
 
 
 def application(content: Content) -> Flask:
-    """Return the application that shows a content."""
+    """Return the application that shows one cluster."""
+    return application_of([ServedCluster("", lambda: content)], content.config.web)
+
+
+def application_of(clusters: Sequence[ServedCluster], settings: WebSettings) -> Flask:
+    """Return the application that shows a cluster, or the page of several and each below its name."""
     app = Flask("advisor.web", static_folder="static", template_folder="templates")
-    settings = content.config.web
     app.json.ensure_ascii = True  # type: ignore[attr-defined]
     app.url_map.strict_slashes = False
     app.jinja_env.filters.update(FILTERS)
     # Templates make no markup of a text; this takes away what controls a terminal or reorders what is read.
     app.jinja_env.finalize = shown
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
-    app.extensions["content"] = content
     app.config["SEND_FILE_MAX_AGE_DEFAULT"] = _KEPT_S
     defend(app, settings)
-    app.register_blueprint(pages.PAGES)
-    app.register_blueprint(rest.API, url_prefix=API)
+    select_by_address(app, clusters)
+    prefix = PREFIX if len(clusters) > 1 else ""
+    if prefix:
+        app.register_blueprint(pages.FRONT)
+    app.register_blueprint(pages.PAGES, url_prefix=prefix or None)
+    app.register_blueprint(rest.CATALOGUE, url_prefix=API)
+    app.register_blueprint(rest.API, url_prefix=f"{API}{prefix}")
     if settings.actions:
-        app.register_blueprint(operations.OPERATIONS)
+        app.register_blueprint(operations.OPERATIONS, url_prefix=f"{prefix}/do")
 
     @app.context_processor
     def shared() -> dict[str, Any]:
-        return _shared(content)
+        cluster = selected()
+        return {
+            "names": [one.name for one in clusters] if prefix else [],
+            "name": cluster.name if cluster is not None and prefix else "",
+            "is_selected": cluster is not None,
+            "kept_page": request.endpoint if request.endpoint in pages.OF_ANY_CLUSTER else "pages.cluster",
+            "refresh_s": round(settings.max_age_s),
+            "version": __version__,
+            "user": g.get("user", ""),
+            "is_admin": g.get("is_admin", False),
+            "form_token": form_token,
+            "stopped_sentence": stopped_sentence,
+            **_state_of(None if cluster is None else cluster.opened),
+        }
 
     @app.errorhandler(HTTPException)
     def refused(err: HTTPException) -> Response:
@@ -53,9 +75,9 @@ def application(content: Content) -> Flask:
     @app.errorhandler(NotReadYetError)
     def not_yet(err: NotReadYetError) -> Response:
         answer = _fault(503, str(err))
-        answer.headers["Retry-After"] = str(_SOON_S)
+        answer.headers["Retry-After"] = str(pages.SOON_S)
         if not _wants_json():
-            answer.headers["Refresh"] = str(_SOON_S)
+            answer.headers["Refresh"] = str(pages.SOON_S)
         return answer
 
     @app.errorhandler(AdvisorError)
@@ -70,11 +92,18 @@ def application(content: Content) -> Flask:
     return app
 
 
-def _shared(content: Content) -> dict[str, Any]:
-    """Return what every page shows: the state of the daemon, when the cluster was read, and who looks."""
-    daemon, fault, seen = content.daemon(), content.viewer.fault, content.viewer.last
+def _state_of(content: Content | None) -> dict[str, Any]:
+    """Return what every page shows of its cluster: when it was read, and the state of the daemon."""
+    if content is None:
+        return {"is_live": True, "now": time.time()}
+    fault, seen = content.viewer.fault, content.viewer.last
+    try:
+        daemon, daemon_fault = content.daemon(), ""
+    except AdvisorError as err:
+        daemon, daemon_fault = None, str(err)
     return {
         "daemon": daemon,
+        "daemon_fault": daemon_fault,
         "idle": "" if daemon is None else idle_reason(daemon),
         "fault": fault,
         "seen": seen,
@@ -82,11 +111,6 @@ def _shared(content: Content) -> dict[str, Any]:
         "is_live": content.reading.is_live,
         "now": time.time() if content.reading.is_live or seen is None else seen.taken_at,
         "refresh_s": round(content.config.web.max_age_s),
-        "version": __version__,
-        "user": g.get("user", ""),
-        "is_admin": g.get("is_admin", False),
-        "form_token": form_token,
-        "stopped_sentence": stopped_sentence,
     }
 
 

@@ -10,7 +10,10 @@ from advisor.web import answers
 from advisor.web.line_selection import LARGEST_PAGE, PAGE_SIZE, SORTS
 
 _JSON: Final = "application/json"
+# The only path that is about no single cluster.
+_ALL: Final = "/clusters"
 ANSWERS: Final[Mapping[str, type[Any]]] = {
+    _ALL: answers.ClustersAnswer,
     "/cluster": answers.ClusterAnswer,
     "/line": answers.LineAnswer,
     "/advice": answers.AdviceAnswer,
@@ -20,6 +23,13 @@ ANSWERS: Final[Mapping[str, type[Any]]] = {
     "/frontier": answers.FrontierAnswer,
     "/status": answers.StatusAnswer,
     "/jobs/{job_id}": answers.JobAnswer,
+}
+# Where one cluster is served, and where several are.
+_ALONE: Final[Mapping[str, Any]] = {"url": "/api/v1", "description": "one cluster"}
+_OF_SEVERAL: Final[Mapping[str, Any]] = {
+    "url": "/api/v1/clusters/{cluster}",
+    "description": "one of several clusters",
+    "variables": {"cluster": {"default": "NAME", "description": "a name that /api/v1/clusters lists"}},
 }
 _FILTERS: Final[Mapping[str, str]] = {
     "q": "text within the job id, the name, the user or the account",
@@ -45,16 +55,21 @@ def openapi() -> dict[str, Any]:
         "info": {
             "title": "sadvise web",
             "version": "1",
-            "summary": "The state of a cluster and the advice for it, read only.",
+            "summary": "The state of clusters and the advice for them, read only.",
             "description": (
                 f"Made by sadvise {__version__}. Times are in seconds since the epoch. New fields can be added; what "
                 "is here keeps its meaning within /api/v1."
             ),
         },
-        "servers": [{"url": "/api/v1"}],
-        "paths": {path: {"get": _operation(path, kind)} for path, kind in ANSWERS.items()},
+        "servers": [_ALONE, _OF_SEVERAL],
+        "paths": {path: _path(path, kind) for path, kind in ANSWERS.items()},
         "components": {"schemas": schemas["$defs"]},
     }
+
+
+def _path(path: str, kind: type[Any]) -> dict[str, Any]:
+    servers = {"servers": [_ALONE]} if path == _ALL else {}
+    return {**servers, "get": _operation(path, kind)}
 
 
 def _operation(path: str, kind: type[Any]) -> dict[str, Any]:
@@ -66,9 +81,16 @@ def _operation(path: str, kind: type[Any]) -> dict[str, Any]:
         "parameters": list(_parameters(path)),
         "responses": {
             "200": {"description": summary, "content": {_JSON: {"schema": _reference(kind)}}},
-            **({"404": _fault("no such job in the queue")} if path.startswith("/jobs") else {}),
-            "503": _fault("the cluster could not be read, or is being read for the first time"),
+            **({} if path == _ALL else _faults(path)),
         },
+    }
+
+
+def _faults(path: str) -> dict[str, Any]:
+    missing = "no such cluster, or no such job in its queue" if path.startswith("/jobs") else "no such cluster"
+    return {
+        "404": _fault(missing),
+        "503": _fault("the cluster could not be read, or is being read for the first time"),
     }
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
-from flask import Blueprint, abort, current_app, g, render_template, request
+from flask import Blueprint, abort, g, render_template, request
 from werkzeug.exceptions import NotFound
 
 from advisor.daemon.pause_file import pause, resume
 from advisor.errors import AdvisorError
 from advisor.watch.changes import ChosenJobs, apply_changes, revert_changes
 from advisor.watch.command_lines import command_line
-from advisor.web.content import Content
+from advisor.web.served_clusters import selected_content
 
 OPERATIONS: Final = Blueprint("operations", __name__, url_prefix="/do")
 _LONGEST_REASON: Final = 200
@@ -43,7 +43,7 @@ def _operation(name: str, jobs: str) -> Operation:
     """Return an operation by its name; a wrong one is not found."""
     if jobs and not _JOBS.fullmatch(jobs):
         raise NotFound
-    content = _content()
+    content = selected_content()
 
     def command(*arguments: str) -> str:
         return command_line(content.reading, content.journal, name, *arguments)
@@ -83,7 +83,7 @@ def confirm(name: str, jobs: str = "") -> str:
     if not g.is_admin:
         abort(403)
     operation = _operation(name, jobs)
-    seen = _content().view()
+    seen = selected_content().view()
     chosen = operation.job_ids if name == "apply" else frozenset()
     advice = [row for row in seen.advice if chosen.intersection(row["job_ids"])]
     return render_template("confirm.html", operation=operation, advice=advice)
@@ -100,13 +100,13 @@ def perform(name: str, jobs: str = "") -> tuple[str, int]:
     except AdvisorError as err:
         rows, fault = [], str(err)
     _LOG.info("operation", user=g.user, command=operation.command, fault=fault)
-    _content().forget()
+    selected_content().forget()
     return render_template("done.html", operation=operation, rows=rows, fault=fault), 502 if fault else 200
 
 
 def _done(operation: Operation, reason: str) -> tuple[list[dict[str, Any]], str]:
     """Do it by the code of the command; return the changes as published, and what went wrong, "" if nothing did."""
-    content = _content()
+    content = selected_content()
     folder, chosen = Path(content.config.daemon.runtime_folder), operation.job_ids
     if operation.name == "pause":
         pause(folder, by=g.user, reason=reason)
@@ -123,8 +123,3 @@ def _done(operation: Operation, reason: str) -> tuple[list[dict[str, Any]], str]
     # What rules refused of other jobs is nobody's question here.
     rows = [row for row in made.rows if row["done"] != "refused" or row["job_id"] in chosen]
     return rows, "" if made.fault is None else str(made.fault)
-
-
-def _content() -> Content:
-    content: Content = current_app.extensions["content"]
-    return content

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from flask import Blueprint, Response, abort, current_app, render_template, request
+from flask import Blueprint, Response, abort, make_response, render_template, request
 
 from advisor.daemon.status_words import lines
 from advisor.planning.levers import missing_by_lever
@@ -13,24 +13,37 @@ from advisor.view.assets import TYPES, asset
 from advisor.view.documents import rules_in_words, skipped
 from advisor.view.lease_report import change_sentence
 from advisor.watch.cluster_view import ClusterView, NodeUse
-from advisor.web.content import Content
 from advisor.web.figures import frontier_figure, gains_figure
 from advisor.web.line_selection import SORTS, LineQuery, line_page, line_query
+from advisor.web.served_clusters import selected_content, served_clusters, summaries
 
 PAGES: Final = Blueprint("pages", __name__)
+# The page of all clusters, where several are served.
+FRONT: Final = Blueprint("front", __name__)
+# A page whose cluster is being read for the first time asks again after this time.
+SOON_S: Final = 2
+# Every cluster has these, so that a reader who goes to another one stays on the page.
+OF_ANY_CLUSTER: Final = frozenset(
+    f"pages.{name}" for name in ("cluster", "line", "advice", "changes", "gains", "frontier", "models", "daemon")
+)
 _MOST_CHOICES: Final = 500
 _BEST: Final = 5
 
 
-def _content() -> Content:
-    content: Content = current_app.extensions["content"]
-    return content
+@FRONT.get("/")
+def clusters() -> Response:
+    """Show every cluster in a line."""
+    rows = summaries(served_clusters())
+    answer = make_response(render_template("clusters.html", rows=rows))
+    if any(row.is_awaited for row in rows):
+        answer.headers["Refresh"] = str(SOON_S)
+    return answer
 
 
 @PAGES.get("/")
 def cluster() -> str:
     """Show the GPUs, the nodes and the fragmentation of the cluster."""
-    seen = _content().view()
+    seen = selected_content().view()
     return render_template(
         "cluster.html",
         view=seen,
@@ -51,7 +64,7 @@ def _by_leaf(seen: ClusterView) -> Iterator[tuple[str, list[NodeUse], int | None
 @PAGES.get("/line")
 def line() -> str:
     """Show the pending GPU jobs in Slurm's order, or as the query asks."""
-    seen, query = _content().view(), line_query(request.args)
+    seen, query = selected_content().view(), line_query(request.args)
     return render_template(
         "line.html",
         view=seen,
@@ -103,7 +116,7 @@ def _sort_state(query: LineQuery, name: str) -> tuple[str, str]:
 @PAGES.get("/jobs/<int:job_id>")
 def job(job_id: int) -> str:
     """Show why a job waits, what is recommended for it, and what was changed."""
-    content = _content()
+    content = selected_content()
     seen = content.view()
     snapshot = seen.planned.record.snapshot
     if job_id not in snapshot.jobs_by_id:
@@ -123,7 +136,7 @@ def job(job_id: int) -> str:
 @PAGES.get("/advice")
 def advice() -> str:
     """Show what should change, why, what it gains and whose wait it costs."""
-    seen = _content().view()
+    seen = selected_content().view()
     record = seen.planned.record
     left_alone = skipped(record)
     return render_template(
@@ -138,13 +151,13 @@ def advice() -> str:
 @PAGES.get("/changes")
 def changes() -> str:
     """Show the changes in effect, and when they are reverted."""
-    return render_template("changes.html", view=_content().view())
+    return render_template("changes.html", view=selected_content().view())
 
 
 @PAGES.get("/gains")
 def gains() -> str:
     """Show what users gained by the counterfactual, by day and by user."""
-    read = _content().gains()
+    read = selected_content().gains()
     whole = read.history.whole
     days = read.history.days
     return render_template(
@@ -164,7 +177,7 @@ def _by_gain(standings: Mapping[str, Any]) -> list[tuple[str, Any]]:
 @PAGES.get("/frontier")
 def frontier() -> str:
     """Show the settings that `sadvise tune` tried."""
-    read = _content().frontier()
+    read = selected_content().frontier()
     points = [] if read is None else [p for p in read.points if not p.dominated or p.setting == read.chosen_lift]
     figure = "" if read is None else frontier_figure(read, points)
     return render_template("frontier.html", frontier=read, points=points, figure=figure)
@@ -183,12 +196,12 @@ def asset_file(name: str) -> Response:
 @PAGES.get("/models")
 def models() -> str:
     """Show the models and how their intervals hold here."""
-    content = _content()
+    content = selected_content()
     return render_template("models.html", models=content.models(), forecasts=content.view().planned.record.forecasts)
 
 
 @PAGES.get("/daemon")
 def daemon() -> str:
     """Show what `sadvise status` prints."""
-    state = _content().daemon()
+    state = selected_content().daemon()
     return render_template("daemon.html", lines=[] if state is None else list(lines(state)))

@@ -19,6 +19,7 @@ from advisor.web.answers import (
     ChangeInEffect,
     ChangesAnswer,
     ClusterAnswer,
+    ClustersAnswer,
     DaemonStatusDocument,
     DayGain,
     FrontierAnswer,
@@ -35,8 +36,11 @@ from advisor.web.answers import (
 from advisor.web.content import Content
 from advisor.web.line_selection import line_page, line_query
 from advisor.web.openapi import ANSWERS, openapi
+from advisor.web.served_clusters import selected_content, served_clusters, summaries
 
 API: Final = Blueprint("rest", __name__)
+# What is about no cluster, or about all.
+CATALOGUE: Final = Blueprint("catalogue", __name__)
 SCHEMA: Final = "sadvise.web/1"
 _ADAPTERS: Final[Mapping[type[Any], TypeAdapter[Any]]] = {kind: TypeAdapter(kind) for kind in ANSWERS.values()}
 
@@ -102,7 +106,7 @@ def status(content: Content) -> StatusAnswer:
 @API.get("/jobs/<int:job_id>")
 def job(job_id: int) -> Response:
     """Return why a job waits."""
-    content = _content()
+    content = selected_content()
     seen = content.view()
     wanted = seen.planned.record.snapshot.jobs_by_id.get(job_id)
     if wanted is None:
@@ -123,7 +127,13 @@ def job(job_id: int) -> Response:
     )
 
 
-@API.get("/openapi.json")
+@CATALOGUE.get("/clusters")
+def clusters() -> Response:
+    """Return every cluster in a line."""
+    return _document(ClustersAnswer, ClustersAnswer(clusters=tuple(summaries(served_clusters()))))
+
+
+@CATALOGUE.get("/openapi.json")
 def document() -> Response:
     """Return the description of this API."""
     return _json(openapi())
@@ -143,7 +153,7 @@ _MADE: Final[tuple[Callable[[Content], Any], ...]] = (
 
 def _routed(make: Callable[[Content], Any]) -> Callable[[], Response]:
     def answer() -> Response:
-        made = make(_content())
+        made = make(selected_content())
         return _document(type(made), made)
 
     return answer
@@ -189,8 +199,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(part) for part in value]
     return value
-
-
-def _content() -> Content:
-    content: Content = current_app.extensions["content"]
-    return content

@@ -20,7 +20,9 @@ PAGES: Final = {
     "models": "/models",
     "daemon": "/daemon",
 }
-ON_PHONES: Final = ("cluster", "line", "advice")
+# Where several clusters are served.
+SITE_PAGES: Final = {"clusters": "/"}
+ON_PHONES: Final = ("cluster", "line", "advice", "clusters")
 DESKTOP: Final = {"width": 1280, "height": 800}
 PHONE: Final = {"width": 375, "height": 800}
 # Pixels are compared as the mean of a square of this size, and count if a colour differs by more than this.

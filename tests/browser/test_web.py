@@ -8,9 +8,20 @@ from playwright.sync_api import expect
 
 from advisor.settings import WebSettings
 from tests.browser.conftest import Open
-from tests.browser.pictures import FOLDER, MOST_DIFFERENT, PAGES, PHONE, View, difference, shown, taken, views_of
+from tests.browser.pictures import (
+    FOLDER,
+    MOST_DIFFERENT,
+    PAGES,
+    PHONE,
+    SITE_PAGES,
+    View,
+    difference,
+    shown,
+    taken,
+    views_of,
+)
 from tests.web.serving import in_utc, serving
-from tests.web.stage import set_up
+from tests.web.stage import set_up, staged_site
 
 # On busy machines, a page that is asked for can take its time.
 expect.set_options(timeout=30_000)
@@ -25,9 +36,17 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield f"http://127.0.0.1:{bound[1]}"
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_page_is_quiet_accessible_and_as_its_pictures(open_page: Open, address: str, name: str) -> None:
-    opened = open_page(address + PAGES[name])
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a web view of four staged clusters."""
+    folder = tmp_path_factory.mktemp("site")
+    with in_utc(), serving(staged_site(folder, set_up(folder)), WebSettings(listen="127.0.0.1:0")) as bound:
+        yield f"http://127.0.0.1:{bound[1]}"
+
+
+@pytest.mark.parametrize("name", [*PAGES, *SITE_PAGES])
+def test_page_is_quiet_accessible_and_as_its_pictures(open_page: Open, address: str, site: str, name: str) -> None:
+    opened = open_page(address + PAGES[name] if name in PAGES else site + SITE_PAGES[name])
 
     # Errors on the console and requests to other hosts fail in the fixture.
     for view in [*views_of(name), View(name, "dark", is_phone=True)]:
@@ -40,7 +59,7 @@ def test_page_is_quiet_accessible_and_as_its_pictures(open_page: Open, address: 
 
 
 def test_every_picture_is_kept_and_another_page_would_be_found() -> None:
-    files = [view.file for name in PAGES for view in views_of(name)]
+    files = [view.file for name in (*PAGES, *SITE_PAGES) for view in views_of(name)]
 
     assert sorted(FOLDER.glob("*.png")) == sorted(files)
     assert sum(file.stat().st_size for file in files) < 1_500_000
@@ -67,6 +86,30 @@ def test_line_is_searched_and_sorted_by_keyboard(open_page: Open, address: str) 
     assert set(page.locator("td.name").evaluate_all("cells => cells.map(cell => cell.textContent.split('-')[0])")) == {
         "llama"
     }
+
+
+def test_reader_goes_to_another_cluster_by_keyboard_and_stays_on_the_page(open_page: Open, site: str) -> None:
+    opened = open_page(f"{site}/clusters/aurora/advice")
+    page = opened.page
+    named = page.get_by_role("navigation", name="Clusters").get_by_role("link", name="borealis")
+
+    assert opened.serious_violations() == []
+    named.focus()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{site}/clusters/borealis/advice")
+    expect(page.locator("[aria-current=true]")).to_have_text("borealis")
+    page.locator("#cluster-all").press("Enter")
+    expect(page).to_have_url(f"{site}/")
+    # It refreshes in place as other pages do, though it has no pages of a cluster.
+    page.clock.install()
+    page.reload()
+    page.locator("#refresh").press("Enter")
+    page.get_by_role("link", name="corona").last.focus()
+    page.evaluate("document.querySelector('h1').textContent = 'old'")
+    with page.expect_response(f"{site}/"):
+        page.clock.fast_forward(61_000)
+    expect(page.locator("h1")).to_have_text("Clusters")
+    expect(page.locator(":focus")).to_have_text("corona")
 
 
 def test_refresh_is_off_for_little_motion_and_keeps_the_readers_place(open_page: Open, address: str) -> None:

@@ -1,33 +1,37 @@
-"""Renews the pictures of the web view: python -m tests.browser.write, and look at each."""
+"""Renews the pictures of the web view: python -m tests.browser.write [PAGE ...], and look at each."""
 
+import sys
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
 from advisor.settings import WebSettings
 from tests.browser.conftest import ARGUMENTS
-from tests.browser.pictures import PAGES, keep, shown, taken, views_of
+from tests.browser.pictures import PAGES, SITE_PAGES, keep, shown, taken, views_of
 from tests.programs import found
 from tests.web.serving import in_utc, serving
-from tests.web.stage import set_up
+from tests.web.stage import set_up, staged_site
 
 
-def main() -> None:
-    """Take every picture that is kept."""
+def main(names: Collection[str]) -> None:
+    """Take the pictures of some pages, by default of all."""
     with in_utc(), tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        content = set_up(Path(folder)).content()
+        stage = set_up(Path(folder))
+        served = ((stage.content(), PAGES), (staged_site(Path(folder), stage), SITE_PAGES))
         browser = playwright.chromium.launch(executable_path=found("chromium", "chromium"), args=list(ARGUMENTS))
         page = browser.new_page()
-        with serving(content, WebSettings(listen="127.0.0.1:0")) as address:
-            for name, path in PAGES.items():
-                page.goto(f"http://127.0.0.1:{address[1]}{path}")
-                for view in views_of(name):
-                    shown(page, view)
-                    keep(taken(page), view.file)
-                    print(view.file.relative_to(Path.cwd()), view.file.stat().st_size)
+        for content, pages in served:
+            with serving(content, WebSettings(listen="127.0.0.1:0")) as address:
+                for name in [name for name in pages if name in (names or pages)]:
+                    page.goto(f"http://127.0.0.1:{address[1]}{pages[name]}")
+                    for view in views_of(name):
+                        shown(page, view)
+                        keep(taken(page), view.file)
+                        print(view.file.relative_to(Path.cwd()), view.file.stat().st_size)
         browser.close()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

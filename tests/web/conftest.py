@@ -1,13 +1,16 @@
 """A staged cluster, and a client that asks for its pages as a browser on this host does."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pytest
+from flask import Flask
 from flask.testing import FlaskClient
 
-from advisor.web.application import application
+from advisor.settings import WebSettings
+from advisor.web.application import application, application_of
 from advisor.web.content import Content
+from advisor.web.served_clusters import ServedCluster
 from tests.web.serving import in_utc
 from tests.web.stage import Stage, set_up
 
@@ -40,6 +43,15 @@ def client(content: Content) -> FlaskClient:
 
 def client_of(content: Content) -> FlaskClient:
     """Return a client of what pages show, with the address of this host."""
-    made = application(content).test_client()
+    return _on_this_host(application(content))
+
+
+def site_client(clusters: Sequence[ServedCluster], settings: WebSettings | None = None) -> FlaskClient:
+    """Return a client of several clusters."""
+    return _on_this_host(application_of(clusters, settings or WebSettings()))
+
+
+def _on_this_host(app: Flask) -> FlaskClient:
+    made = app.test_client()
     made.open = partial(made.open, base_url=BASE)  # type: ignore[method-assign]
     return made

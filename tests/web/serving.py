@@ -2,15 +2,16 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 
 from advisor.settings import WebSettings
-from advisor.web.application import application
+from advisor.web.application import application, application_of
 from advisor.web.content import Content
 from advisor.web.listener import bound, server_of
+from advisor.web.served_clusters import ServedCluster
 
 
 @contextmanager
@@ -24,10 +25,11 @@ def in_utc() -> Iterator[None]:
 
 
 @contextmanager
-def serving(content: Content, settings: WebSettings) -> Iterator[tuple[str, int] | str]:
-    """Serve with the limits of `sadvise web` in a thread; yields the address."""
+def serving(content: Content | Sequence[ServedCluster], settings: WebSettings) -> Iterator[tuple[str, int] | str]:
+    """Serve one cluster or several with the limits of `sadvise web` in a thread; yields the address."""
+    app = application(content) if isinstance(content, Content) else application_of(content, settings)
     with bound(settings) as (listening, _):
-        server = server_of(application(content), listening, settings)
+        server = server_of(app, listening, settings)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         try:

@@ -1,4 +1,4 @@
-"""A cluster that pages are shown for: a snapshot file, a journal with changes and gains, and a frontier."""
+"""Clusters that pages are shown for: a snapshot file, a journal with changes and gains, and a frontier."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -6,13 +6,19 @@ from typing import Final
 
 from advisor.backends.snapshot_file import write_snapshot
 from advisor.config import Config
+from advisor.daemon.pause_file import Pause
+from advisor.daemon.status_file import status_after
+from advisor.daemon.status_words import Overlook
+from advisor.domain.mode import Mode
 from advisor.domain.snapshot import Snapshot
+from advisor.errors import ConfigError
 from advisor.journal import opened
 from advisor.settings import WebSettings
 from advisor.watch.reading import Reading
 from advisor.web.content import Content
+from advisor.web.served_clusters import ServedCluster
 from tests.builders import DAY_S, HOUR_S, make_stretch
-from tests.made_rounds import lease, nice_action
+from tests.made_rounds import lease, make_round, nice_action, receipt, step
 from tools.bench.synthetic import TAKEN_AT, synthetic
 
 FRONTIER: Final = Path(__file__).parent / "frontier.json"
@@ -86,3 +92,46 @@ def set_up(folder: Path, snapshot: Snapshot | None = None) -> Stage:
                     make_stretch(anchor_time=at, waited_s=waited_s, plain_s=plain_s, user=user, account="vision")
                 )
     return stage
+
+
+class Overseen(Content):
+    """What pages show of a staged cluster that has a daemon, whose state is given."""
+
+    overlook: Overlook
+
+    def daemon(self) -> Overlook:
+        """Return the state of the daemon."""
+        return self.overlook
+
+
+def overseen(stage: Stage, overlook: Overlook) -> Overseen:
+    """Return what pages show of a stage beside a daemon, read completely."""
+    content = Overseen(Reading(snapshot=stage.snapshot), Config(web=stage.settings), journal=stage.journal)
+    content.overlook = overlook
+    content.viewer.refresh()
+    return content
+
+
+def staged_site(folder: Path, aurora: Stage) -> list[ServedCluster]:
+    """Return four clusters: a busy one, a small one whose daemon is paused, one without a daemon, and a broken one."""
+    (folder / "small").mkdir()
+    made = synthetic(40, 8, 5)
+    small = set_up(folder / "small", replace(made, config=replace(made.config, cluster="borealis")))
+    done = replace(make_round(step(applied=[receipt()])), started_time=TAKEN_AT - 20.0)
+    well = Overlook(now=TAKEN_AT, configured=Mode.APPLY, last=status_after(done), runs=True, out=3)
+    pause = Pause(by="ann", reason="maintenance", since_time=TAKEN_AT - HOUR_S)
+    states = {
+        "aurora": overseen(aurora, well),
+        "borealis": overseen(small, replace(well, pause=pause, out=0)),
+        "corona": overseen(small, Overlook(now=TAKEN_AT, configured=Mode.RECOMMEND, last=None, runs=False)),
+    }
+
+    def broken() -> Content:
+        raise ConfigError("/etc/sadvise/clusters/dione.toml: journal.path is not known: did you mean journal.file?")
+
+    return [*(holding(name, content) for name, content in states.items()), ServedCluster("dione", broken)]
+
+
+def holding(name: str, content: Content) -> ServedCluster:
+    """Return a cluster that is open already."""
+    return ServedCluster(name, lambda: content)

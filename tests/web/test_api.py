@@ -13,7 +13,18 @@ from advisor.web.openapi import openapi
 from tests.web.conftest import client_of
 from tests.web.test_pages import named, view_of
 
-PATHS = ("/cluster", "/line", "/advice", "/changes", "/gains", "/models", "/frontier", "/status", "/jobs/{job_id}")
+PATHS = (
+    "/clusters",
+    "/cluster",
+    "/line",
+    "/advice",
+    "/changes",
+    "/gains",
+    "/models",
+    "/frontier",
+    "/status",
+    "/jobs/{job_id}",
+)
 
 
 def closed(schema: Any) -> Any:

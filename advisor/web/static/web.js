@@ -67,7 +67,8 @@
       const [old, next] = [document.getElementById(id), fresh.getElementById(id)];
       if (old && next) old.replaceChildren(...document.adoptNode(next).childNodes);
     }
-    document.querySelector("header nav ul").replaceWith(document.adoptNode(fresh.querySelector("header nav ul")));
+    const [old, next] = [document, fresh].map((page) => page.querySelector("#pages ul"));
+    if (old && next) old.replaceWith(document.adoptNode(next)); // the page of all clusters has none
     prepare();
     restore(before);
     document.dispatchEvent(new Event("sadvise:refreshed"));

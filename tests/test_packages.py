@@ -126,11 +126,11 @@ def deb_files(packages: Path, name: str = "sadvise") -> dict[str, str]:
     return found
 
 
-def state(machine: ThrowawayMachine) -> tuple[str, str]:
-    """Return whether the service is enabled and whether it runs."""
+def state(machine: ThrowawayMachine, unit: str = "sadvised.service") -> tuple[str, str]:
+    """Return whether a service is enabled and whether it runs."""
     return (
-        machine.ask("systemctl", "is-enabled", "sadvised.service").stdout.strip(),
-        machine.ask("systemctl", "is-active", "sadvised.service").stdout.strip(),
+        machine.ask("systemctl", "is-enabled", unit).stdout.strip(),
+        machine.ask("systemctl", "is-active", unit).stdout.strip(),
     )
 
 
@@ -147,7 +147,11 @@ def install_deb(machine: ThrowawayMachine) -> None:
 def play(machine: ThrowawayMachine, package: str, settings: dict[str, object], **variables: object) -> str:
     """Run the role of Ansible on the machine itself and return what it printed."""
     # The machine shares the ports of its host, where another daemon can serve its metrics.
-    tables = {"planning": settings, "metrics": {"listen": "unix:/run/sadvise/metrics.sock"}}
+    tables = {
+        "planning": settings,
+        "metrics": {"listen": "unix:/run/sadvise/metrics.sock"},
+        "web": {"listen": "unix:/run/sadvise-web/web.sock"},
+    }
     role = {"role": "sadvise", "sadvise_packages": [package], "sadvise_settings": tables, **variables}
     playbook = {"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": [role]}
     # Ansible does not expect dnf on Debian.
@@ -378,7 +382,7 @@ def test_role_installs_the_package_which_starts_nothing(machine: ThrowawayMachin
     assert "planning.dept is not known: did you mean depth?" in wrong
     assert "changed: [localhost]" not in wrong
     assert re.search(r"depth .*150 .*50-ansible.toml", machine.run("sadvise", "config", "show"))
-    assert state(machine) == ("disabled", "inactive")
+    assert state(machine) == state(machine, "sadvise-web.service") == ("disabled", "inactive")
     assert machine.run("sadvise", "--version").startswith("sadvise ")
     assert machine.run("stat", "-c", "%U %a", "/var/lib/sadvise").split() == ["sadvise", "711"]
     assert machine.run("getent", "passwd", "sadvise").strip().endswith("/nologin")
@@ -572,17 +576,27 @@ def test_role_installs_the_rpm_by_its_requirements_and_starts_the_service(
     unmet = machine.ask("dnf", "install", "--assumeyes", package)
     machine.run("sh", "-c", PROVIDING)
 
-    first, again = (changed(play(machine, package, {"depth": 150})) for _ in range(2))
-    running = state(machine)
+    web = {"sadvise_web_enabled": True, "sadvise_web_state": "started"}
+    first, again = (changed(play(machine, package, {"depth": 150}, **web)) for _ in range(2))
+    running, web_runs = state(machine), state(machine, "sadvise-web.service")
+    web_user = machine.run("systemctl", "show", "--property", "User", "--value", "sadvise-web.service").strip()
     version = machine.run("sadvise", "--version")
     verified = machine.run("rpm", "--verify", "sadvise")
     machine.run("dnf", "remove", "--assumeyes", "--noautoremove", "sadvise")
 
     assert "nothing provides /usr/bin/python3." in unmet.stderr
-    started = ["Install .rpm files", "Write the settings", "Reload sadvised", "Enable and start the daemon"]
-    assert first[-5:] == ["Copy package files", *started]
+    assert first[-7:] == [
+        "Copy package files",
+        "Install .rpm files",
+        "Write the settings",
+        "Reload sadvised",
+        "Restart sadvise-web",
+        "Enable and start the daemon",
+        "Enable and start the web view",
+    ]
     assert again == []
-    assert running == ("enabled", "active")
+    assert running == web_runs == ("enabled", "active")
+    assert web_user == "sadvise-web"
     assert version.startswith("sadvise ")
     assert verified == ""
     assert state(machine)[1] == "inactive"

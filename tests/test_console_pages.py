@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from advisor.cli.app import app
 from tools.console_pages import COLUMNS, ConsoleError, Shell, pages, renewed, renewed_page
+from tools.terminal_page import COMMANDS, PAGE, section
 
 ROOT = Path(__file__).parent.parent
 DOCS = tuple(sorted((ROOT / "docs").glob("*.md")))
@@ -35,6 +36,11 @@ def test_block_that_is_stale_or_fails_is_found(tmp_path: Path) -> None:
     assert "80" in renewed("```console\n$ stty -F /dev/stdout size; echo $COLUMNS\n```\n", shell).split()
     with pytest.raises(ConsoleError, match="exit status 3"):
         renewed("```console\n$ exit 3\n```\n", shell)
+
+
+@pytest.mark.parametrize(("command", "width"), [*zip(COMMANDS, (80, 120, 80, 120), strict=True)])
+def test_terminal_page_shows_what_its_commands_print(command: str, width: int) -> None:
+    assert section(command, width) in PAGE.read_text(encoding="utf-8")
 
 
 def code_of(text: str) -> Iterator[str]:

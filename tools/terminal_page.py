@@ -31,12 +31,12 @@ whole, names end in `+` where they are cut, sentences are folded between words. 
 
 def page() -> str:
     """Type every command at every width, and return the page."""
-    parts = [
-        f"## {width} columns: sadvise {command}\n\n```\n{shown(command, width)}\n```\n"
-        for command in COMMANDS
-        for width in WIDTHS
-    ]
-    return "\n".join([_HEAD, *parts])
+    return "\n".join([_HEAD, *(section(command, width) for command in COMMANDS for width in WIDTHS)])
+
+
+def section(command: str, width: int) -> str:
+    """Type a command at a width, and return its part of the page."""
+    return f"## {width} columns: sadvise {command}\n\n```\n{shown(command, width)}\n```\n"
 
 
 def shown(command: str, width: int) -> str:

@@ -345,8 +345,8 @@ class EndpointSettings:
 class WebSettings:
     """The web view, `sadvise web`: where it listens, who uses it, and what they can do.
 
-    Whoever can connect to a TCP port can send any header, so that actions need a Unix socket: its permissions say who
-    is the proxy that names the user.
+    Any process that can connect to a TCP port can send any header. Actions therefore need a Unix socket, whose
+    permissions let only the proxy connect.
     """
 
     listen: Annotated[str, 'loopback address with a port, or "unix:" and the path of a socket for a reverse proxy'] = (
@@ -360,6 +360,11 @@ class WebSettings:
     user_header: Annotated[str, 'header in which the proxy names the user, such as "X-Remote-User"; "" for none'] = ""
     actions: Annotated[bool, "whether administrators can pause, apply and revert from the browser"] = False
     admin_group: Annotated[str, "Unix group of those administrators"] = ""
+    hide_names: Annotated[
+        bool,
+        "whether users, accounts and job names are left out; behind a Unix socket the members of admin_group see all, "
+        "and users those of their own jobs",
+    ] = False
     frontier_file: Annotated[str, "output of `sadvise tune --json` that the web view shows"] = ""
 
     def __post_init__(self) -> None:
@@ -380,6 +385,11 @@ class WebSettings:
                 'actions need user_header, admin_group, and a listen of "unix:/path": any local user can send the '
                 "header to a port"
             )
+
+    @property
+    def trusts_header(self) -> bool:
+        """Whether only the proxy can connect, so that the user in the header is the one who logged in."""
+        return bool(self.user_header) and isinstance(address_of(self.listen), SocketFile)
 
     @property
     def host_names(self) -> tuple[str, ...]:

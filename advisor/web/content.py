@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -12,6 +12,7 @@ from advisor.config import Config
 from advisor.daemon.lease_socket import asked
 from advisor.daemon.round_state import least_jobs
 from advisor.daemon.status_words import Overlook
+from advisor.domain.job import Job
 from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN, Coverage
 from advisor.errors import AdvisorError
 from advisor.predict.library import Held, Library
@@ -23,6 +24,12 @@ from advisor.watch.job_answer import JobReport, job_answer
 from advisor.watch.reading import Reading, is_closed, journal_file
 from advisor.watch.viewer import Viewer
 from advisor.web.frontier_file import TunedFrontier, read_frontier
+from advisor.web.name_hiding import (
+    HiddenViews,
+    gains_without_names,
+    job_without_names,
+    report_without_names,
+)
 
 # A page waits this long for the cluster to be read, and then shows what was read before.
 PATIENCE_S = 0.5
@@ -107,6 +114,7 @@ class Content:
         self.journal = journal
         age_s = config.web.max_age_s
         self.viewer = Viewer(reading, config, journal=journal, max_age_s=age_s, monotonic=monotonic)
+        self._hidden_views = HiddenViews()
         self._gains = _Kept(self._read_gains, age_s, monotonic)
         self._held = _Kept(self._read_models, age_s, monotonic)
         self._frontier = _Kept(self._read_frontier, age_s, monotonic)
@@ -117,13 +125,19 @@ class Content:
         seen = self.viewer.latest(PATIENCE_S)
         if seen is None:
             raise NotReadYetError("the cluster is being read: this page opens by itself in a moment")
-        return seen
+        return self._hidden_views.view_of(seen) if self.config.web.hide_names else seen
+
+    def job(self, job_id: int) -> Job | None:
+        """Return a job of the view; None if it has none of this number."""
+        job = self.view().planned.record.snapshot.jobs_by_id.get(job_id)
+        return job_without_names(job) if job is not None and self.config.web.hide_names else job
 
     def explained(self, job_id: int) -> JobReport:
         """Return why a job of the view waits."""
         planned = self.view().planned
         snapshot = planned.record.snapshot
-        return job_answer(snapshot.jobs_by_id[job_id], snapshot, self.config, planned)
+        report = job_answer(snapshot.jobs_by_id[job_id], snapshot, self.config, planned)
+        return report_without_names(report) if self.config.web.hide_names else report
 
     def daemon(self) -> Overlook | None:
         """Return the state of the daemon; None for a file or the demo."""
@@ -131,7 +145,8 @@ class Content:
 
     def gains(self) -> Gains:
         """Return what users gained in the last days, as far as the journal is open to this process."""
-        return self._gains.value()
+        gains = self._gains.value()
+        return replace(gains, history=gains_without_names(gains.history)) if self.config.web.hide_names else gains
 
     def forget(self) -> None:
         """Read everything again when it is asked for next, since somebody has changed something."""

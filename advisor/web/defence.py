@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from flask import Flask, Response, abort, g, request, session
 
 from advisor.settings import WebSettings
+from advisor.web.name_hiding import AUDIENCE, Audience
 
 HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": (
@@ -51,11 +52,14 @@ def defend(app: Flask, settings: WebSettings) -> None:
 
     @app.before_request
     def check() -> None:
+        AUDIENCE.set(Audience())
         # A name that an attacker's server gives to this address would make its pages of the same origin as ours.
         if _PORT.sub("", request.headers.get("Host", "")).casefold() not in hosts:
             abort(421)
         g.user = _user(settings)
-        g.is_admin = settings.actions and is_member(g.user, settings.admin_group)
+        is_administrator = settings.trusts_header and is_member(g.user, settings.admin_group)
+        g.is_admin = settings.actions and is_administrator
+        AUDIENCE.set(Audience(user=g.user if settings.trusts_header else "", sees_all=is_administrator))
         if request.method == "POST":
             _check_form()
 
@@ -86,7 +90,7 @@ def is_member(user: str, group: str) -> bool:
 
 
 def _user(settings: WebSettings) -> str:
-    """Return the user whom the proxy names; "" without a header in the settings, or for a name that cannot be one."""
+    """Return the user that the proxy names; "" without a header in the settings, or for a name that cannot be one."""
     if not settings.user_header:
         return ""
     names = request.headers.getlist(settings.user_header)

@@ -12,6 +12,7 @@ from advisor.planning.levers import missing_by_lever
 from advisor.view.assets import TYPES, asset
 from advisor.view.documents import rules_in_words, skipped
 from advisor.view.lease_report import change_sentence
+from advisor.view.rule_words import rule_in_short, rule_sentence
 from advisor.watch.cluster_view import ClusterView, NodeUse
 from advisor.web.figures import frontier_figure, gains_figure
 from advisor.web.line_selection import SORTS, LineQuery, line_page, line_query
@@ -64,7 +65,8 @@ def _by_leaf(seen: ClusterView) -> Iterator[tuple[str, list[NodeUse], int | None
 @PAGES.get("/line")
 def line() -> str:
     """Show the pending GPU jobs in Slurm's order, or as the query asks."""
-    seen, query = selected_content().view(), line_query(request.args)
+    content, query = selected_content(), line_query(request.args)
+    seen, config = content.view(), content.config
     return render_template(
         "line.html",
         view=seen,
@@ -73,6 +75,8 @@ def line() -> str:
         choices=_choices(seen),
         link=lambda **changes: _link(query, **changes),
         sort_of=lambda name: _sort_state(query, name),
+        in_short=rule_in_short,
+        sentence_of=lambda rule: rule_sentence(rule, config.guard, config.planning),
     )
 
 
@@ -118,13 +122,13 @@ def job(job_id: int) -> str:
     """Show why a job waits, what is recommended for it, and what was changed."""
     content = selected_content()
     seen = content.view()
-    snapshot = seen.planned.record.snapshot
-    if job_id not in snapshot.jobs_by_id:
+    shown = content.job(job_id)
+    if shown is None:
         abort(404)
     return render_template(
         "job.html",
         view=seen,
-        job=snapshot.jobs_by_id[job_id],
+        job=shown,
         waiting=next((row for row in seen.line if row.job_id == job_id), None),
         report=content.explained(job_id),
         advice=[row for row in seen.advice if job_id in row["job_ids"]],

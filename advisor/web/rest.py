@@ -108,7 +108,7 @@ def job(job_id: int) -> Response:
     """Return why a job waits."""
     content = selected_content()
     seen = content.view()
-    wanted = seen.planned.record.snapshot.jobs_by_id.get(job_id)
+    wanted = content.job(job_id)
     if wanted is None:
         abort(404)
     report = content.explained(job_id)

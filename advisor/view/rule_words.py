@@ -8,6 +8,28 @@ from typing import Final
 from advisor.domain.units import duration, plural
 from advisor.settings import Limits, PlanningSettings
 
+# The rules that leave pending jobs alone, in the few words that fit the cell of a table.
+RULES_IN_SHORT: Final[Mapping[str, str]] = {
+    "job_still_pending": "no longer pending",
+    "gpus_known": "GPUs not read",
+    "nothing_unseen": "not fully read",
+    "not_held": "held",
+    "not_dependent": "has a dependency",
+    "not_deferred": "begins later",
+    "array_not_split": "part of an array",
+    "not_heterogeneous": "heterogeneous",
+    "not_federated": "federated",
+    "not_cron": "from scrontab",
+    "not_reserved": "in a reservation",
+    "not_opted_out": "opted out",
+    "old_enough": "just submitted",
+    "update_has_no_side_effect": "update has side effects",
+    "mode_allows_advice": "only observed",
+    "no_person_objected": "overruled",
+    "no_change_outstanding": "changed already",
+    "cooldown_over": "changed lately",
+}
+
 # Of one job or change; `{guard.KEY}` and `{planning.KEY}` are replaced by the value of the setting.
 RULES_IN_WORDS: Final[Mapping[str, str]] = {
     # Jobs.
@@ -122,6 +144,11 @@ RULES_IN_WORDS: Final[Mapping[str, str]] = {
 def rule_sentence(rule: str, limits: Limits, planning: PlanningSettings) -> str:
     """Return what a rule found about one job or change, with the settings in force."""
     return RULES_IN_WORDS[rule].format(guard=_in_words(limits), planning=_in_words(planning))
+
+
+def rule_in_short(rule: str) -> str:
+    """Return a few words for a rule that leaves a pending job alone; its name for one that only judges changes."""
+    return RULES_IN_SHORT.get(rule, rule)
 
 
 def rule_line(rule: str, count: int, limits: Limits, planning: PlanningSettings) -> str:

@@ -17,6 +17,7 @@ from advisor.view.explanations import Explanation, Obstacle, explanation, since_
 from advisor.view.forecast_report import document, lines
 from advisor.view.hint_words import hint_sentences
 from advisor.view.lease_report import change_sentence, changes_of, ended_change_sentence, ended_changes_of
+from advisor.view.rule_words import rule_sentence
 from advisor.view.sentences import sentence, timer_out_sentence
 from advisor.view.terminal import instant, title
 from advisor.view.turns import advice_sentences, place_sentences, turn_document
@@ -34,7 +35,10 @@ Labelled = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """All that is known of a job; `changes` are in effect, `ended` are not any more."""
+    """All that is known of a job; `changes` are in effect, `ended` are not any more.
+
+    `left_alone` names the rule by which it is not changed, and says what to do; "" for none.
+    """
 
     explained: "Explanation"
     planned: "Planned"
@@ -44,6 +48,7 @@ class JobReport:
     changes: "Sequence[dict[str, Any]]" = field(default_factory=list)
     ended: "Sequence[dict[str, Any]]" = field(default_factory=list)
     timers: "Sequence[TimerOut]" = ()
+    left_alone: str = ""
 
     def document(self) -> dict[str, object]:
         """Return the answer as published."""
@@ -84,8 +89,8 @@ class JobReport:
             yield from advice_sentences(self.turn, self.job.user)
         yield from lines(self.planned.record, self.job)
         yield from self._timers()
-        if (rule := self.planned.record.left_alone.get(self.job.job_id)) is not None:
-            yield "advice", f"left alone by rule {rule} (docs/reasons.md)"
+        if self.left_alone:
+            yield "advice", f"left alone by rule {self.left_alone}"
 
     def _first(self, *, is_long: bool) -> "Iterator[Labelled]":
 
@@ -145,8 +150,8 @@ class JobReport:
             if_it_gains = "; sent only if all jobs gain in simulations, as `sadvise recommend` says"
             yield "advice", f"{change.kind}: {sentence(change)}{if_it_gains if is_tried(change) else ''}"
             yield "", shell(recommendation(change, cluster)["command"])
-        if (rule := record.left_alone.get(job_id)) is not None:
-            yield "advice", f"{'no other' if advice else 'none'}: left alone by rule {rule} (docs/reasons.md)"
+        if self.left_alone:
+            yield "advice", f"{'no other' if advice else 'none'}: left alone by rule {self.left_alone}"
 
     def _unread(self) -> "Iterator[Labelled]":
         for text in self.explained.unread:
@@ -188,7 +193,16 @@ def job_answer(
         changes=changes_of(job.job_id, memory.leases, planned.purposes),
         ended=ended_changes_of(job.job_id, memory.leases),
         timers=timers_out(seen, job.job_id, settings.planning, settings.guard, forecasts, memory),
+        left_alone=_left_alone(planned.record.left_alone.get(job.job_id), job, settings),
     )
+
+
+def _left_alone(rule: str | None, job: "Job", settings: "Config") -> str:
+    """Return a rule with its sentence, which names the job in commands; "" without a rule."""
+    if rule is None:
+        return ""
+    sentence = rule_sentence(rule, settings.guard, settings.planning)
+    return f"{rule}: {sentence.replace('JOBID', str(job.job_id))}"
 
 
 def _with_own_nice(job: "Job", leases: "Iterable[Lease]") -> "Job":

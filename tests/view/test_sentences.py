@@ -14,7 +14,7 @@ from advisor.guard import caps, change_rules, exchange_rules, job_rules
 from advisor.guard.breakers import BREAKERS
 from advisor.planning.plan_trial import TRIAL_RULES
 from advisor.settings import Limits, PlanningSettings
-from advisor.view.rule_words import RULES_IN_WORDS, rule_line
+from advisor.view.rule_words import RULES_IN_SHORT, RULES_IN_WORDS, rule_line
 from tests.golden.digests import FOLDER
 
 LISTED: dict[str, str] = json.loads((FOLDER / "sentences.json").read_text())
@@ -53,6 +53,7 @@ def test_every_cause_has_a_sentence() -> None:
 
 def test_every_rule_and_every_breaker_has_a_sentence() -> None:
     assert rules() <= RULES_IN_WORDS.keys()
+    assert RULES_IN_SHORT.keys() == job_rules.JOB_RULES.keys()
     assert {f"rule {rule}" for rule in RULES_IN_WORDS} <= LISTED.keys()
     assert {f"breaker {name}" for name in BREAKERS} <= LISTED.keys()
 

@@ -109,6 +109,19 @@ def test_job_page_says_why_it_waits(client: FlaskClient, content: Content) -> No
     assert client.get("/jobs/999999").status_code == 404
 
 
+def test_rules_that_leave_jobs_alone_are_worded(client: FlaskClient, content: Content) -> None:
+    held = next(job for job in content.view().line if job.left_alone_by == "not_held")
+
+    line = client.get(f"/line?q={held.job_id}").text
+
+    assert '<span class="faint" title="It is held. To release it: `scontrol release JOBID`.">held</span>' in line
+    assert "not_held" not in client.get("/line").text
+    assert (
+        f"It is held. To release it: scontrol release {held.job_id}."
+        in Structure(client.get(f"/jobs/{held.job_id}").text).text
+    )
+
+
 def test_without_files_pages_say_what_is_missing(stage: Stage, tmp_path: Path) -> None:
     content = Content(Reading(snapshot=stage.snapshot), Config(), journal=tmp_path / "none.sqlite")
     content.viewer.refresh()

@@ -22,7 +22,7 @@ from pydantic_core import ErrorDetails
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.mode import Modes
 from advisor.domain.notice import NoticeSettings
-from advisor.errors import ConfigError
+from advisor.errors import ConfigError, OptionsError
 from advisor.files import parse_toml, read_bounded
 from advisor.settings import (
     BreakerSettings,
@@ -143,7 +143,7 @@ def chosen_clusters(
 ) -> tuple[str | None, ...]:
     """Return the clusters that -M names: a list, or for `all` every one with a file; None is that of this host.
 
-    Raises `ConfigError` for what is no name of a cluster, and where `all` finds no file.
+    Raises `OptionsError` for what is no name of a cluster, and `ConfigError` where `all` finds no file.
     """
     if text is None:
         return (None,)
@@ -156,7 +156,9 @@ def chosen_clusters(
         names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if not _CLUSTER_NAME.fullmatch(name) or (name == EVERY_CLUSTER and text != EVERY_CLUSTER):
-            raise ConfigError(f"-M {named(text, longest=80)}: {named(name, longest=80)!r} is not the name of a cluster")
+            raise OptionsError(
+                f"-M {named(text, longest=80)}: {named(name, longest=80)!r} is not the name of a cluster"
+            )
     return tuple(names)
 
 

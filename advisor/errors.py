@@ -2,7 +2,7 @@
 
 AdvisorError                    anything an administrator can fix; exit code 1
 ├── ConfigError                 sadvise.toml, an environment variable or an option
-│   └── OptionsError            options that exclude each other, or one that is missing; exit code 2
+│   └── OptionsError            options that exclude each other, a missing one, or a value that is none; exit code 2
 ├── ModelError                  a model is missing, damaged, foreign or returns invalid values
 ├── SnapshotFileError           a snapshot file cannot be read or written
 ├── JournalError                the journal cannot be opened, read or written, or is in use
@@ -31,7 +31,7 @@ class ConfigError(AdvisorError):
 
 
 class OptionsError(ConfigError):
-    """Options exclude each other, or one is missing; the text names them."""
+    """Options exclude each other, one is missing, or the value of one cannot be parsed; the text names them."""
 
     exit_code = 2
 

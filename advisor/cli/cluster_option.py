@@ -15,14 +15,19 @@ _SNAPSHOT_ENDS: Final = (".json", ".json.gz")
 def cluster_of(text: str, config: "Config") -> "Cluster":
     """Return a cluster; note on standard error what of a site is not in it.
 
-    Raises `SimulationError` or another `AdvisorError` for one that cannot be read.
+    Raises `OptionsError` for a short form that cannot be parsed, another `AdvisorError` for what cannot be read.
     """
-    from advisor.sim.cluster import parse_cluster
+    from advisor.errors import OptionsError, SimulationError
+    from advisor.sim.cluster import is_short_form, parse_cluster
     from advisor.view.lines import one_line
 
     if text != LIVE and not text.endswith(_SNAPSHOT_ENDS):
-        return parse_cluster(text)
-    from advisor.errors import SimulationError
+        try:
+            return parse_cluster(text)
+        except SimulationError as err:
+            if is_short_form(text):
+                raise OptionsError(str(err)) from err
+            raise
     from advisor.sim.site_cluster import site_cluster
     from advisor.watch.reading import Reading
 

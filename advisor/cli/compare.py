@@ -109,10 +109,10 @@ def compare(
 
 
 def seeds_of(text: str) -> list[int]:
-    """Parse `--seeds`: a number of seeds, or a list of seeds and ranges; raises `ConfigError` for anything else."""
-    from advisor.errors import ConfigError
+    """Parse `--seeds`: a number of seeds, or a list of seeds and ranges; raises `OptionsError` for anything else."""
+    from advisor.errors import OptionsError
 
-    wrong = ConfigError(
+    wrong = OptionsError(
         f"--seeds {text[:40]}: give a number of seeds from 1 to {MOST_SEEDS}, or a list of them such as 3,5 or 10-19"
     )
     matches = [_SEEDS.fullmatch(word.strip()) for word in text.split(",") if word.strip()]
@@ -128,12 +128,12 @@ def seeds_of(text: str) -> list[int]:
 
 def _one_for_each(traces: "Sequence[Path]", clusters: "Sequence[str]") -> list[str]:
     """Return the cluster of each trace."""
-    from advisor.errors import ConfigError, OptionsError
+    from advisor.errors import OptionsError
 
     if not clusters:
         raise OptionsError("--cluster is missing: give one for all traces, or one for each")
     if len(clusters) not in {1, len(traces)}:
-        raise ConfigError(
+        raise OptionsError(
             f"--cluster is given {len(clusters)} times for {len(traces)} traces: give one, or one for each"
         )
     return list(clusters) * len(traces) if len(clusters) == 1 else list(clusters)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import ConfigError, DecodeError
+from advisor.errors import ConfigError, DecodeError, OptionsError
 
 _JOB = re.compile(r"(?P<id>\d{1,10})(?:_(?P<task>\d{1,9}|\[[\d,\-:]{1,1000}\])|\+(?P<offset>\d{1,9}))?", re.ASCII)
 _MOST_TASKS = 10_000_000
@@ -72,7 +72,7 @@ class JobFilter:
 def job_filter(
     partitions: str | None, users: str | None, accounts: str | None, jobs: str | None, nodes: str | None
 ) -> JobFilter:
-    """Parse the filter options; raises `ConfigError` for a word that is not a job or a node."""
+    """Parse the filter options; raises `OptionsError` for a word that is not a job or a node."""
     return JobFilter(
         partitions=_names(partitions, "-p"),
         users=_names(users, "-u"),
@@ -86,7 +86,7 @@ def job_name(word: str) -> JobName:
     """Parse a job in squeue's spelling."""
     match = _JOB.fullmatch(word)
     if match is None:
-        raise ConfigError(f"{word!r} is not a job: give 123, 123_4, 123_[1-9] or 123+1")
+        raise OptionsError(f"{word!r} is not a job: give 123, 123_4, 123_[1-9] or 123+1")
     task, offset = match["task"], match["offset"]
     return JobName(
         job_id=int(match["id"]),
@@ -98,7 +98,7 @@ def job_name(word: str) -> JobName:
 def _tasks(text: str) -> frozenset[int]:
     """Parse an array expression such as `1-9:2,12`, without the parts that are not numbers.
 
-    Raises `ConfigError` if it has more tasks than an array can have.
+    Raises `OptionsError` if it has more tasks than an array can have.
     """
     tasks: set[int] = set()
     for part in text.split(","):
@@ -106,7 +106,7 @@ def _tasks(text: str) -> frozenset[int]:
         low, dash, high = span.partition("-")
         if low.isdecimal() and (not dash or high.isdecimal()):
             if max(int(low), int(high or low)) > _MOST_TASKS:
-                raise ConfigError(f"{part!r} names more tasks than an array can have")
+                raise OptionsError(f"{part!r} names more tasks than an array can have")
             tasks.update(range(int(low), int(high or low) + 1, max(1, int(step)) if step.isdecimal() else 1))
     return frozenset(tasks)
 
@@ -116,7 +116,7 @@ def _names(text: str | None, option: str) -> frozenset[str] | None:
         return None
     words = frozenset(_words(text))
     if not words:
-        raise ConfigError(f"{option} names nothing: an unset variable? leave it out to see all")
+        raise OptionsError(f"{option} names nothing: an unset variable? leave it out to see all")
     return words
 
 
@@ -131,7 +131,7 @@ def _nodes(text: str) -> frozenset[str]:
     try:
         names = node_names(text, field="-w")
     except DecodeError as err:
-        raise ConfigError(f"-w {text[:80]!r} is not a host list: give names such as n01,n[03-08]") from err
+        raise OptionsError(f"-w {text[:80]!r} is not a host list: give names such as n01,n[03-08]") from err
     if not names:
-        raise ConfigError("-w names nothing: an unset variable? leave it out to see all")
+        raise OptionsError("-w names nothing: an unset variable? leave it out to see all")
     return frozenset(names)

@@ -139,7 +139,7 @@ def _verify(held: "SqliteJournal", *, json: bool) -> None:
 def _looked(jobs: str | None, since: str | None, most: int) -> "RowQuery":
     from advisor.cli.instants import instant_of
     from advisor.clock import SystemClock
-    from advisor.errors import ConfigError
+    from advisor.errors import OptionsError
     from advisor.journal.views import RowQuery
 
     ids = None
@@ -147,7 +147,7 @@ def _looked(jobs: str | None, since: str | None, most: int) -> "RowQuery":
         try:
             ids = tuple(int(word) for word in jobs.split(","))
         except ValueError as err:
-            raise ConfigError(f"-j {jobs!r}: give job ids, separated by commas") from err
+            raise OptionsError(f"-j {jobs!r}: give job ids, separated by commas") from err
     return RowQuery(job_ids=ids, since=0.0 if since is None else instant_of(since, SystemClock().now()), most=most)
 
 

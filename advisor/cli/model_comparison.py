@@ -122,15 +122,15 @@ def compare(
 
 
 def _sides(library: "Library", kind: str, a: str, b: str) -> tuple[_Side, _Side]:
-    """Open both versions; raises `ConfigError` or `ModelError`."""
-    from advisor.errors import ConfigError
+    """Open both versions; raises `OptionsError` or `ModelError`."""
+    from advisor.errors import OptionsError
     from advisor.predict.manifest import POLICY
     from advisor.predict.served_policy import open_policy
 
     if not kind.startswith(POLICY):
-        raise ConfigError(f"{kind!a} forecasts, and what is compared are policies: give {POLICY}NAME")
+        raise OptionsError(f"{kind!a} forecasts, and what is compared are policies: give {POLICY}NAME")
     if a == b:
-        raise ConfigError(f"{a!a} is compared with itself: give two versions, or one and {RULES}")
+        raise OptionsError(f"{a!a} is compared with itself: give two versions, or one and {RULES}")
     name = kind.removeprefix(POLICY)
     opened = (None if given == RULES else open_policy(library, f"{name}@{given}") for given in (a, b))
     first, second = (_Side(name=given, policy=policy) for given, policy in zip((a, b), opened, strict=True))

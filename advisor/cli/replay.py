@@ -34,14 +34,14 @@ def replay(
     Prints "same" if the outcome is equal to the byte; else prints the differences and exits with 1. With --with-config
     the recorded forecasts are still used, and a difference is not an error.
     """
-    from advisor.errors import ConfigError
+    from advisor.errors import OptionsError
     from advisor.journal import SqliteJournal
     from advisor.journal.cycle_record import digest_of
     from advisor.journal.deviations import cycle_of, deviations, replayed
     from advisor.watch.reading import Reading, journal_file
 
     if cycle != LAST and not (cycle.isascii() and cycle.isdecimal() and len(cycle) <= 18):
-        raise ConfigError(f"{cycle!a} is not a cycle: give its number, or {LAST}")
+        raise OptionsError(f"{cycle!a} is not a cycle: give its number, or {LAST}")
     settings = Reading(config=config, cluster=cluster).load_config()
     held = SqliteJournal.read_only(journal_file(settings, journal))
     try:

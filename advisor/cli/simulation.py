@@ -75,17 +75,23 @@ Show = Callable[[Study, "Sequence[RunResult]", "Sequence[PairedDifference]"], No
 
 
 def setting_of(policies: Sequence[str] | None, execution: "Execution", speeds: str, config: "Config") -> Setting:
-    """Check the options; raises `SimulationError` for an unknown policy or source of speeds."""
+    """Check the options; raises `OptionsError` for an unknown policy or source of speeds."""
     from advisor.config import DEFAULT, effective_values
+    from advisor.errors import OptionsError, SimulationError
     from advisor.sim.runner import SimulationOptions, known_policy
 
+    try:
+        names = tuple(dict.fromkeys(known_policy(name).name for name in policies or BASELINE))
+        options = SimulationOptions(
+            execution=execution.value, speeds=speeds, planning=config.planning, limits=config.guard
+        )
+    except SimulationError as err:
+        raise OptionsError(str(err)) from err
     return Setting(
-        policies=tuple(dict.fromkeys(known_policy(name).name for name in policies or BASELINE)),
+        policies=names,
         execution=execution,
         speeds=speeds,
-        options=SimulationOptions(
-            execution=execution.value, speeds=speeds, planning=config.planning, limits=config.guard
-        ),
+        options=options,
         changed=tuple(
             f"{value.key} = {value.value} ({value.origin})"
             for value in effective_values(config)
@@ -243,12 +249,12 @@ def drawn_in_words(trace: "Trace", sampled: Sequence[str]) -> list[str]:
 
 def _load(paths: Sequence[Path], first: int | None, skip_bad: bool) -> tuple["Trace", ...]:
     """Read the traces, or their first jobs; traces with equal names are named by their paths."""
-    from advisor.errors import ConfigError
+    from advisor.errors import OptionsError
     from advisor.sim.trace_file import read_trace
 
     again = [path for index, path in enumerate(paths) if path in paths[:index]]
     if again:
-        raise ConfigError(f"{again[0]}: given twice: leave one")
+        raise OptionsError(f"{again[0]}: given twice: leave one")
     traces = [read_trace(path, skip_bad=skip_bad) for path in paths]
     if first is not None:
         traces = [replace(trace, jobs=trace.jobs[:first]) for trace in traces]

@@ -34,7 +34,7 @@ def web(
     from dataclasses import replace
 
     from advisor.daemon.logs import configure_logs
-    from advisor.errors import ConfigError
+    from advisor.errors import OptionsError
     from advisor.watch.clusters import check_one_journal, readings_of
     from advisor.watch.departure import leave
     from advisor.watch.reading import Reading, site_config
@@ -50,7 +50,7 @@ def web(
         try:
             settings = replace(settings, web=replace(settings.web, listen=listen))
         except ValueError as err:
-            raise ConfigError(f"--listen: {err}") from err
+            raise OptionsError(f"--listen: {err}") from err
     log = configure_logs(settings.daemon.log_level, settings.daemon.log_format)
     clusters = [served(one, journal) for one in readings]
     if len(clusters) == 1:

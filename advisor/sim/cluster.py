@@ -287,9 +287,14 @@ def parse_cluster(text: str) -> Cluster:
 
     Raises `SimulationError` for values that are unknown, missing or out of bounds.
     """
-    if "=" in text and not Path(text).exists():
+    if is_short_form(text):
         return _validated(_short(text), f"--cluster {text}")
     return _validated(_toml(Path(text)), text)
+
+
+def is_short_form(text: str) -> bool:
+    """Return whether a text describes a cluster itself, and is not the name of a file."""
+    return "=" in text and not Path(text).exists()
 
 
 def _short(text: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rich.text import Text
 from advisor.domain.overview import GpuTypeOverview, Overview, StoppedPartition
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import duration, plural
-from advisor.errors import ConfigError
+from advisor.errors import OptionsError
 from advisor.text import escaped
 from advisor.view.lines import parsable
 from advisor.view.table_layout import GAP, LEAST_NAME, PLAIN, TableColumn, TableForm, laid_out
@@ -137,12 +137,12 @@ def print_rows(
 
 
 def chosen_fields(text: str, known: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Parse `-o name:width,...`; raises `ConfigError` naming the fields there are."""
+    """Parse `-o name:width,...`; raises `OptionsError` naming the fields there are."""
     names, widths = [], []
     for word in text.split(","):
         name, _, width = word.strip().partition(":")
         if name not in known or (width and not (width.isdecimal() and len(width) <= 4)):
-            raise ConfigError(f"-o {word.strip()!r} is not a field: choose from {', '.join(known)}, each with :WIDTH")
+            raise OptionsError(f"-o {word.strip()!r} is not a field: choose from {', '.join(known)}, each with :WIDTH")
         names.append(name)
         widths.append(int(width or 0))
     return names, widths

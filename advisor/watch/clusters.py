@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from advisor.config import chosen_clusters
-from advisor.errors import AdvisorError, ConfigError
+from advisor.errors import AdvisorError, OptionsError
 from advisor.watch.reading import Reading
 from advisor.watch.viewer import Viewer
 
@@ -82,7 +82,7 @@ class WatchedCluster:
 def readings_of(reading: Reading) -> tuple[Reading, ...]:
     """Return a reading for each cluster that -M names, or the one of a file, the demo or this host.
 
-    Raises `ConfigError` for what is no name of a cluster.
+    Raises `OptionsError` for what is no name of a cluster.
     """
     if not reading.is_live:
         return (replace(reading, cluster=None),)
@@ -91,16 +91,16 @@ def readings_of(reading: Reading) -> tuple[Reading, ...]:
 
 
 def watched_clusters(reading: Reading, *, journal: Path | None, max_age_s: float) -> tuple[WatchedCluster, ...]:
-    """Return the clusters that -M names; raises `ConfigError` if there are several for one `journal`."""
+    """Return the clusters that -M names; raises `OptionsError` if there are several for one `journal`."""
     readings = readings_of(reading)
     check_one_journal(readings, journal)
     return tuple(WatchedCluster(one, journal=journal, max_age_s=max_age_s) for one in readings)
 
 
 def check_one_journal(readings: Sequence[Reading], journal: Path | None) -> None:
-    """Raise `ConfigError` if the option names one journal for several clusters."""
+    """Raise `OptionsError` if the option names one journal for several clusters."""
     if journal is not None and len(readings) > 1:
-        raise ConfigError(
+        raise OptionsError(
             "--journal names one file, and each cluster has a journal of its own: leave it out, or name one cluster"
         )
 

@@ -192,7 +192,7 @@ def test_nothing_is_said_to_be_there(sadvise: Sadvise, path: str) -> None:
 def test_wrong_options_are_one_line(sadvise: Sadvise, path: str, arguments: tuple[str, ...], complaint: str) -> None:
     outcome = sadvise("journal", *arguments, "--journal", path)
 
-    assert outcome.exit_code == 1 and outcome.out == ""
+    assert outcome.exit_code == 2 and outcome.out == ""
     assert complaint in outcome.err and outcome.err.count("\n") == 1
 
 

@@ -280,11 +280,11 @@ def _files(users: Iterable[str]) -> str:
 
 def _exit_status(name: str | None, helps: str) -> str:
     """Say what the exit status of a command with these helps means; without a name, that of every command."""
-    otherwise = ", or what is said above" if _OTHERWISE.search(helps) else "" if name else ", or what a page names"
+    otherwise = ", or as described above" if _OTHERWISE.search(helps) else "" if name else ", or what a page names"
     meanings = {
         0: "Done.",
         AdvisorError.exit_code: f"An error, which one line on standard error says{otherwise}.",
-        typer.BadParameter.exit_code: "Wrong usage.",
+        typer.BadParameter.exit_code: "Wrong usage: an unknown option, or a value that cannot be parsed.",
         INTERRUPTED: "Interrupted from the keyboard.",
     }
     if name == "serve":

@@ -3,6 +3,9 @@
 import io
 import os
 import sys
+from typing import Final
+
+_UNEXPECTED: Final = "sadvise: unexpected error, a fault of sadvise: report it with these lines, see docs/debug.md"
 
 
 def main() -> None:
@@ -36,6 +39,10 @@ def main() -> None:
         sys.stderr.write(f"sadvise: error: the output cannot be written: {one_line(str(err.strerror or err))}\n")
         _discard_output()
         sys.exit(1)
+    except Exception as err:
+        # Python prints the traceback, without the values of variables, and this line below it.
+        err.add_note(_UNEXPECTED)
+        raise
 
 
 def _run() -> int:

@@ -274,6 +274,11 @@ class LiveView(App[Exception]):
         """End, and return the error of the thread."""
         self.exit(message.error, return_code=1)
 
+    def _fatal_error(self) -> None:
+        """End without Textual's traceback, which shows the values of variables; `run` returns the error."""
+        self._return_value = self._exception
+        self._close_messages_no_wait()
+
     @property
     def _cluster(self) -> WatchedCluster:
         return self._clusters[self._chosen]

@@ -324,6 +324,25 @@ def test_real_terminal_shows_the_queue_without_colours_and_is_left_clean() -> No
     assert shown.raw.rindex("\x1b[?25h") > shown.raw.rindex("\x1b[?25l")
 
 
+def test_unexpected_error_shows_no_values_and_says_where_to_report_it() -> None:
+    broken = (
+        "import sys; from advisor.cli.main import main; from advisor.top.live_view import LiveView\n"
+        "def on_looked(view, message):\n"
+        "    secret = 'name of a ' + 'user'\n"
+        "    raise RuntimeError('it broke')\n"
+        "LiveView.on_looked = on_looked; sys.argv = ['sadvise', 'top', '--demo']; main()"
+    )
+
+    with on_terminal([sys.executable, "-c", broken], dict(os.environ)) as shown:
+        status = shown.ended()
+
+    lines = shown.raw.rpartition("\x1b[?1049l")[2].splitlines()
+    assert status == 1
+    assert lines[-2] == "RuntimeError: it broke"
+    assert lines[-1].startswith("sadvise: unexpected error") and "docs/debug.md" in lines[-1]
+    assert "name of a user" not in shown.raw and "locals" not in shown.raw
+
+
 @pytest.mark.parametrize(
     "arguments", [("--demo",), ("--interval", "1"), ("--interval", "often"), ("--demo", "-M", "a b")]
 )

@@ -30,7 +30,7 @@ local function load_beside(name)
   return loadfile("/etc/slurm/" .. name)
 end
 
--- Read the site's table; what is wrong with it is said once, here.
+-- Read the site's table; faults in it are logged once, here.
 local function site_table()
   local reader, fault = load_beside("sadvise_site.lua")
   if not reader then

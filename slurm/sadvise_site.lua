@@ -1,6 +1,6 @@
 -- What job_submit.lua and cli_filter.lua know of this site; both look for this file beside themselves, then in
 -- /etc/slurm. slurmctld reads it again when job_submit.lua has changed: after an edit, `touch job_submit.lua`.
--- An entry that is not understood is left out and said so in slurmctld.log; a file that is not Lua counts as empty.
+-- An entry that is not understood is left out and named in slurmctld.log; a file that is not Lua counts as empty.
 return {
   -- The variable in which a user may give hints without a comment: export SADVISE_HINTS="model=bert gpus=2-8".
   -- Slurm hands over the environment of batch jobs only. "" reads none.
@@ -15,7 +15,7 @@ return {
 
   -- What jobs of a kind have in common. The first rule of which everything holds gives its hints; a variable of the
   -- user's wins over them. `name` is how the job's name begins, `account` and `partition` are whole names,
-  -- `requeue = true` asks that the user said --requeue.
+  -- `requeue = true` asks that the user gave --requeue.
   rules = {
     -- { name = "bert-", hints = "model=bert sensitivity=high" },
     -- { account = "vision", partition = "gpu", requeue = true, hints = "ckpt=1800" },

@@ -1,6 +1,6 @@
 """Runs the commands in the console blocks of the documentation, and writes what they print into the blocks.
 
-    python -m tools.console_pages            # write docs/ anew
+    python -m tools.console_pages            # write docs/ again
     python -m tools.console_pages --check    # only name the blocks whose commands print something else now
 
 A block begins with ```console; the lines that begin with "$ " are commands, typed one after the other in an empty

@@ -126,8 +126,8 @@ class ThrowawayMachine:
         deadline = time.monotonic() + BOOT_DEADLINE_S
         while not self._is_up():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                said = self._folder.with_suffix(".log").read_text(errors="replace")[-400:]
-                raise MachineError(f"it does not boot: {' '.join(said.split())}")
+                tail = self._folder.with_suffix(".log").read_text(errors="replace")[-400:]
+                raise MachineError(f"it does not boot: {' '.join(tail.split())}")
             time.sleep(0.2)
 
     def _is_up(self) -> bool:

@@ -9,7 +9,7 @@ from advisor.backends.association_limits import chain_of
 from advisor.domain.job import Job
 from advisor.domain.particulars import ReachedLimit
 
-# `Assoc` or `QOS`, `Grp` or `Max`, what is limited, in which time, of whom; a limit for each account names no owner.
+# `Assoc` or `QOS`, `Grp` or `Max`, what is limited, in which time, for which holder; one per account names no owner.
 _REASON = re.compile(
     r"(?P<owner>Assoc|QOS|)(?P<of>Grp|Max)(?P<what>CPU|Cpu|GRES|Mem|Memory|Billing|Jobs|WallDuration|Wall)"
     r"(?P<time>RunMinutes|Minutes|)(?P<each>PerJob|PerNode|PerUser|PerAccount|)(?:Limit)?",

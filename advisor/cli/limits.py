@@ -1,4 +1,4 @@
-"""`sadvise limits`: what shorter time limits would have brought each user."""
+"""`sadvise limits`: how much sooner the jobs of each user would have started with shorter time limits."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 

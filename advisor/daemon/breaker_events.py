@@ -54,8 +54,8 @@ def trust_again(journal: SqliteJournal, now: float, *, by: str, reason: str) -> 
     trust = journal.trust()
     for model in trust.drifted:
         since = max(now, trust.since(model))
-        said = {"by": by, **({"reason": reason} if reason else {})}
-        journal.note(now, PROVEN, {"model": model, "since": since, **said})
+        who = {"by": by, **({"reason": reason} if reason else {})}
+        journal.note(now, PROVEN, {"model": model, "since": since, **who})
 
 
 @cache

@@ -51,5 +51,5 @@ def mail_recipients(notice: Notice, settings: NoticeSettings) -> tuple[str, ...]
         address = settings.address_of_user(notice.user) if settings.reaches_users else None
         addresses = () if address is None else (address,)
     if not addresses:
-        raise NoticeError("mail: nobody gets it by notify.mail_to and notify.users now")
+        raise NoticeError("mail: notify.mail_to and notify.users give no recipient now")
     return addresses

@@ -33,8 +33,8 @@ class Pause:
     def text(self) -> str:
         """Return the pause in plain words."""
         what = "paused, and what is due stays," if self.freezes else "paused"
-        said = f"{what} by {self.by}" if self.by else what.rstrip(",")
-        return f"{said}{f': {self.reason}' if self.reason else ''}"
+        text = f"{what} by {self.by}" if self.by else what.rstrip(",")
+        return f"{text}{f': {self.reason}' if self.reason else ''}"
 
 
 def paused(folder: Path) -> Pause | None:

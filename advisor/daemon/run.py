@@ -103,7 +103,7 @@ class Daemon:
             except Empty:
                 heard = None
             if heard in _ENDING:
-                self._log.info("told to end", signal=signal.Signals(heard).name)
+                self._log.info("received a signal to stop", signal=signal.Signals(heard).name)
                 return
             if heard == _RELOAD:
                 self._read_again_soon()
@@ -174,7 +174,7 @@ class Daemon:
         config = self._service.config
         if config.daemon.refit:
             try:
-                self._log.info("models fitted again", said=self._fits.refit(config))
+                self._log.info("models fitted again", result=self._fits.refit(config))
                 self._signals.put(_RELOAD)
             except AdvisorError as err:
                 self._log.warning("models were not fitted again, the old ones stay in use", fault=str(err))

@@ -143,7 +143,7 @@ def lines(seen: Overlook) -> Iterator[tuple[str, str]]:
 
 
 def _further_lines(seen: Overlook) -> Iterator[tuple[str, str]]:
-    """Yield what is said where there is something to say: notices, the gain of a day, and why nothing happens."""
+    """Yield the lines that depend on the state: notices, the gain of the last day, and why nothing happens."""
     if seen.last is not None and seen.last.undelivered:
         yield "notices", f"not delivered: {seen.last.undelivered}; to do: `sadvise notify --test`"
     if seen.last_day is not None and seen.last_day.jobs:

@@ -269,7 +269,7 @@ def _verdict(change: Recommendation) -> dict[str, object]:
         "evidence": change.evidence,
         "revert_after_s": change.revert_after_s,
     }
-    # Two kinds of action may hold the same values, so the lever is told beside them.
+    # Two kinds of action may hold the same values, so the lever is stored beside them.
     return {"lever": change.action.lever, "recommendation": recommendation, "refused_by": change.refused_by}
 
 

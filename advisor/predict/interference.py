@@ -23,7 +23,7 @@ from advisor.predict.interference_section import (
 from advisor.predict.intervals import Intervals
 
 KIND = "interference"
-NOBODY, UNKNOWN = -2, -1
+NO_JOB, UNKNOWN = -2, -1
 # Pairs in one call of the graph; more would only take memory.
 CHUNK = 8_192
 # Two jobs that take turns: the forecast for a way of sharing without measurements.
@@ -127,7 +127,7 @@ class InterferenceForecaster:
         low, median, high = (np.ones(len(asked)) for _ in range(3))
         known = np.ones(len(asked), dtype=np.bool_)
         for shared in Shared:
-            rows, columns = np.nonzero((asked.shared == shared)[:, None] & (asked.other != NOBODY))
+            rows, columns = np.nonzero((asked.shared == shared)[:, None] & (asked.other != NO_JOB))
             if shared is not Shared.GPU:
                 sends = (asked.nodes[rows] != 1) & (asked.other_nodes[rows, columns] != 1)
                 rows, columns = rows[sends], columns[sends]

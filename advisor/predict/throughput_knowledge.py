@@ -42,10 +42,10 @@ class NetworkBelief:
         weight, total = self.doubt**-2, self.doubt**-2 * self.mean
         for law, prior in zip(laws, before, strict=True):
             informed = informed_by(law, prior)
-            # What the points say without the prior: their middle, and how far off that is.
-            said = prior.mean + (law.theta - prior.mean) / informed
+            # The estimate from the points without the prior, and its weight.
+            middle = prior.mean + (law.theta - prior.mean) / informed
             own = 1.0 / (np.diag(law.covariance) / informed + self.within**2)
-            weight, total = weight + own, total + own * said
+            weight, total = weight + own, total + own * middle
         return NetworkBelief(mean=total / weight, within=self.within, doubt=weight**-0.5)
 
 

@@ -1,4 +1,4 @@
-"""Finds what shorter time limits would have brought users, by a replay of the history of their cluster.
+"""Estimates how shorter time limits would have changed the waits of users, by a replay of their cluster's history.
 
 A limit is suggested from the jobs of a user in the earlier part of a trace, and judged on those in the later part: how
 many of them ran longer than it, and how much sooner they would have started. Both replays, with the limits that were

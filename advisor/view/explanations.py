@@ -36,7 +36,7 @@ _PLAIN: Mapping[Cause, Words] = {
         ("an operator: scontrol release {job}",),
     ),
     Cause.HELD: (
-        "it is held; Slurm's reason does not say by whom",
+        "it is held; Slurm's reason does not show who holds it",
         ("the user or an operator: scontrol release {job}",),
     ),
     Cause.UNKNOWN: ("what stands in its way could not be read", ()),

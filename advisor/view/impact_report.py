@@ -26,7 +26,7 @@ _TALLIES = (
     "applied", "not_applied", "out", "renewed", "stayed", "taken_back", "reverted", "overruled", "done", "unknown",
 )  # fmt: skip
 _LEVER_HEADER = (
-    "lever", "applied", "in vain", "out", "renewed", "stayed", "taken back", "reverted", "overruled", "for good",
+    "lever", "applied", "failed", "out", "renewed", "stayed", "taken back", "reverted", "overruled", "for good",
     "unknown", "JCT promised",
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Words what shorter time limits would have brought users, in a table, a sentence and a mail."""
+"""Words the effect of shorter time limits on the waits of users: a table, a sentence and a mail."""
 
 import math
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def advice_row(advice: LimitAdvice, trace: Trace) -> list[str]:
 
 
 def advice_sentence(advice: LimitAdvice) -> str:
-    """Return what to ask and what it would have brought, to the user."""
+    """Return the time limit that a user could ask, and how much sooner their jobs would have started."""
     suggestion, own = advice.suggestion, advice.own
     used = f"Your jobs use {_percent(suggestion.used_ratio)} of the time they ask ({plural(suggestion.jobs, 'job')})."
     ask = f"ask {duration(suggestion.limit_s)} (--time={limit_text(suggestion.limit_s)})"

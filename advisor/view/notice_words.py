@@ -1,4 +1,4 @@
-"""Words what administrators are told of a round: open breakers, modes, stopped partitions, overruled changes."""
+"""Words the notices of a round to administrators: open breakers, modes, stopped partitions, overruled changes."""
 
 from collections.abc import Iterator
 from typing import Final

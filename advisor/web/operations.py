@@ -120,6 +120,6 @@ def _done(operation: Operation, reason: str) -> tuple[list[dict[str, Any]], str]
         if operation.name == "apply"
         else revert_changes(content.reading, content.journal, chosen)
     )
-    # What rules refused of other jobs is nobody's question here.
+    # Refusals of other jobs are not shown: the form asked for the chosen jobs only.
     rows = [row for row in made.rows if row["done"] != "refused" or row["job_id"] in chosen]
     return rows, "" if made.fault is None else str(made.fault)

@@ -17,7 +17,7 @@ _MINUS: Final = "\u2212"
 _USED, _FREE, _UNKNOWN = "\u25a0", "\u25a1", "?"
 # A node with more GPUs shows their number alone.
 _MOST_DRAWN: Final = 16
-# The year 5138: later ones are nobody's intention, and some calendars end.
+# The year 5138: no real time is later, and some calendars end.
 _LATEST_S: Final = 1e11
 
 
@@ -107,7 +107,7 @@ def cost(row: Mapping[str, Any]) -> str:
         costs.append(f"{plural(passed, 'passed job')}{most}{' each' if passed > 1 else ''}")
     if expected["added_delay_max_s"] > 0:
         costs.append(f"the job itself up to {duration(expected['added_delay_max_s'])}")
-    return ", ".join(costs) or "nobody's"
+    return ", ".join(costs) or "none"
 
 
 FILTERS: Final[Mapping[str, Callable[..., str]]] = {

@@ -124,7 +124,7 @@ def test_no_mail_goes_to_a_name_that_is_no_user_name(user: str) -> None:
 
     assert settings.address_of_user(user) is None
     if user:
-        with pytest.raises(NoticeError, match="nobody gets it"):
+        with pytest.raises(NoticeError, match="give no recipient"):
             mail_recipients(notice(user=user), settings)
 
 

@@ -15,7 +15,7 @@ from advisor.fit.fitted import Fitted
 from advisor.fit.interference_files import measured, read_sides
 from advisor.fit.interference_fit import fit_interference
 from advisor.predict.bundle import Bundle
-from advisor.predict.interference import NOBODY, InterferenceForecaster, NeighbourTable
+from advisor.predict.interference import NO_JOB, InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Items, Shape, Shared, similarity
 from advisor.predict.interference_section import read_parameters, section_of
 from advisor.predict.onnx_model import OnnxModel
@@ -66,7 +66,7 @@ def make_table(
         gpus=np.array([size[0]]),
         nodes=np.array([size[1]]),
         batch=np.array([batch]),
-        other=np.array([NOBODY if not name else forecaster.codes([name])[0] for name in others], np.intp)[None, :],
+        other=np.array([NO_JOB if not name else forecaster.codes([name])[0] for name in others], np.intp)[None, :],
         other_gpus=np.full((1, count), gpus),
         other_nodes=np.full((1, count), nodes),
         shared=np.array([shared], np.intp),

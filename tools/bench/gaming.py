@@ -89,7 +89,7 @@ class Effect:
     def beyond(self, plain: "Effect") -> Floats:
         """Return the part of the gain that plain Slurm does not give, in percentage points.
 
-        Users to whom a strategy does not pay under plain Slurm submit honestly there, and gain nothing.
+        Users who gain nothing by a strategy under plain Slurm submit honestly there, and gain nothing.
         """
         pays = plain.gain.mean(axis=0) > 0.0
         return self.gain - np.where(pays, plain.gain, 0.0)

@@ -9,7 +9,7 @@ class BuildError(RuntimeError):
 
 
 def run(argv: Sequence[str], *, env: Mapping[str, str], timeout_s: float = 600.0) -> str:
-    """Run a program and return what it printed; raises `BuildError` with the end of what it said."""
+    """Run a program and return what it printed; raises `BuildError` with the end of its output."""
     try:
         answer = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=timeout_s, check=False)
     except FileNotFoundError as err:
@@ -17,6 +17,6 @@ def run(argv: Sequence[str], *, env: Mapping[str, str], timeout_s: float = 600.0
     except subprocess.TimeoutExpired as err:
         raise BuildError(f"{argv[0]} did not end within {timeout_s:g} s") from err
     if answer.returncode != 0:
-        said = " ".join((answer.stderr or answer.stdout).split())[-800:]
-        raise BuildError(f"{argv[0]}: exit status {answer.returncode}: {said}")
+        output = " ".join((answer.stderr or answer.stdout).split())[-800:]
+        raise BuildError(f"{argv[0]}: exit status {answer.returncode}: {output}")
     return answer.stdout

@@ -21,9 +21,9 @@ PREFIX = Path("opt/sadvise")
 CONFIG_FILE = Path("etc/sadvise/sadvise.toml")
 # Rows of files that name the place of the build, or that are changed here.
 _LOCAL_RECORD = re.compile(r"/direct_url\.json,|^sadvise-[^/]*/INSTALLER,")
-# Commands of ours; those of the libraries in the environment are nobody's business.
+# Commands of ours; those of the libraries in the environment are left out.
 COMMANDS = ("sadvise", "sadvised")
-# Isolated: neither the variables nor the modules of whoever runs it count.
+# Isolated: neither the variables nor the modules of the caller count.
 SHEBANG = "#!/opt/sadvise/bin/python3 -I\n"
 # Sources and where they go; a folder goes with all it holds.
 FILES: Mapping[str, str] = {
@@ -181,7 +181,7 @@ def _move_new(program: Path, extras: Path, before: set[Path]) -> None:
 
 
 def _clean(environment: Path, folder: Path, interpreter: Path) -> None:
-    """Take out what names the place of the build or serves nobody."""
+    """Remove files that name the place of the build, and those that no command needs."""
     for script in (environment / "bin").iterdir():
         if script.name in COMMANDS:
             _, _, body = script.read_text().partition("\n")

@@ -31,10 +31,10 @@ STEADY = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What was said of judged rows; all arrays `(n_rows,)`, `rows` says which rows of the measurements they are."""
+    """The forecasts of judged rows; all arrays `(n_rows,)`, `rows` says which rows of the measurements they are."""
 
     rows: Rows
-    said: Floats
+    forecast: Floats
     inside: NDArray[np.bool_]
     known: NDArray[np.bool_]
     by_baseline: Mapping[str, Floats]
@@ -214,13 +214,13 @@ def _judge(table: RelativeSpeeds, fitted_on: Rows, judged: Rows, seed: int) -> J
     fitted = fit_measured(train if on_gpu else None, None if on_gpu else train, seed=seed)
     forecaster = InterferenceForecaster.from_bundle(bundled(fitted))
     fitted_s = time.perf_counter()
-    said = forecaster.relative_speeds(test.pairs, table.shared)
+    forecast = forecaster.relative_speeds(test.pairs, table.shared)
     ended_s = time.perf_counter()
     return Judged(
         rows=judged,
-        said=said.median,
-        inside=(said.low - ROUNDING <= test.speed) & (test.speed <= said.high + ROUNDING),
-        known=said.known,
+        forecast=forecast.median,
+        inside=(forecast.low - ROUNDING <= test.speed) & (test.speed <= forecast.high + ROUNDING),
+        known=forecast.known,
         by_baseline=baselines(train, test),
         fit_s=fitted_s - started_s,
         predict_s=ended_s - fitted_s,
@@ -230,7 +230,7 @@ def _judge(table: RelativeSpeeds, fitted_on: Rows, judged: Rows, seed: int) -> J
 def _together(parts: Sequence[Judged]) -> Judged:
     return Judged(
         rows=np.concatenate([each.rows for each in parts]),
-        said=np.concatenate([each.said for each in parts]),
+        forecast=np.concatenate([each.forecast for each in parts]),
         inside=np.concatenate([each.inside for each in parts]),
         known=np.concatenate([each.known for each in parts]),
         by_baseline={name: np.concatenate([each.by_baseline[name] for each in parts]) for name in parts[0].by_baseline},
@@ -241,15 +241,15 @@ def _together(parts: Sequence[Judged]) -> Judged:
 
 def _scores(table: RelativeSpeeds, outcome: Judged, doubtful: Sequence[Doubtful]) -> Iterator[Score]:
     speed = table.speed[outcome.rows]
-    errors = np.abs(outcome.said - speed)
+    errors = np.abs(outcome.forecast - speed)
 
     def of(name: str, rows: NDArray[np.bool_]) -> Score:
         return score(name, UNIT, errors[rows], inside=outcome.inside[rows], known=outcome.known[rows])
 
     everything = np.ones(len(speed), dtype=np.bool_)
     yield of("forecast", everything)
-    for name, said in outcome.by_baseline.items():
-        yield score(name, UNIT, np.abs(said - speed))
+    for name, forecast in outcome.by_baseline.items():
+        yield score(name, UNIT, np.abs(forecast - speed))
     items = table.pairs.items
     mine = table.pairs.mine[outcome.rows]
     groups = np.array(items.group, dtype=object)[mine]

@@ -59,7 +59,7 @@ class Judged:
 
     index: NDArray[np.int64]
     rows: StepTimes
-    said: Intervals
+    forecast: Intervals
     by_baseline: Mapping[str, Vector]
 
 
@@ -312,10 +312,10 @@ def _judge(splits: Sequence[Split], seed: int) -> tuple[list[Judged], float, flo
         if split.key not in fitted:
             fitted[split.key] = ThroughputForecaster.from_bundle(bundled(fit_measured(split.train, seed=seed)))
         between = time.perf_counter()
-        said = _steps(fitted[split.key], split, rows, base.take(_nearest(rows, base, _BATCH_WEIGHT)))
+        forecast = _steps(fitted[split.key], split, rows, base.take(_nearest(rows, base, _BATCH_WEIGHT)))
         fit_s, predict_s = fit_s + between - started, predict_s + time.perf_counter() - between
         by_baseline = baselines(rows, base, split.train)
-        judged.append(Judged(index=split.index[fresh], rows=rows, said=said, by_baseline=by_baseline))
+        judged.append(Judged(index=split.index[fresh], rows=rows, forecast=forecast, by_baseline=by_baseline))
     return judged, fit_s, predict_s
 
 
@@ -344,27 +344,27 @@ def _table(rows: StepTimes, codes: NDArray[np.int64]) -> PlacementTable:
 def _score(name: str, judged: Sequence[Judged], baseline: str | None, is_rate: bool) -> Score:
     """Score all rows together; `baseline` None is the forecast itself."""
     true = np.concatenate([each.rows.step_s for each in judged])
-    said = [each.said.median if baseline is None else each.by_baseline[baseline] for each in judged]
-    ratio = np.concatenate(said) / true
+    forecast = [each.forecast.median if baseline is None else each.by_baseline[baseline] for each in judged]
+    ratio = np.concatenate(forecast) / true
     errors = 100.0 * np.abs((1.0 / ratio if is_rate else ratio) - 1.0)
     models = np.concatenate([each.rows.model for each in judged])
     further = {"mean of models": float(np.mean([errors[models == model].mean() for model in np.unique(models)]))}
-    further |= _rankings(judged, said)
+    further |= _rankings(judged, forecast)
     if baseline is not None:
         return score(name, "%", errors, further=further)
-    low = np.concatenate([each.said.low for each in judged])
-    high = np.concatenate([each.said.high for each in judged])
-    known = np.concatenate([each.said.known for each in judged])
+    low = np.concatenate([each.forecast.low for each in judged])
+    high = np.concatenate([each.forecast.high for each in judged])
+    known = np.concatenate([each.forecast.known for each in judged])
     inside = (low <= true) & (true <= high)
     if known.any():
         further["unflagged covered"] = float(np.mean(inside[known]))
     return score(name, "%", errors, inside=inside, known=known, further=further)
 
 
-def _rankings(judged: Sequence[Judged], said: Sequence[Vector]) -> dict[str, float]:
+def _rankings(judged: Sequence[Judged], forecast: Sequence[Vector]) -> dict[str, float]:
     """Return the mean of Kendall's tau over models and batches, of placements by speed and by step time."""
     cells: dict[tuple[str, str, float], list[tuple[float, float, float]]] = {}
-    for each, steps in zip(judged, said, strict=True):
+    for each, steps in zip(judged, forecast, strict=True):
         rows = each.rows
         for row in range(len(rows)):
             cell = (str(rows.cluster[row]), str(rows.model[row]), float(rows.batch_asked[row]))
@@ -379,10 +379,10 @@ def _rankings(judged: Sequence[Judged], said: Sequence[Vector]) -> dict[str, flo
 
 def _tau(cell: Sequence[tuple[float, float, float]], *, by_speed: bool) -> float | None:
     """Return Kendall's tau-b of one cell; None where the truth has fewer than three placements or ranks none."""
-    samples, true, said = np.array(cell).T
+    samples, true, forecast = np.array(cell).T
     tops = samples if by_speed else np.ones(len(cell))
     # Rounding must not rank what is equal.
-    truth, answer = (np.round(np.log(tops / steps), 9) for steps in (true, said))
+    truth, answer = (np.round(np.log(tops / steps), 9) for steps in (true, forecast))
     if len(cell) < 3 or not np.ptp(truth):
         return None
     # One answer for all placements ranks nothing.

@@ -48,8 +48,8 @@ def report(tally: Tally) -> None:
         kills, intents, in_effect, returns = (count[point] for count in counts)
         print(f"{point:<44}{kills:>7}{intents:>9}{in_effect:>11}{returns:>9}")
     print("; ".join(f"{event} {count}" for event, count in sorted(tally.events.items())))
-    for said in tally.refused:
-        print(f"refused to people: {said}")
+    for refusal in tally.refused:
+        print(f"refused to people: {refusal}")
     for fault in tally.faults:
         print(f"FAULT: {fault}")
 

@@ -73,9 +73,9 @@ class Play:
         self.tally = Tally()
         self.truth: dict[tuple[int, Lever], Value] = {}
         self.users: dict[int, str] = {}
-        # What people did to each job and what Slurm said to it, so that a fault can be understood.
+        # What people did to each job and what Slurm answered, so that a fault can be understood.
         self.people: dict[int, list[str]] = {}
-        # Requeued, and not seen pending by the advisor since: until then nobody can own what they came back with.
+        # Requeued, and not seen pending by the advisor since: until then the values they came back with have no owner.
         self.back: set[int] = set()
         # Slurm shows the lower end of a node range for both once it requeued the job, and from 24.11 on once
         # slurmctld was restarted.
@@ -238,9 +238,9 @@ class Play:
         if not self.path.exists():
             return
         with closing(sqlite3.connect(self.path)) as database:
-            (said,) = database.execute("PRAGMA integrity_check").fetchone()
-        if said != "ok":
-            self.tally.faults.append(f"the journal is damaged: {said}")
+            (verdict,) = database.execute("PRAGMA integrity_check").fetchone()
+        if verdict != "ok":
+            self.tally.faults.append(f"the journal is damaged: {verdict}")
 
     def _let_leases_expire(self) -> None:
         """Shift the end of some leases into the past, as time would."""
@@ -311,7 +311,7 @@ class Play:
             self.truth.pop((job.job_id, lever), None)
 
     def _is_out(self, action: Change) -> bool:
-        """Whether the advisor has set the very value: nobody could tell a person who does so, too."""
+        """Return whether the advisor has set the same value: a change by a person would look alike."""
         with opened(self.path) as journal:
             return any(
                 (lease.job_id, lease.lever, lease.action.after) == (action.job_id, action.lever, action.after)
@@ -321,11 +321,11 @@ class Play:
     def _did(self, job_id: int, *argv: str, event: str, user: str | None = None) -> bool:
         answer = self.live.ask(*argv, user=user)
         done = answer.returncode == 0
-        said = " ".join(answer.stderr.split())
-        self.people.setdefault(job_id, []).append(f"{' '.join(argv)} -> {answer.returncode} {said}".rstrip())
+        output = " ".join(answer.stderr.split())
+        self.people.setdefault(job_id, []).append(f"{' '.join(argv)} -> {answer.returncode} {output}".rstrip())
         self.tally.events[event if done else f"{event}, refused"] += 1
         if not done:
-            self.tally.refused.append(f"{' '.join(argv)}: {said}")
+            self.tally.refused.append(f"{' '.join(argv)}: {output}")
         return done
 
     def _restart_controller(self) -> None:

@@ -221,8 +221,8 @@ def in_a_child(work: Callable[[Points], None], aim: Aim | None) -> Fate:
         os.close(reading)
         _live(work, Points(aim=aim), writing)
     os.close(writing)
-    with os.fdopen(reading, "rb") as said:
-        error = said.read().decode(errors="replace")
+    with os.fdopen(reading, "rb") as pipe:
+        error = pipe.read().decode(errors="replace")
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code not in (DONE, RAISED, -signal.SIGKILL):

@@ -132,6 +132,6 @@ class Accounting:
         deadline = time.monotonic() + START_DEADLINE_S
         while not sign.exists():
             if time.monotonic() > deadline:
-                said = log.read_text(errors="replace").splitlines() if log.exists() else []
-                raise LiveSlurmError(f"{daemon} did not start within {START_DEADLINE_S:g} s: {' | '.join(said[-3:])}")
+                lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+                raise LiveSlurmError(f"{daemon} did not start within {START_DEADLINE_S:g} s: {' | '.join(lines[-3:])}")
             time.sleep(0.05)

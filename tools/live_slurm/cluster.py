@@ -69,7 +69,7 @@ class LiveCluster:
     ) -> None:
         """Take a release such as `24.11`; `gpu_types` and `shards` tell nodes apart, see `Shape`.
 
-        With `accounting` every job also goes to an own slurmdbd, which knows nobody but root until told of others.
+        With `accounting` every job also goes to an own slurmdbd, which knows only root until other users are added.
         """
         self.release = release
         self.shape = Shape(
@@ -143,8 +143,8 @@ class LiveCluster:
         """Run a command of this cluster and return what it printed; without `check`, whatever its exit status."""
         answer = self.ask(*argv, stdin=stdin, user=user)
         if check and answer.returncode != 0:
-            said = " ".join((answer.stderr or answer.stdout).split())
-            raise LiveSlurmError(f"{' '.join(argv)}: exit status {answer.returncode}: {said}")
+            output = " ".join((answer.stderr or answer.stdout).split())
+            raise LiveSlurmError(f"{' '.join(argv)}: exit status {answer.returncode}: {output}")
         return answer.stdout
 
     def ask(self, *argv: str, stdin: str = "", user: str | None = None) -> subprocess.CompletedProcess[str]:

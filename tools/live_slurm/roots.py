@@ -110,7 +110,7 @@ def _bootstrap(release: Release, suite: str) -> None:
             return
         if shutil.which("debootstrap") is None or not BOOTSTRAP_SCRIPT.exists():
             raise LiveSlurmError("debootstrap is not found on PATH: apt-get install debootstrap")
-        # Whoever holds the lock may clear away what a killed bootstrap left.
+        # The holder of the lock can remove what a killed bootstrap left.
         for leftover in cache.glob(f"{release.name}.partial-*"):
             shutil.rmtree(leftover)
         partial = Path(tempfile.mkdtemp(prefix=f"{release.name}.partial-", dir=cache))
@@ -147,17 +147,17 @@ def _run_debootstrap(suite: str, folder: Path, lock: int) -> None:
         except subprocess.TimeoutExpired as err:
             raise LiveSlurmError(f"debootstrap of {suite} took more than {BOOTSTRAP_DEADLINE_S:g} s") from err
         log.seek(0)
-        said = log.read().decode(errors="replace").strip().splitlines()
+        lines = log.read().decode(errors="replace").strip().splitlines()
     if answer.returncode != 0:
-        raise LiveSlurmError(f"debootstrap of {suite} failed: {_reason(said)}")
+        raise LiveSlurmError(f"debootstrap of {suite} failed: {_reason(lines)}")
 
 
-def _reason(said: Sequence[str]) -> str:
+def _reason(lines: Sequence[str]) -> str:
     """Pick the line of debootstrap's output that tells a person most."""
-    errors = [line.removeprefix("E: ") for line in said if line.startswith("E: ")]
+    errors = [line.removeprefix("E: ") for line in lines if line.startswith("E: ")]
     if any("Failed getting release file" in line for line in errors):
         return f"the mirror does not answer ({errors[-1]})"
-    return errors[-1] if errors else (said[-1] if said else "it said nothing")
+    return errors[-1] if errors else (lines[-1] if lines else "it printed nothing")
 
 
 def _mirror() -> str:

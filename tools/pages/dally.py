@@ -26,7 +26,7 @@ METRICS: Final = (
 )  # fmt: skip
 COMPARED: Final = ("mean_jct_s", "p99_jct_s", "makespan_s", "communication_overhead_ratio")
 OVERHEAD: Final = "communication_overhead_ratio"
-# What the paper reports as its best changes, in percent, and against whom.
+# What the paper reports as its best changes, in percent, and against which policy.
 TARGETS: Final[Mapping[str, float]] = {
     "makespan_s": -69.0,
     "mean_jct_s": -83.0,

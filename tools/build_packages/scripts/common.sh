@@ -17,7 +17,7 @@ make_account() {
     fi
 }
 
-# Files are not exchanged under a daemon that runs; it takes back what it has to and begins anew afterwards.
+# Files are not replaced under a running daemon: it is stopped, reverts what it must, and is started afterwards.
 stop_for_upgrade() {
     if under_systemd && systemctl --quiet is-active sadvised.service; then
         : >"$MARK"

@@ -159,12 +159,12 @@ def test_results_of_a_store_equal_those_of_memory(
 
 WRONG = {
     "no cluster": (["TRACE"], 2, "--cluster is missing: give one for all traces, or one for each"),
-    "two clusters for one": (["TRACE", *CLUSTER, *CLUSTER], 1, "2 times for 1 traces"),
-    "a trace twice": (["TRACE", "TRACE", *CLUSTER], 1, "given twice"),
+    "two clusters for one": (["TRACE", *CLUSTER, *CLUSTER], 2, "2 times for 1 traces"),
+    "a trace twice": (["TRACE", "TRACE", *CLUSTER], 2, "given twice"),
     "no trace": ([*CLUSTER], 2, "TRACE"),
-    "seeds no number": (["TRACE", *CLUSTER, "--seeds", "many"], 1, "--seeds many: give a number of seeds"),
-    "no seeds": (["TRACE", *CLUSTER, "--seeds", "0"], 1, "--seeds 0"),
-    "unknown policy": (["TRACE", *CLUSTER, "--policy", "fifi"], 1, "did you mean fifo?"),
+    "seeds no number": (["TRACE", *CLUSTER, "--seeds", "many"], 2, "--seeds many: give a number of seeds"),
+    "no seeds": (["TRACE", *CLUSTER, "--seeds", "0"], 2, "--seeds 0"),
+    "unknown policy": (["TRACE", *CLUSTER, "--policy", "fifi"], 2, "did you mean fifo?"),
     "no workers": (["TRACE", *CLUSTER, "--workers", "0"], 2, "--workers"),
     "unknown engine": (["TRACE", *CLUSTER, "--engine", "cloud"], 2, "--engine"),
     "no folder for the report": (["TRACE", *CLUSTER, "--report", "/nonexistent/r.html"], 1, "choose another --report"),

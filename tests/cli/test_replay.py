@@ -74,17 +74,17 @@ def test_cycle_of_another_release_is_said_to_be(sadvise: Sadvise, path: str, mon
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "code", "complaint"),
     [
-        (("2",), "cycle 2 is not recorded in full: nothing was proposed"),
-        (("77",), "there is no cycle 77: list the cycles with `sadvise journal cycles`"),
-        (("first\x1b",), "'first\\x1b' is not a cycle: give its number, or last"),
+        (("2",), 1, "cycle 2 is not recorded in full: nothing was proposed"),
+        (("77",), 1, "there is no cycle 77: list the cycles with `sadvise journal cycles`"),
+        (("first\x1b",), 2, "'first\\x1b' is not a cycle: give its number, or last"),
     ],
 )
 def test_what_cannot_be_replayed_is_one_line(
-    sadvise: Sadvise, path: str, arguments: tuple[str, ...], complaint: str
+    sadvise: Sadvise, path: str, arguments: tuple[str, ...], code: int, complaint: str
 ) -> None:
     outcome = sadvise("replay", *arguments, "--journal", path)
 
-    assert (outcome.exit_code, outcome.out) == (1, "")
+    assert (outcome.exit_code, outcome.out) == (code, "")
     assert complaint in outcome.err and outcome.err.count("\n") == 1

@@ -198,7 +198,7 @@ WRONG = {
     "no workers": (["TRACE", *CLUSTER, "--workers", "0"], 2, "--workers"),
     "no folder for the report": (["TRACE", *CLUSTER, "--report", "/nonexistent/r.html"], 1, "choose another --report"),
     "no such config": (["TRACE", *CLUSTER, "--config", "/nonexistent/c.toml"], 1, "/nonexistent/c.toml"),
-    "wrong cluster": (["TRACE", "--cluster", "nodes=x"], 1, "nodes=x is no number"),
+    "wrong cluster": (["TRACE", "--cluster", "nodes=x"], 2, "nodes=x is no number"),
 }
 
 

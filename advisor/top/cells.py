@@ -9,6 +9,7 @@ from advisor.domain.forecast import Interval
 from advisor.domain.units import duration
 from advisor.top.row_list import RowColumn
 from advisor.view.documents import in_words
+from advisor.view.rule_words import rule_in_short
 from advisor.watch.cluster_view import ClusterView, NodeUse, WaitingJob
 from advisor.watch.clusters import ClusterLook
 
@@ -81,7 +82,7 @@ def queue_columns(now: Callable[[], float]) -> tuple[RowColumn, ...]:
         RowColumn(title="80 % range", width=14, rank=6, cell=lambda job: start_range(job.start, now())),
         RowColumn(title="reason", width=14, rank=3, cell=lambda job: job.reason or "-"),
         RowColumn(title="advice", width=11, cell=notes_of, style=lambda job: CAUTION if job.advice else _PLAIN),
-        RowColumn(title="left alone by", width=16, rank=7, cell=lambda job: job.left_alone_by),
+        RowColumn(title="left alone", width=16, rank=7, cell=lambda job: rule_in_short(job.left_alone_by)),
     )
 
 

@@ -10,9 +10,9 @@ from flask import Blueprint, Response, abort, make_response, render_template, re
 from advisor.daemon.status_words import lines
 from advisor.planning.levers import missing_by_lever
 from advisor.view.assets import TYPES, asset
-from advisor.view.documents import rules_in_words, skipped
+from advisor.view.documents import skipped, skipped_by_rule
 from advisor.view.lease_report import change_sentence
-from advisor.view.rule_words import rule_in_short, rule_sentence
+from advisor.view.rule_words import rule_in_short, rule_line, rule_sentence
 from advisor.watch.cluster_view import ClusterView, NodeUse
 from advisor.web.figures import frontier_figure, gains_figure
 from advisor.web.line_selection import SORTS, LineQuery, line_page, line_query
@@ -140,13 +140,16 @@ def job(job_id: int) -> str:
 @PAGES.get("/advice")
 def advice() -> str:
     """Show what should change, why, what it gains and whose wait it costs."""
-    seen = selected_content().view()
+    content = selected_content()
+    seen, config = content.view(), content.config
     record = seen.planned.record
-    left_alone = skipped(record)
     return render_template(
         "advice.html",
         view=seen,
-        left_alone=rules_in_words(left_alone) if left_alone else "",
+        left_alone=[
+            rule_line(rule, count, config.guard, config.planning)
+            for rule, count in skipped_by_rule(skipped(record)).items()
+        ],
         missing=missing_by_lever(record.snapshot),
         forecasts=record.forecasts,
     )

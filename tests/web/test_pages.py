@@ -116,6 +116,7 @@ def test_rules_that_leave_jobs_alone_are_worded(client: FlaskClient, content: Co
 
     assert '<span class="faint" title="It is held. To release it: `scontrol release JOBID`.">held</span>' in line
     assert "not_held" not in client.get("/line").text
+    assert re.search(r"\d+ jobs, not_held: It is held\.", Structure(client.get("/advice").text).text)
     assert (
         f"It is held. To release it: scontrol release {held.job_id}."
         in Structure(client.get(f"/jobs/{held.job_id}").text).text

@@ -1,6 +1,9 @@
 """Several clusters are served side by side: a page of all, and the pages of each; a fault of one hides no other."""
 
+import contextlib
 import re
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +16,10 @@ from hypothesis import strategies as st
 from advisor.config import Config
 from advisor.daemon.pause_file import paused
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import ConfigError
+from advisor.errors import AdvisorError, ConfigError
 from advisor.settings import DaemonSettings
 from advisor.text import escaped
+from advisor.watch.reading import Reading
 from advisor.web.content import Content
 from advisor.web.served_clusters import ServedCluster
 from tests.strategies import HOSTILE
@@ -136,6 +140,38 @@ def test_repaired_cluster_is_read_at_the_next_look(stage: Stage) -> None:
     rows = [rows_of(site.get("/").text) for _ in range(2)]
 
     assert "not yet" not in rows[1]["alpha"] and rows[1]["alpha"].split()[2].isdecimal()
+
+
+class Silent:
+    """A source that answers once it is allowed to."""
+
+    name = "file"
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+
+    def snapshot(self) -> Snapshot:
+        """Wait, and then fail."""
+        self.answers.wait(30.0)
+        raise AdvisorError("squeue: no answer")
+
+
+def test_cluster_that_does_not_answer_delays_no_other(clusters: list[ServedCluster], stage: Stage) -> None:
+    silent, late = Silent(), Content(Reading(snapshot=stage.snapshot), Config())
+    late.viewer._source = silent
+    site = site_client([holding("late", late), clusters[1]])
+
+    begun = time.monotonic()
+    first = site.get("/")
+    took_s = time.monotonic() - begun
+    silent.answers.set()
+    with contextlib.suppress(AdvisorError):
+        late.viewer.latest(10.0)
+    second = site.get("/")
+
+    assert took_s < 10.0 and first.headers["Refresh"] == "2"
+    assert "being read" in rows_of(first.text)["late"] and "33 3 0 apply" in rows_of(first.text)["borealis"]
+    assert "squeue: no answer" in rows_of(second.text)["late"] and "Refresh" not in second.headers
 
 
 def test_operation_is_for_the_cluster_of_its_address(content: Content, tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ KILL_AFTER_S = 30.0
 SUBMITTERS = 4
 RPC_LINE = re.compile(r"^\s+([A-Z][A-Z0-9_]+)\s*\(\s*\d+\) count:(\d+)", re.MULTILINE)
 SDIAG_RPC = "REQUEST_STATS_INFO"
-CLUSTER_NAME = "live"
 # 127.0.0.1 and 127.0.0.2 as one number each: host names without a dot that resolve in every root filesystem, as those
 # of two slurmctld that share their port must.
 PRIMARY_HOST, BACKUP_HOST = "2130706433", "2130706434"
@@ -66,13 +65,17 @@ class LiveCluster:
         start_slurmd: bool = True,
         cred_expire_s: int = 0,
         accounting: bool = False,
+        name: str = "live",
+        beside: "LiveCluster | None" = None,
     ) -> None:
         """Take a release such as `24.11`; `gpu_types` and `shards` tell nodes apart, see `Shape`.
 
-        With `accounting` every job also goes to an own slurmdbd, which knows only root until other users are added.
+        With `accounting` every job also goes to an own slurmdbd, which knows only root until other users are added. A
+        cluster `beside` one that runs with accounting, under another `name`, uses the munged and the slurmdbd of that.
         """
         self.release = release
         self.shape = Shape(
+            cluster_name=name,
             topology=topology,
             scheduler_parameters=scheduler_parameters,
             extra_lines=tuple(extra_lines),
@@ -94,6 +97,7 @@ class LiveCluster:
         self._ports: PortBlock | None = None
         self._sandbox: Sandbox | None = None
         self._wants_accounting = accounting
+        self._beside = beside
         self._accounting: Accounting | None = None
 
     def __enter__(self) -> Self:
@@ -114,9 +118,11 @@ class LiveCluster:
         try:
             self._write_files()
             self._sandbox = Sandbox(self._root)
-            self._start_munged()
+            if self._beside is None:
+                self._start_munged()
             if self._accounting is not None:
                 self._accounting.start(self._sandbox, host=_host())
+            if self._accounting is not None or self._beside is not None:
                 self.wait_for(self._database_knows_the_cluster, START_DEADLINE_S, what="slurmdbd takes the cluster")
             self.start_controller(clean=True)
             if self.shape.start_slurmd:
@@ -266,6 +272,12 @@ class LiveCluster:
             (self._inner_folder / file).write_text(f"{(self._root / 'etc' / file).read_text()}{entry}\n")
             self._inside.run(["mount", "--bind", str(self.folder / file), f"/etc/{file}"])
 
+    def accounting_lines(self) -> list[str]:
+        """Return the lines of slurm.conf that name the slurmdbd in use; none without accounting."""
+        if self._beside is not None:
+            return self._beside.accounting_lines()
+        return [] if self._accounting is None else self._accounting.slurm_conf_lines()
+
     def drain(self, node: str, reason: str) -> None:
         """Take a node out of service for new jobs."""
         self.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")
@@ -325,10 +337,17 @@ class LiveCluster:
         self._ports = PortBlock(daemons + 1)
         ports = self._ports.ports
         host = PRIMARY_HOST if self._has_backup else _host()
-        conf = slurm_conf(self.shape, release=self.release, folder=self.folder, host=host, ports=ports[:daemons])
+        conf = slurm_conf(
+            self.shape,
+            release=self.release,
+            folder=self.folder,
+            munge=(self._beside or self).folder / "munge",
+            host=host,
+            ports=ports[:daemons],
+        )
         if self._wants_accounting:
             self._accounting = Accounting(root=self._root, folder=self.folder, inner=inner, port=ports[daemons])
-            conf += "\n".join(self._accounting.slurm_conf_lines()) + "\n"
+        conf += "".join(f"{line}\n" for line in self.accounting_lines())
         (inner / "slurm.conf").write_text(conf)
         (inner / "gres.conf").write_text(gres_conf(self.shape, folder=self.folder))
         if self.shape.topology != "flat":
@@ -375,7 +394,7 @@ class LiveCluster:
 
     def _database_knows_the_cluster(self) -> bool:
         """Add the cluster, which slurmdbd refuses until it listens, and whether that worked."""
-        return self.ask("sacctmgr", "-i", "add", "cluster", CLUSTER_NAME).returncode == 0
+        return self.ask("sacctmgr", "-i", "add", "cluster", self.shape.cluster_name).returncode == 0
 
     def _nodes_are_idle(self) -> bool:
         states = self.run("sinfo", "-h", "-a", "-N", "-o", "%T", check=False).split()

@@ -41,6 +41,7 @@ class Node:
 class Shape:
     """What a test cluster looks like, whatever its release."""
 
+    cluster_name: str = "live"
     topology: Topology = "tree"
     node_count: int = 8
     gpus_per_node: int = 8
@@ -78,16 +79,16 @@ def range_of(nodes: Sequence[Node]) -> str:
     return first if first == last else f"n[{first[1:]}-{last[1:]}]"
 
 
-def slurm_conf(shape: Shape, *, release: str, folder: Path, host: str, ports: range) -> str:
-    """Write slurm.conf; the first port is slurmctld's, the others are the nodes'."""
+def slurm_conf(shape: Shape, *, release: str, folder: Path, munge: Path, host: str, ports: range) -> str:
+    """Write slurm.conf; the first port is slurmctld's, the others are the nodes'. `munge` is munged's folder."""
     lines = [
-        "ClusterName=live",
+        f"ClusterName={shape.cluster_name}",
         f"SlurmctldHost={host}(127.0.0.1)",
         f"SlurmctldPort={ports[0]}",
         "SlurmUser=root",
         "SlurmdUser=root",
         "AuthType=auth/munge",
-        f"AuthInfo=socket={folder}/munge/socket{f',cred_expire={shape.cred_expire_s}' if shape.cred_expire_s else ''}",
+        f"AuthInfo=socket={munge}/socket{f',cred_expire={shape.cred_expire_s}' if shape.cred_expire_s else ''}",
         f"StateSaveLocation={folder}/state",
         f"SlurmctldPidFile={folder}/slurmctld.pid",
         f"SlurmctldLogFile={folder}/slurmctld.log",

@@ -94,11 +94,14 @@ def _of_pool(case: Case, queue: QueueTable, line: Rows, done: frozenset[int]) ->
         can_move & ~is_overdue & np.array([job.job_id not in gave for job in jobs], dtype=np.bool_),
         places=case.settings.lift_places,
     )
+    # A job of a pair before stands where it is now, or where the exchange puts it: no later pair may pass either place.
+    standing = [queue.jobs[row] for row in line.tolist()]
     for place_up, place_down in zip(chosen.up.tolist(), chosen.down.tolist(), strict=True):
         up, down = jobs[place_up], jobs[place_down]
-        others = [job for row in line.tolist() if _owner(case, job := queue.jobs[row]) != _owner(case, up)]
+        others = [job for job in standing if _owner(case, job) != _owner(case, up)]
         nice_up, nice_down = _nice_at(up, down, others), _nice_at(down, up, others)
         if nice_up is not None and nice_down is not None and nice_up >= case.limits.nice_min:
+            standing += _moved(up, nice_up), _moved(down, nice_down)
             yield from _pair(case, queue, rows[[place_up, place_down]], (nice_up, nice_down))
 
 
@@ -119,11 +122,16 @@ def _nice_at(job: Job, other: Job, others: Sequence[Job]) -> int | None:
     for nice in marked_beside(job.nice + job.priority - other.priority):
         if nice == job.nice or (nice < job.nice) is not rises:
             continue
-        moved = SetNice(job_id=job.job_id, before=job.nice, after=nice).applied_to(job)
+        moved = _moved(job, nice)
         is_near = abs((moved.priority or 0) - other.priority) < MARK_SPAN
         if is_near and _ahead(moved, others) == ahead:
             return nice
     return None
+
+
+def _moved(job: Job, nice: int) -> Job:
+    """Return a job as it stands with another nice."""
+    return SetNice(job_id=job.job_id, before=job.nice, after=nice).applied_to(job)
 
 
 def _ahead(job: Job, others: Sequence[Job]) -> int:

@@ -68,6 +68,19 @@ def test_short_job_and_long_one_of_its_user_change_places_and_no_other_job_moves
         assert isinstance(change.action, SetNice) and is_marked(change.action.after)
 
 
+def test_two_exchanges_at_once_keep_the_order_of_users() -> None:
+    line = [("ann", 320, 10.0), ("bob", 230, 10.0), ("bob", 224, 1.0), ("ann", 214, 1.0)]
+    jobs = [
+        make_job(number, gpus=1, user=user, priority=priority, time_limit_s=hours * HOUR_S)
+        for number, (user, priority, hours) in enumerate(line, start=1)
+    ]
+    snapshot = busy(*jobs)
+
+    after = places(snapshot, lifts_of(Cycle(limits=USER).judge(snapshot)))
+
+    assert [snapshot.jobs_by_id[job_id].user for job_id in after] == ["ann", "bob", "bob", "ann"]
+
+
 def test_facts_and_gain_of_an_exchange() -> None:
     changes = lifts_of(Cycle(limits=USER).judge(busy(LONG, OTHER, SHORT)))
 

@@ -211,7 +211,7 @@ class Case:
             return []
         queue = self.as_asked(self.queue)
         wanted = [row for row, job in enumerate(queue.jobs) if job.job_id in timed]
-        near = {queue.jobs[turn.row].job_id for turn in turns(self.timetable(), queue, self.freed, wanted)}
+        near = {queue.jobs[turn.row].job_id for turn in turns(self.timetable(), queue, self.freed, self.tested, wanted)}
         return [lease for lease in self._open_timers if lease.job_id in near]
 
 

@@ -36,17 +36,20 @@ class TurnInLine:
     is_first: bool
 
 
-def turns(timetable: Timetable, queue: QueueTable, freed: Releases, wanted: Collection[int]) -> Iterator[TurnInLine]:
+def turns(
+    timetable: Timetable, queue: QueueTable, freed: Releases, tested: Collection[int], wanted: Collection[int]
+) -> Iterator[TurnInLine]:
     """Yield the turns of the gangs near the head, in Slurm's order, of the rows in `wanted`.
 
     Slurm can start a gang now if it fits at its turn. It can start soon if idle GPUs and those `freed` within `SOON_S`
-    are enough for it and for all jobs ahead of it. The jobs of the line are added to an empty `timetable`.
+    are enough for it and for all jobs ahead of it. The jobs of the line are added to an empty `timetable`, in each pool
+    up to the last one whose id is in `tested`: Slurm's backfill keeps no place for those behind it.
     """
     start_s = _starts_s(queue, freed)
     fits = {row for row in wanted if timetable.starts_now(queue.jobs[row], queue.longest_s(row))}
     near = fits | {row for row in wanted if start_s[row] <= SOON_S}
     # A pool with a lower number is a higher tier of the same nodes.
-    line = [row for rows in queue.rows_by_pool() for row in rows.tolist()]
+    line = [row for rows in queue.rows_by_pool() for row in _until_last(rows.tolist(), queue, tested)]
     last, last_fit = (
         max((place for place, row in enumerate(line) if row in rows), default=-1) for rows in (near, fits)
     )
@@ -73,6 +76,12 @@ def turns(timetable: Timetable, queue: QueueTable, freed: Releases, wanted: Coll
             waiting_by_pool[pool] = waiting_by_pool[pool] | nodes if pool in waiting_by_pool else nodes
             if place < last_fit and (slot := timetable.slot(job, run_s)) is not None:
                 timetable.add(slot)
+
+
+def _until_last(rows: list[int], queue: QueueTable, tested: Collection[int]) -> list[int]:
+    """Return the rows up to the last one whose job is in `tested`."""
+    last = max((place for place, row in enumerate(rows) if queue.jobs[row].job_id in tested), default=-1)
+    return rows[: last + 1]
 
 
 def _starts_s(queue: QueueTable, freed: Releases) -> dict[int, float]:

@@ -70,8 +70,8 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
 
 def turns_near_head(case: Case, queue: QueueTable, wanted: Sequence[int]) -> Iterator[tuple[TurnInLine, Fit]]:
     """Yield the turns of the gangs in some rows of the queue that stand near the head, and where each fits then."""
-    tested = [row for row in wanted if queue.jobs[row].job_id in case.tested]
-    for turn in turns(case.timetable(), case.as_asked(queue), case.freed, tested):
+    near = [row for row in wanted if queue.jobs[row].job_id in case.tested]
+    for turn in turns(case.timetable(), case.as_asked(queue), case.freed, case.tested, near):
         job = queue.jobs[turn.row]
         fit = turn.fitter.fit_in_service(job.gang, job.partitions)
         yield turn, fit if turn.claim is not None else replace(fit, tier_now=None)

@@ -5,10 +5,11 @@ longer, a fiftieth of the time ahead (more on large clusters). A job holds its r
 which it ends.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -29,7 +30,7 @@ _MOST_CELLS: Final = 4_000_000
 # An overdue job ends within a second.
 _LEAST_S: Final = 1.0
 
-_Request = tuple[GangRequest, tuple[str, ...], float]
+_Request = tuple[GangRequest, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +46,37 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _IdleGpus:
-    """The idle GPUs of some types on the usable nodes of some partitions at each step, 0 on others, and their sum."""
+    """The idle GPUs of some types on the usable nodes of some partitions at each step, and their sum."""
 
-    nodes: Flags  # (n_nodes,)
-    by_node: NDArray[np.int64]  # (n_steps, n_nodes)
+    place: NDArray[np.intp]  # (n_nodes,), of each node among those, -1 for others
+    by_node: NDArray[np.int64]  # (n_steps, n_those)
     sum: NDArray[np.int64]  # (n_steps,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FirstSteps:
+    """The steps before which equal requests do not fit, by time limit; both ascend.
+
+    What does not fit until its time limit does not fit for longer, and adding jobs never makes room.
+    """
+
+    limits_s: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+
+    def known(self, limit_s: float) -> int:
+        """Return the step before which a request with a time limit does not fit."""
+        place = bisect_right(self.limits_s, limit_s)
+        return self.steps[place - 1] if place else 0
+
+    def note(self, limit_s: float, step: int) -> None:
+        """Keep that a request does not fit before a step; no less than what is known already."""
+        first = bisect_left(self.limits_s, limit_s)
+        last = max(first, bisect_right(self.steps, step))
+        self.limits_s[first:last], self.steps[first:last] = [limit_s], [step]
+
+    def copy(self) -> "_FirstSteps":
+        """Return a copy."""
+        return _FirstSteps(limits_s=self.limits_s.copy(), steps=self.steps.copy())
 
 
 class Timetable:
@@ -67,7 +94,8 @@ class Timetable:
         released = self._step_at(ends_s)
         self._idle = _idle(self._table, holdings, released, len(self._times_s))
         # What is idle grows only where a job ends, and shrinks only where one begins.
-        self._begins, self._ends = np.zeros((2, len(self._times_s) + 1), dtype=np.bool_)
+        self._begins: list[int] = []
+        self._ends = np.zeros(len(self._times_s) + 1, dtype=np.bool_)
         self._ends[released] = True
         # All that is released in a step is idle by this time, the end of the step at the latest.
         self._ended_s = np.zeros(len(self._times_s) + 1)
@@ -76,8 +104,7 @@ class Timetable:
         self._nodes = _NodesByRequest(self._table)
         self._idle_gpus: dict[tuple[tuple[str, ...], frozenset[str | None]], _IdleGpus] = {}
         self._fitters: dict[tuple[int, ...], Fitter] = {(0,): fitter}
-        # Requests do not fit before these steps, however many jobs are added.
-        self._first_step: dict[_Request, int] = {}
+        self._first_steps: defaultdict[_Request, _FirstSteps] = defaultdict(_FirstSteps)
 
     def starts_now(self, job: Job, limit_s: float) -> bool:
         """Return whether slurmctld can start a job now; not if its own plan has a later start for it."""
@@ -105,13 +132,14 @@ class Timetable:
     @contextmanager
     def trial(self) -> Iterator[None]:
         """Drop the slots that are added in the block at its end."""
-        n_slots, first_step, ended_s = len(self._slots), self._first_step.copy(), self._ended_s.copy()
+        n_slots, ended_s = len(self._slots), self._ended_s.copy()
+        first_steps = {request: steps.copy() for request, steps in self._first_steps.items()}
         try:
             yield
         finally:
             while len(self._slots) > n_slots:
                 self._hold(self._slots.pop(), -1)
-            self._first_step, self._ended_s = first_step, ended_s
+            self._first_steps, self._ended_s = defaultdict(_FirstSteps, first_steps), ended_s
 
     def nodes(self, job: Job) -> Flags:
         """Mark the nodes that a job can use: `(n_nodes,)`."""
@@ -134,32 +162,33 @@ class Timetable:
 
     def _first(self, job: Job, limit_s: float, until: int) -> int | None:
         """Return the first step before `until` from which a job fits as long as it can run."""
-        request = job.gang, job.partitions, limit_s
-        known = self._first_step.get(request, 0)
+        first_steps = self._first_steps[job.gang, job.partitions]
+        known = first_steps.known(limit_s)
         begin = max(known, int(self._is_later(job)))
         steps = self._candidates(job, begin, until, limit_s)
         step = next((step for step in steps if self._fits(job, step, limit_s)), None)
         if begin == known:
-            self._first_step[request] = max(known, until) if step is None else step
+            first_steps.note(limit_s, max(known, until) if step is None else step)
         return step
 
     def _candidates(self, job: Job, begin: int, until: int, limit_s: float) -> list[int]:
         """Return the steps at which idle resources grow and from which on there are enough GPUs, on whatever nodes."""
         if begin >= until:
             return []
-        steps = np.r_[begin, begin + 1 + np.flatnonzero(self._ends[begin + 1 : until])]
-        short = np.flatnonzero(self._gpus_of(job).sum < (job.gang.gpu_count or 0))
-        next_short = np.r_[short, len(self._times_s)][np.searchsorted(short, steps)]
-        steps = steps[next_short >= self._ends_of(steps, limit_s)]
-        return [int(step) for step in steps]
+        steps = np.append(begin, begin + 1 + np.flatnonzero(self._ends[begin + 1 : until]))
+        short = np.append(np.flatnonzero(self._gpus_of(job).sum < (job.gang.gpu_count or 0)), len(self._times_s))
+        next_short = short[np.searchsorted(short, steps)]
+        return list(map(int, steps[next_short >= self._ends_of(steps, limit_s)]))
 
     def _gpus_of(self, job: Job) -> _IdleGpus:
         """Return the idle GPUs of a job's types on the nodes that can take it."""
         key = _key_of(job)
         if key not in self._idle_gpus:
-            nodes = self._nodes(job) & self._table.usable
-            by_node = np.where(nodes, self._idle[:, :, _columns(self._table, key[1])].sum(axis=2), 0)
-            self._idle_gpus[key] = _IdleGpus(nodes=nodes, by_node=by_node, sum=by_node.sum(axis=1))
+            rows = np.flatnonzero(self._nodes(job) & self._table.usable)
+            place = np.full(len(self._table.names), -1)
+            place[rows] = np.arange(len(rows))
+            by_node = self._idle[:, rows][:, :, _columns(self._table, key[1])].sum(axis=2)
+            self._idle_gpus[key] = _IdleGpus(place=place, by_node=by_node, sum=by_node.sum(axis=1))
         return self._idle_gpus[key]
 
     def _fits(self, job: Job, begin: int, limit_s: float) -> bool:
@@ -173,19 +202,19 @@ class Timetable:
     def _few_nodes_are_enough(self, job: Job, steps: list[int]) -> bool:
         """Return whether few enough nodes have the GPUs of a job at all of some steps: a quick check."""
         by_node = self._gpus_of(job).by_node
-        gpus, most_nodes = by_node[steps].min(axis=0), min(job.gang.nodes_max or MOST, by_node.shape[1])
+        gpus, most_nodes = np.minimum.reduce(by_node[steps]), min(job.gang.nodes_max or MOST, by_node.shape[1])
         largest = np.partition(gpus, -most_nodes)[-most_nodes:] if most_nodes < len(gpus) else gpus
         return int(largest.sum()) >= (job.gang.gpu_count or 0)
 
     def _lowest(self, begin: int, end: int) -> list[int]:
         """Return the steps from `begin` until `end` at which least is idle: the first, and where jobs begin."""
-        return [begin, *(begin + 1 + np.flatnonzero(self._begins[begin + 1 : end])).tolist()]
+        return [begin, *self._begins[bisect_right(self._begins, begin) : bisect_left(self._begins, end)]]
 
     def _fitter(self, steps: list[int]) -> Fitter:
         """Return the fitter for what is idle at all of some steps."""
         key = tuple(steps)
         if key not in self._fitters:
-            idle = self._idle[steps].min(axis=0)
+            idle = np.minimum.reduce(self._idle[steps])
             table = replace(
                 self._table,
                 gpus_idle=idle[:, :-2].astype(np.int32),
@@ -202,20 +231,24 @@ class Timetable:
         return Slot(begin=begin, end=end, start_s=start_s, end_s=start_s + limit_s, claim=taken)
 
     def _end(self, begin: int, limit_s: float) -> int:
-        return int(self._ends_of(np.array(begin), limit_s))
+        start_s = float(self._ended_s[begin]) or float(self._times_s[begin])
+        return max(int(np.searchsorted(self._times_s, start_s + limit_s)), begin + 1)
 
     def _hold(self, slot: Slot, sign: int) -> None:
         """Take the resources of a slot, or give them back."""
         taken, steps = slot.claim, slice(slot.begin, slot.end)
         self._idle[steps, taken.rows] -= sign * _in_columns(taken.gpus, taken.cpus, taken.memory_mib)
         for (_, types), gpus in self._idle_gpus.items():
-            counted = gpus.nodes[taken.rows]
+            places = gpus.place[taken.rows]
+            counted = places >= 0
             # Most are of other partitions.
             if counted.any():
-                of_type = sign * np.where(counted, taken.gpus[:, _columns(self._table, types)].sum(axis=1), 0)
-                gpus.by_node[steps, taken.rows] -= of_type
+                of_type = sign * taken.gpus[counted][:, _columns(self._table, types)].sum(axis=1)
+                gpus.by_node[steps, places[counted]] -= of_type
                 gpus.sum[steps] -= of_type.sum()
-        self._begins[slot.begin] = self._ends[slot.end] = True
+        if slot.begin not in self._begins:
+            insort(self._begins, slot.begin)
+        self._ends[slot.end] = True
         self._fitters = {
             # The steps of a fitter ascend.
             steps: fitter

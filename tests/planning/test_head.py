@@ -79,7 +79,7 @@ def turns_of(snapshot: Snapshot) -> Mapping[int, TurnInLine]:
     """Map the gangs near the head to their turns."""
     case = Case(snapshot=snapshot)
     wanted = [row for row, gpus in enumerate(case.queue.gpus.tolist()) if gpus >= 2]
-    found = turns(case.timetable(), case.queue, case.freed, wanted)
+    found = turns(case.timetable(), case.queue, case.freed, case.tested, wanted)
     return {case.queue.jobs[turn.row].job_id: turn for turn in found}
 
 
@@ -95,7 +95,7 @@ def test_gangs_that_can_start_now_never_claim_more_than_is_idle_on_any_node(seed
     case = Case(snapshot=replace(drawn, nodes=drawn.nodes[::-1]) if reverse else drawn)
     claimed = np.zeros_like(case.table.gpus_idle)
 
-    for turn in turns(case.timetable(), case.queue, case.freed, range(len(case.queue.jobs))):
+    for turn in turns(case.timetable(), case.queue, case.freed, case.tested, range(len(case.queue.jobs))):
         if turn.claim is not None:
             np.add.at(claimed, turn.claim.rows, turn.claim.gpus)
             assert turn.claim.gpus.sum() == case.queue.gpus[turn.row]

@@ -104,7 +104,7 @@ class Cycle:
     """The pipeline and its settings; it plans with the levers in `levers` alone, and not for jobs only observed.
 
     Without a `policy` the rules decide; `models` are those whose interference it is shown. Without a `trial` all
-    changes go out that the guard accepts.
+    changes go out that the guard accepts. With `asked`, delay timers of other jobs can be missing from the plan.
     """
 
     planning: PlanningSettings = field(default_factory=PlanningSettings)
@@ -116,6 +116,7 @@ class Cycle:
     policy: Policy | None = None
     trial: Trial | None = None
     models: KnownModels = NO_MODELS
+    asked: frozenset[int] | None = None
 
     def memory(self, journal: Journal, snapshot: Snapshot) -> Memory:
         """Return what a journal holds that a plan for a snapshot depends on; raises what the journal raises."""
@@ -171,6 +172,7 @@ class Cycle:
             levers=self.levers,
             decider=decider,
             models=models_of(self.policy, self.models),
+            asked=self.asked,
         )
         seen = watched(case)
         judged = judge(with_planned_starts(plan(case, self.line), case), snapshot, context)

@@ -52,7 +52,7 @@ def explain(
             f"job {job} is not in the queue of {seen.config.cluster or 'this cluster'}: it has ended, never was, or "
             "is hidden from you (PrivateData)"
         )
-    planned = reading.plan(settings, journal, seen, forecaster := reading.forecaster(settings))
+    planned = reading.plan(settings, journal, seen, forecaster := reading.forecaster(settings), about=target)
     is_file = snapshot is not None or demo
     asked = None if is_file else _particulars(target, seen, cluster, reading.timeout_of(settings))
     bases = () if forecaster is None or not target.gang.wants_gpus else forecaster.bases(target, seen)

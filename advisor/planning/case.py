@@ -39,7 +39,8 @@ EVERY_LEVER: Final = frozenset(Lever)
 class Case:
     """The inputs of one cycle: snapshot, forecasts, memory of earlier cycles, permits of the guard, and settings.
 
-    Derived values are computed once, on first use.
+    Only delay timers of the jobs `asked` are wanted, of all jobs if it is None. Derived values are computed once, on
+    first use.
     """
 
     snapshot: Snapshot
@@ -51,6 +52,7 @@ class Case:
     levers: frozenset[Lever] = EVERY_LEVER
     decider: Decider = field(default_factory=Decider)
     models: KnownModels = NO_MODELS
+    asked: frozenset[int] | None = None
 
     @cached_property
     def board(self) -> Board:

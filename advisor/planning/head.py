@@ -37,17 +37,28 @@ class TurnInLine:
 
 
 def turns(
-    timetable: Timetable, queue: QueueTable, freed: Releases, tested: Collection[int], wanted: Collection[int]
+    timetable: Timetable,
+    queue: QueueTable,
+    freed: Releases,
+    tested: Collection[int],
+    wanted: Collection[int],
+    asked: Collection[int] | None = None,
 ) -> Iterator[TurnInLine]:
-    """Yield the turns of the gangs near the head, in Slurm's order, of the rows in `wanted`.
+    """Yield the turns of the gangs near the head, in Slurm's order, of the rows in `wanted`, or only of those `asked`.
 
     Slurm can start a gang now if it fits at its turn. It can start soon if idle GPUs and those `freed` within `SOON_S`
     are enough for it and for all jobs ahead of it. The jobs of the line are added to an empty `timetable`, in each pool
     up to the last one whose id is in `tested`: Slurm's backfill keeps no place for those behind it.
     """
     start_s = _starts_s(queue, freed)
-    fits = {row for row in wanted if timetable.starts_now(queue.jobs[row], queue.longest_s(row))}
-    near = fits | {row for row in wanted if start_s[row] <= SOON_S}
+
+    def starting(rows: Collection[int]) -> set[int]:
+        return {row for row in rows if timetable.starts_now(queue.jobs[row], queue.longest_s(row))}
+
+    shown = wanted if asked is None else asked
+    near = starting(shown) | {row for row in shown if start_s[row] <= SOON_S}
+    # Few jobs are near the head, and only for those the line before them matters.
+    fits = starting(wanted) if near else set()
     # A pool with a lower number is a higher tier of the same nodes.
     line = [row for rows in queue.rows_by_pool() for row in _until_last(rows.tolist(), queue, tested)]
     last, last_fit = (

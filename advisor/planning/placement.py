@@ -60,7 +60,10 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
     """Propose timers for gangs near the head of the line that could sit closer."""
     queue, done = case.queue_after(so_far), case.done(so_far)
     wanted = [row for row, job in enumerate(queue.jobs) if job.job_id not in done and can_wait(queue, row)]
-    for turn, fit in turns_near_head(case, queue, wanted):
+    asked = None if case.asked is None else [row for row in wanted if queue.jobs[row].job_id in case.asked]
+    if asked is not None and not asked:
+        return
+    for turn, fit in turns_near_head(case, queue, wanted, asked):
         if fit.restricted or fit.tier_now is LocalityTier.NODE:
             continue
         closest = next(_timers(case, queue, turn, fit), None)
@@ -68,10 +71,16 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
             yield _recommendation(case, queue, turn, *closest, fit)
 
 
-def turns_near_head(case: Case, queue: QueueTable, wanted: Sequence[int]) -> Iterator[tuple[TurnInLine, Fit]]:
-    """Yield the turns of the gangs in some rows of the queue that stand near the head, and where each fits then."""
-    near = [row for row in wanted if queue.jobs[row].job_id in case.tested]
-    for turn in turns(case.timetable(), case.as_asked(queue), case.freed, case.tested, near):
+def turns_near_head(
+    case: Case, queue: QueueTable, wanted: Sequence[int], asked: Sequence[int] | None = None
+) -> Iterator[tuple[TurnInLine, Fit]]:
+    """Yield the turns of the gangs in some rows of the queue that stand near the head, and where each fits then.
+
+    Those of the rows `asked` are the same without the others.
+    """
+    tested = [row for row in wanted if queue.jobs[row].job_id in case.tested]
+    shown = None if asked is None else [row for row in asked if queue.jobs[row].job_id in case.tested]
+    for turn in turns(case.timetable(), case.as_asked(queue), case.freed, case.tested, tested, shown):
         job = queue.jobs[turn.row]
         fit = turn.fitter.fit_in_service(job.gang, job.partitions)
         yield turn, fit if turn.claim is not None else replace(fit, tier_now=None)

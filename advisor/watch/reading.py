@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from advisor.config import Config
     from advisor.cycle import ClusterSource, Cycle, CycleRecord
     from advisor.daemon.pause_file import Pause
+    from advisor.domain.job import Job
     from advisor.domain.lease import Purposes
     from advisor.domain.memory import Memory
     from advisor.domain.probation import Coverage
@@ -86,20 +87,34 @@ class Reading:
         journal: Path | None,
         seen: "Snapshot",
         forecaster: "ModelForecaster | None" = None,
+        about: "Job | None" = None,
     ) -> "Planned":
         """Plan as `apply` would now, and see whether the daemon is paused.
 
         For a file or the demo there is no journal, unless one is named, and no daemon. `forecaster` is that of the
-        configuration, opened already.
+        configuration, opened already. Delay timers of other jobs can be missing from a plan `about` one job.
         """
         from advisor.daemon.pause_file import paused
 
-        planned = self._planned_now(config, journal, seen, forecaster)
+        cycle = self.cycle(config, forecaster)
+        planned = self._planned_about(about, config, journal, seen, cycle)
         return replace(planned, pause=paused(Path(config.daemon.runtime_folder))) if self.is_live else planned
 
-    def _planned_now(
-        self, config: "Config", journal: Path | None, seen: "Snapshot", forecaster: "ModelForecaster | None"
+    def _planned_about(
+        self, job: "Job | None", config: "Config", journal: Path | None, seen: "Snapshot", cycle: "Cycle"
     ) -> "Planned":
+        """Plan for one job, or for all: the rest of the plan is needed only if there is a change of the job.
+
+        The size of an elastic job depends on the timers of others, and so does whether the guard accepts a change.
+        """
+        if job is not None and job.is_pending and job.hints.gpus is None:
+            asked = replace(cycle, asked=frozenset({job.job_id}))
+            planned = self._planned_now(config, journal, seen, asked)
+            if all(change.job_id != job.job_id for change in planned.record.judged):
+                return planned
+        return self._planned_now(config, journal, seen, cycle)
+
+    def _planned_now(self, config: "Config", journal: Path | None, seen: "Snapshot", cycle: "Cycle") -> "Planned":
         """Plan with what is known of earlier cycles.
 
         The daemon is asked about a journal that is closed to this user. A journal that is missing or cannot be read is
@@ -111,7 +126,7 @@ class Reading:
         from advisor.domain.probation import NOTHING_PROVEN
         from advisor.journal import SqliteJournal
 
-        cycle, note, is_broken = self.cycle(config, forecaster), "", False
+        note, is_broken = "", False
         if journal is not None or self.is_live:
             path = journal_file(config, journal)
             try:

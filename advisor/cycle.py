@@ -8,6 +8,7 @@ from advisor.domain.actions import Lever
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.memory import NO_STATE, NOTHING_KNOWN, Journal, Memory, PolicyState
 from advisor.domain.mode import EVERYTHING, Modes
+from advisor.domain.permits import Permits
 from advisor.domain.plan import Recommendation
 from advisor.domain.probation import Trust
 from advisor.domain.snapshot import Snapshot
@@ -80,6 +81,7 @@ class CycleRecord:
     says so. `watched` are the changed jobs that still wait. `decisions` is what a learned policy scored, and
     `policy_state` what it remembers afterwards. `policy_fault` is why the rules decided in its place from some point
     on, "" where they did not. `trial` is what rollouts found about the changes that no rule of the guard refused.
+    `case` holds what the plan was made from, None in a record that was read from a journal.
     """
 
     snapshot: Snapshot
@@ -92,11 +94,23 @@ class CycleRecord:
     policy_state: PolicyState = NO_STATE
     policy_fault: str = ""
     trial: PlanTrial = NO_TRIAL
+    case: Case | None = field(default=None, compare=False, repr=False)
 
     @property
     def recommendations(self) -> tuple[Recommendation, ...]:
         """The recommendations that no rule refused."""
         return tuple(change for change in self.judged if change.refused_by is None)
+
+    def case_with(self, planning: PlanningSettings, limits: Limits) -> Case:
+        """Return what the plan was made from; made again with some settings where it was not kept."""
+        return self.case or Case(
+            snapshot=self.snapshot,
+            settings=planning,
+            limits=limits,
+            forecasts=self.forecasts.counted,
+            memory=self.memory,
+            permits=Permits(left_alone=self.left_alone),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +202,7 @@ class Cycle:
             policy_state=decider.state,
             policy_fault=decider.fault or self._fault_of_settings(),
             trial=trial,
+            case=case,
         )
 
     def _marked(self, forecasts: Forecasts, trust: Trust | None) -> Forecasts:

@@ -13,7 +13,6 @@ from advisor.config import Config
 from advisor.cycle import CycleRecord
 from advisor.daemon.round_state import least_jobs
 from advisor.daemon.status_words import pause_line
-from advisor.domain.permits import Permits
 from advisor.domain.plan import Recommendation
 from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN
 from advisor.domain.units import duration, plural
@@ -101,15 +100,7 @@ class Advice:
     @cached_property
     def case(self) -> Case:
         """Return what the plan was made from."""
-        record = self.record
-        return Case(
-            snapshot=record.snapshot,
-            settings=self.settings.planning,
-            limits=self.settings.guard,
-            forecasts=record.forecasts.counted,
-            memory=record.memory,
-            permits=Permits(left_alone=record.left_alone),
-        )
+        return self.record.case_with(self.settings.planning, self.settings.guard)
 
     @cached_property
     def unused(self) -> Mapping[str, str]:

@@ -34,6 +34,8 @@ def explain(
     Beside the queue it asks Slurm, where it matters for the job, for the limit that is reached, the shares of the
     accounts, reservations, licences and the parts of the priority. It says what could not be read.
     """
+    from dataclasses import replace
+
     from advisor.cli.filters import job_name
     from advisor.errors import ConfigError
     from advisor.view.documents import meta
@@ -52,7 +54,11 @@ def explain(
             f"job {job} is not in the queue of {seen.config.cluster or 'this cluster'}: it has ended, never was, or "
             "is hidden from you (PrivateData)"
         )
-    planned = reading.plan(settings, journal, seen, forecaster := reading.forecaster(settings), about=target)
+    forecaster = reading.forecaster(settings, start_times=False)
+    planned = reading.plan(settings, journal, seen, forecaster, about=target)
+    if forecaster is not None:
+        starts = forecaster.with_starts(planned.record.forecasts, seen, [target.job_id])
+        planned = replace(planned, record=replace(planned.record, forecasts=starts))
     is_file = snapshot is not None or demo
     asked = None if is_file else _particulars(target, seen, cluster, reading.timeout_of(settings))
     bases = () if forecaster is None or not target.gang.wants_gpus else forecaster.bases(target, seen)

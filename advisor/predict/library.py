@@ -15,6 +15,7 @@ from advisor.predict.manifest import (
     GRAPH,
     PARAMETERS,
     Entry,
+    Manifest,
     digest,
     fingerprint,
     read_file,
@@ -67,7 +68,10 @@ class Library:
 
     def held(self) -> list[Held]:
         """Return every version there is, by kind; raises `ModelError` for a manifest that cannot be read."""
-        ours, theirs = read_manifest(self.site), read_manifest(self.shipped)
+        return self._held(read_manifest(self.site), read_manifest(self.shipped))
+
+    def _held(self, ours: Manifest, theirs: Manifest) -> list[Held]:
+        """Return the versions in the site's manifest and that of the package, by kind."""
         chosen = theirs.in_use | ours.in_use
         held = [
             Held(folder=folder, entry=entry, in_use=chosen.get(entry.kind) == entry.version, shipped=shipped)
@@ -78,10 +82,12 @@ class Library:
 
     def load(self, kind: str) -> Bundle:
         """Check and open the model in use of a kind; raises `ModelError` with the reason where it is not sound."""
-        version = self._version_in_use(kind)
+        ours, theirs = read_manifest(self.site), read_manifest(self.shipped)
+        version = ours.in_use.get(kind) or theirs.in_use.get(kind)
         if version is None:
             raise ModelError(f"there is no {kind} model in use: see sadvise models list, or fit one: sadvise fit")
-        held = next((model for model in self.held() if model.entry.kind == kind and model.in_use), None)
+        of_kind = (model for model in self._held(ours, theirs) if model.entry.kind == kind)
+        held = next((model for model in of_kind if model.in_use), None)
         if held is None:
             raise ModelError(f"model {kind} {version} is in use but is not there: sadvise models use {kind} VERSION")
         return opened(held)

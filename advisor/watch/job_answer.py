@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from advisor.domain.actions import SetNice
 from advisor.domain.particulars import NOTHING_ASKED, Particulars
 from advisor.domain.slurm_reasons import CONTENTION
-from advisor.planning.case import Case
 from advisor.planning.causes import diagnose
 from advisor.planning.plan_trial import is_tried
 from advisor.planning.timer_out import TimerOut, timers_out
@@ -183,7 +182,7 @@ def job_answer(
     """Return all that is known of a job; `asked` is what Slurm was asked about it beside the snapshot."""
     forecasts, memory = planned.record.forecasts.counted, planned.memory
     diagnosis = diagnose(seen, job.job_id, particulars=asked or NOTHING_ASKED)
-    case = Case(snapshot=seen, settings=settings.planning, limits=settings.guard, forecasts=forecasts, memory=memory)
+    case = planned.record.case_with(settings.planning, settings.guard)
     return JobReport(
         explained=explanation(replace(diagnosis, job=_with_own_nice(job, memory.leases))),
         planned=planned,

@@ -71,10 +71,13 @@ class Reading:
 
         Raises `ConfigError` if several clusters are named.
         """
-        from advisor.backends.sources import chosen_cluster
         from advisor.config import load_config
 
-        cluster = chosen_cluster(self.cluster, os.environ) if self.is_live else None
+        cluster = None
+        if self.is_live:
+            from advisor.backends.sources import chosen_cluster
+
+            cluster = chosen_cluster(self.cluster, os.environ)
         return load_config(self.config, os.environ, cluster=cluster)
 
     def timeout_of(self, config: "Config") -> float:
@@ -144,14 +147,15 @@ class Reading:
         record = rehearse(cycle, MemoryJournal(trust=NOTHING_PROVEN if self.is_live else None), seen).record
         return Planned(record=record, memory=record.memory, note=note, is_broken=is_broken)
 
-    def forecaster(self, config: "Config") -> "ModelForecaster | None":
-        """Return the forecaster with the models in force; None where forecasts are off."""
+    def forecaster(self, config: "Config", *, start_times: bool = True) -> "ModelForecaster | None":
+        """Return the forecaster with the models in force, of starts too; None where forecasts are off."""
         if not config.forecasts.enabled:
             return None
         from advisor.predict.forecaster import ModelForecaster
         from advisor.predict.library import Library
 
-        return ModelForecaster(Library(Path(config.forecasts.models)), network=config.forecasts.network or None)
+        library, network = Library(Path(config.forecasts.models)), config.forecasts.network or None
+        return ModelForecaster(library, start_times=start_times, network=network)
 
     def cycle(self, config: "Config", forecaster: "ModelForecaster | None" = None) -> "Cycle":
         """Return the pipeline with the settings and the models in force, or with a forecaster opened already."""

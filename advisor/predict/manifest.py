@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -114,11 +115,17 @@ def read_manifest(folder: Path) -> Manifest:
     if content is None:
         return Manifest()
     try:
-        return Manifest.model_validate(parse_toml(content.decode()))
+        return _parsed(content)
     except ValidationError as err:
         raise ModelError(f"{path}: {fault_of(err)}; restore it, or fit models into an empty folder") from err
     except ValueError as err:
         raise ModelError(f"{path}: is not valid TOML: {err}; restore it, or fit models into an empty folder") from err
+
+
+@lru_cache(maxsize=4)
+def _parsed(content: bytes) -> Manifest:
+    """Return the manifest of a file; every model is looked up in the same two."""
+    return Manifest.model_validate(parse_toml(content.decode()))
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

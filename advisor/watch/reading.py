@@ -127,10 +127,11 @@ class Reading:
         from advisor.apply.rehearsal import rehearse
         from advisor.domain.memory import check_owner
         from advisor.domain.probation import NOTHING_PROVEN
-        from advisor.journal import SqliteJournal
 
         note, is_broken = "", False
         if journal is not None or self.is_live:
+            from advisor.journal import SqliteJournal
+
             path = journal_file(config, journal)
             try:
                 if is_closed(path):

@@ -16,6 +16,7 @@ from advisor.domain.lease import Lease, LeaseState, intended
 from advisor.domain.memory import Memory
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
+from advisor.planning import placement
 from advisor.planning.case import Case
 from advisor.planning.head import TurnInLine, turns
 from advisor.view.sentences import assumption, sentence
@@ -303,3 +304,15 @@ def test_wait_that_goes_on_counts_only_near_the_head(jobs_ahead: int, gangs_seen
     case = Case(snapshot=half_idle([gang, *ahead]), memory=Memory(leases=(lease,)))
 
     assert case.tuner.seen(8, LocalityTier.NODE).gangs == gangs_seen
+
+
+@given(seed=st.integers(0, 100_000))
+def test_plan_about_one_gang_holds_its_timers_of_the_whole_plan(seed: int) -> None:
+    snapshot = random_queues.snapshot(np.random.default_rng(seed))
+    whole = Case(snapshot=snapshot)
+    timers = {change.job_id: change for change in placement.recommendations(whole)}
+
+    for job in snapshot.pending:
+        asked = replace(whole, asked=frozenset({job.job_id}))
+        found = {change.job_id: change for change in placement.recommendations(asked)}
+        assert found.get(job.job_id) == timers.get(job.job_id)

@@ -14,6 +14,7 @@ from advisor.domain.load import Allowance
 from advisor.domain.memory import KEPT_S, Journal
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.standings import WINDOW_S
 from advisor.planning.observing import observed
 
 
@@ -81,6 +82,7 @@ def rehearse(cycle: Cycle, journal: Journal, snapshot: Snapshot) -> Step:
         observed_until=journal.observed_until(),
         policy_state=cycle.policy_state(journal),
         trust=journal.trust(),
+        standings=journal.standings(snapshot.taken_at - WINDOW_S),
     )
     cluster = RehearsedCluster(snapshot)
     applier = Applier(source=cluster, actuator=cluster, cycle=cycle, journal=copy, observe=observed, gate=NothingNew())

@@ -22,7 +22,7 @@ from advisor.errors import ConfigError
 from advisor.journal import SqliteJournal, opened
 from advisor.planning.observing import observed
 from advisor.settings import Limits
-from tests.builders import TAKEN_AT, make_gang, make_job, make_snapshot
+from tests.builders import TAKEN_AT, make_gang, make_job, make_snapshot, make_stretch
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held
 from tests.golden import random_queues
 
@@ -121,6 +121,16 @@ def test_delay_that_is_booked_on_the_user_counts_in_a_rehearsal() -> None:
 
     assert [change.job_id for change in without.recommendations] == [9]
     assert with_it.recommendations == ()
+
+
+def test_what_users_are_owed_counts_in_a_rehearsal() -> None:
+    journal = MemoryJournal()
+    journal.keep_stretch(make_stretch(anchor_time=TAKEN_AT - 7200.0, until=TAKEN_AT - 60.0, user="alice"))
+
+    memory = rehearse(Cycle(), journal, fragmented().snapshot()).record.memory
+
+    assert list(memory.standings.by_user) == ["alice"]
+    assert memory.standings == journal.standings(TAKEN_AT - 7200.0)
 
 
 def test_rehearsal_changes_neither_the_journal_nor_the_snapshot() -> None:

@@ -7,7 +7,7 @@ import pytest
 from advisor.config import chosen_clusters, load_config
 from advisor.errors import ConfigError
 from advisor.watch.clusters import looks, readings_of, watched_clusters
-from advisor.watch.reading import Reading
+from advisor.watch.reading import Reading, site_config
 from tests.programs import write_slurm
 
 
@@ -48,6 +48,14 @@ def test_cluster_with_a_file_of_its_own_is_read_by_that(
 ) -> None:
     assert load_config(site, variables, cluster=option).journal.file == f"{site.parent}/{file}.sqlite"
     assert load_config(None, variables, cluster=option, folder=site.parent).journal.file.endswith(f"{file}.sqlite")
+
+
+def test_configuration_of_the_site_is_read_whichever_cluster_is_named(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CLUSTERS", "alpha")
+
+    assert site_config(site).journal.file == f"{site.parent}/site.sqlite"
 
 
 def test_file_of_a_cluster_can_be_named_itself(site: Path) -> None:

@@ -15,6 +15,7 @@ AdvisorError                    anything an administrator can fix; exit code 1
 └── SlurmError                  Slurm did not answer as asked
     ├── SlurmMissingError       a Slurm command or pyslurm is not installed
     ├── SlurmRefusedError       Slurm answered with an error that a retry cannot fix
+    │   └── SlurmTimeError      Slurm cannot parse a time that was typed; exit code 2
     ├── SlurmUnavailableError   no answer within the deadline, or slurmctld down; a retry can help
     └── BudgetSpentError        the request budget of slurmctld is spent; a later try can help
 """
@@ -82,6 +83,12 @@ class SlurmMissingError(SlurmError):
 
 class SlurmRefusedError(SlurmError):
     """Slurm answered with an error that a retry cannot fix."""
+
+
+class SlurmTimeError(SlurmRefusedError):
+    """Slurm cannot parse a time that a person typed, which it is given as it is."""
+
+    exit_code = 2
 
 
 class SlurmUnavailableError(SlurmError):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from advisor.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
+from advisor.errors import SlurmError, SlurmRefusedError, SlurmTimeError, SlurmUnavailableError
 from advisor.text import escaped
 
 _UNREACHABLE: Final = re.compile(
@@ -44,7 +44,7 @@ def refusal(program: str, status: int, message: str, environment: Mapping[str, s
             f"AccountingStorageType=accounting_storage/slurmdbd in slurm.conf ({message})"
         )
     if _NO_TIME.search(message):
-        return SlurmRefusedError(
+        return SlurmTimeError(
             f"{program} does not take this time: give one in the past, such as 2026-01-31, now-90days or "
             f"now-12hours ({message})"
         )

@@ -25,6 +25,7 @@ from advisor.watch.reading import Reading, is_closed, journal_file
 from advisor.watch.viewer import Viewer
 from advisor.web.frontier_file import TunedFrontier, read_frontier
 from advisor.web.name_hiding import (
+    AUDIENCE,
     HiddenViews,
     gains_without_names,
     job_without_names,
@@ -120,24 +121,28 @@ class Content:
         self._frontier = _Kept(self._read_frontier, age_s, monotonic)
         self._daemon = _Kept(self._read_daemon, min(age_s, _DAEMON_AGE_S), monotonic)
 
+    @property
+    def _hides_names(self) -> bool:
+        return self.config.web.hide_names or AUDIENCE.get().hides_names
+
     def view(self) -> ClusterView:
         """Return the cluster as it was read last; raises `AdvisorError` if it never was."""
         seen = self.viewer.latest(PATIENCE_S)
         if seen is None:
             raise NotReadYetError("the cluster is being read: this page opens by itself in a moment")
-        return self._hidden_views.view_of(seen) if self.config.web.hide_names else seen
+        return self._hidden_views.view_of(seen) if self._hides_names else seen
 
     def job(self, job_id: int) -> Job | None:
         """Return a job of the view; None if it has none of this number."""
         job = self.view().planned.record.snapshot.jobs_by_id.get(job_id)
-        return job_without_names(job) if job is not None and self.config.web.hide_names else job
+        return job_without_names(job) if job is not None and self._hides_names else job
 
     def explained(self, job_id: int) -> JobReport:
         """Return why a job of the view waits."""
         planned = self.view().planned
         snapshot = planned.record.snapshot
         report = job_answer(snapshot.jobs_by_id[job_id], snapshot, self.config, planned)
-        return report_without_names(report) if self.config.web.hide_names else report
+        return report_without_names(report) if self._hides_names else report
 
     def daemon(self) -> Overlook | None:
         """Return the state of the daemon; None for a file or the demo."""
@@ -146,7 +151,7 @@ class Content:
     def gains(self) -> Gains:
         """Return what users gained in the last days, as far as the journal is open to this process."""
         gains = self._gains.value()
-        return replace(gains, history=gains_without_names(gains.history)) if self.config.web.hide_names else gains
+        return replace(gains, history=gains_without_names(gains.history)) if self._hides_names else gains
 
     def forget(self) -> None:
         """Read everything again when it is asked for next, since somebody has changed something."""

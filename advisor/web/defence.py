@@ -52,14 +52,15 @@ def defend(app: Flask, settings: WebSettings) -> None:
 
     @app.before_request
     def check() -> None:
-        AUDIENCE.set(Audience())
+        AUDIENCE.set(Audience(hides_names=settings.hide_names))
         # A name that an attacker's server gives to this address would make its pages of the same origin as ours.
         if _PORT.sub("", request.headers.get("Host", "")).casefold() not in hosts:
             abort(421)
         g.user = _user(settings)
         is_administrator = settings.trusts_header and is_member(g.user, settings.admin_group)
         g.is_admin = settings.actions and is_administrator
-        AUDIENCE.set(Audience(user=g.user if settings.trusts_header else "", sees_all=is_administrator))
+        user = g.user if settings.trusts_header else ""
+        AUDIENCE.set(Audience(user=user, sees_all=is_administrator, hides_names=settings.hide_names))
         if request.method == "POST":
             _check_form()
 

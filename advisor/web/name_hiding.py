@@ -17,10 +17,14 @@ _NOTE: Final = "users are not listed: their names are hidden (web.hide_names)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
-    """Who looks at the web view: a user, "" without a login that can be trusted, and whether all names are shown."""
+    """Who looks at the web view: a user, "" without a login that can be trusted, and whether all names are shown.
+
+    `hides_names` is the setting of the site, which holds for every cluster; one can hide names by itself.
+    """
 
     user: str = ""
     sees_all: bool = False
+    hides_names: bool = False
 
     def sees(self, user: str) -> bool:
         """Return whether the names of a user's jobs are shown."""

@@ -3,7 +3,7 @@
 import pytest
 
 from advisor.backends.command_errors import late, refusal
-from advisor.errors import SlurmRefusedError, SlurmUnavailableError
+from advisor.errors import SlurmRefusedError, SlurmTimeError, SlurmUnavailableError
 
 REFUSED = "sacct: error: Problem talking to the database: Connection refused"
 
@@ -24,8 +24,8 @@ REFUSED = "sacct: error: Problem talking to the database: Connection refused"
             SlurmRefusedError,
             "keeps no accounting, which takes slurmdbd",
         ),
-        ("sacct", "Invalid time specification (pos=0): yesterdy", SlurmRefusedError, "such as 2026-01-31, now-90days"),
-        ("sacct", "Start time (X) requested is after end time (Y).", SlurmRefusedError, "give one in the past"),
+        ("sacct", "Invalid time specification (pos=0): yesterdy", SlurmTimeError, "such as 2026-01-31, now-90days"),
+        ("sacct", "Start time (X) requested is after end time (Y).", SlurmTimeError, "give one in the past"),
     ],
     ids=["slurmdbd", "slurmctld", "no accounting", "no time", "time to come"],
 )

@@ -12,8 +12,8 @@ from advisor.settings import WebSettings
 from advisor.watch.reading import Reading
 from advisor.web.content import Content
 from advisor.web.name_hiding import AUDIENCE, Audience
-from tests.web.conftest import client_of
-from tests.web.stage import USERS, Stage, set_up, staged_snapshot
+from tests.web.conftest import client_of, site_client
+from tests.web.stage import USERS, Stage, holding, set_up, staged_snapshot
 from tests.web.test_api import PATHS
 from tests.web.test_pages import PAGES
 
@@ -122,6 +122,25 @@ def test_a_header_over_tcp_shows_no_name(marked: Stage, user: str) -> None:
 
     # Only what the client itself sent comes back: who is signed in.
     assert MARK not in shown.replace(f"signed in as {user}", "")
+
+
+def test_the_site_hides_the_names_of_every_cluster(marked: Stage) -> None:
+    shown = marked.content()
+    clusters = [holding("aurora", shown), holding("borealis", shown)]
+    pages = (
+        "/",
+        "/api/v1/clusters",
+        "/clusters/aurora/line",
+        "/clusters/borealis/advice",
+        "/api/v1/clusters/aurora/line",
+    )
+
+    def named(settings: WebSettings) -> list[str]:
+        client = site_client(clusters, settings)
+        return [path for path in pages if MARK in client.get(path).text]
+
+    assert named(WebSettings(hide_names=True)) == []
+    assert named(WebSettings()) == [*pages[2:]]
 
 
 def test_names_are_shown_by_default(marked: Stage) -> None:

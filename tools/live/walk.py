@@ -150,9 +150,9 @@ DAEMON: Final = (
 WRONG: Final = (
     Step(
         line="sadvise import sacct live --since yesterdy -o history.csv",
-        exit_status=1,
+        exit_status=2,
         holds=("sacct does not take this time: .*now-90days",),
-        says="What goes wrong gets one line and exit status 1; before the last three slurmdbd was stopped:",
+        says="What goes wrong gets one line and status 1, wrong usage 2; before the last three slurmdbd was stopped:",
     ),
     Step(
         line="sadvise import sacct live -o /proc/history.csv",
@@ -166,7 +166,7 @@ WRONG: Final = (
     ),
     Step(
         line="sadvise report --since yesterdy",
-        exit_status=1,
+        exit_status=2,
         holds=("give a time ago such as 2h",),
     ),
 )

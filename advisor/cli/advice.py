@@ -223,8 +223,8 @@ def _not_planned(case: Case, record: CycleRecord) -> Sequence[str]:
         found.append(f"{plural(beyond, 'GPU job')} behind {depth}: these can only be moved ahead")
     late = sum(change.refused_by == TRIED for change in record.judged)
     if late:
-        bound = f"within {duration(case.settings.rollout_deadline_s)} (planning.rollout_deadline_s)"
-        found.append(f"{plural(late, 'change')} not simulated {bound}")
+        bound = f"{duration(case.settings.rollout_deadline_s)} (planning.rollout_deadline_s)"
+        found.append(f"{plural(late, 'change')}: {record.trial.fault or f'not simulated within {bound}'}")
     return found
 
 

@@ -18,6 +18,8 @@ from advisor.settings import PlanningSettings
 _MODULE: Final = "advisor.sim.trial_child"
 # The share of what is left of a round that a trial can take.
 _ROUND_RATIO: Final = 0.5
+# With more waiting jobs, rollouts take minutes.
+MOST_WAITING: Final = 5000
 
 # Runs a packed task within a time limit and returns its answer as JSON; raises `AdvisorError`.
 RunTrial = Callable[[bytes, float], bytes]
@@ -51,12 +53,19 @@ class ChildTrial:
         # Commands whose plan holds lifts alone do without the simulator.
         from advisor.sim.trial_child import ANSWER, TrialTask
 
+        if len(case.snapshot.pending) > MOST_WAITING:
+            return untried(changes, f"the plan was not rolled out: more than {MOST_WAITING} jobs wait")
         task = TrialTask(
-            snapshot=case.snapshot, forecasts=case.forecasts, settings=case.settings, changes=tuple(changes)
+            snapshot=case.snapshot,
+            forecasts=case.forecasts,
+            settings=case.settings,
+            changes=tuple(changes),
+            limit_s=self.deadline_s,
         )
         begun = time.monotonic()
         try:
             return ANSWER.validate_json(self.run(task.packed(), self.deadline_s), strict=True)
         except (AdvisorError, ValueError) as err:
-            late = "" if time.monotonic() - begun < self.deadline_s else f" within {duration(self.deadline_s)}"
-            return untried(changes, f"the plan was not rolled out{late}: {err}")
+            is_late = time.monotonic() - begun >= self.deadline_s
+            why = f" within {duration(self.deadline_s)}" if is_late else f": {err}"
+            return untried(changes, f"the plan was not rolled out{why}")

@@ -1,6 +1,7 @@
 """Computes what would come of plans, on the model of slurmctld: many plans, each under the same draws."""
 
 import os
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.units import duration
+from advisor.errors import SimulationError
 from advisor.planning.case import Case
 from advisor.planning.rollout import RolloutValues, Scenario
 from advisor.sim.arrival_draws import RecentJobs, draw_arrivals
@@ -23,6 +26,10 @@ from advisor.sim.snapshot_model import model_of
 
 # What numbers are drawn for, beside run times.
 _PLACES: Final = 1
+# The parts of a horizon after which two runs show how fast the rest goes, and how many times its limit that may take:
+# an estimate from so little is off by a factor of two.
+_PARTS: Final = (1 / 48, 1 / 24)
+_CLEARLY: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +38,7 @@ class SlurmRollout:
 
     In a pass of backfill the first `places` jobs that wait get a reservation, 0 for as many as slurmctld tests: most of
     the time goes into reservations, and those far down the line hardly change a mean.
+    With a `limit_s`, in seconds, a rollout that would clearly take longer ends at its beginning.
     Without `recent` no further jobs arrive. `periods`, `usage` and `parameters` are what is known of slurmctld beyond
     the snapshot.
     """
@@ -38,6 +46,7 @@ class SlurmRollout:
     seed: int = 0
     threads: int = 0  # 0: one for each CPU
     places: int = 100
+    limit_s: float = 0.0
     recent: RecentJobs | None = None
     periods: Periods | None = None
     usage: Usage | None = None
@@ -48,7 +57,7 @@ class SlurmRollout:
     ) -> RolloutValues:
         """Simulate every plan under the same draws of run times and arrivals, from the number `first_draw` on.
 
-        Raises `SimulationError` for a snapshot without anything to simulate.
+        Raises `SimulationError` for a snapshot without anything to simulate, and where it would take too long.
         """
         model = model_of(case.snapshot, self.parameters)
         numbers = range(first_draw, first_draw + draws)
@@ -70,7 +79,22 @@ class SlurmRollout:
             paces=Paces.of(case, model, uniforms(model, numbers, self.seed, of=_PLACES)),
             most_arrivals=max((len(drawn.template) for drawn in arrivals), default=0),
         )
+        if self.limit_s > 0.0:
+            expected_s = len(plans) * draws / (self.threads or 1) * _run_s(continuation, run_time_s[0], horizon_s)
+            if expected_s > _CLEARLY * self.limit_s:
+                raise SimulationError(f"its rollouts would take about {duration(expected_s)}")
         return roll_out(continuation, plans, run_time_s, horizon_s=horizon_s, arrivals=arrivals, threads=self.threads)
+
+
+def _run_s(continuation: Continuation, run_time_s: NDArray[np.float64], horizon_s: float) -> float:
+    """Return the CPU time that a run over a horizon is expected to take, by the first parts of it."""
+    space, times_s = continuation.workspace(), []
+    for part in _PARTS:
+        begun_s = time.thread_time()
+        continuation.run(space, run_time_s, horizon_s=part * horizon_s)
+        times_s.append(time.thread_time() - begun_s)
+    pace = max(0.0, times_s[1] - times_s[0]) / (_PARTS[1] - _PARTS[0])
+    return times_s[0] + (1.0 - _PARTS[0]) * pace
 
 
 def roll_out(

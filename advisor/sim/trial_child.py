@@ -20,12 +20,13 @@ ANSWER: Final = TypeAdapter(PlanTrial)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTask:
-    """What the process reads: the judged changes of a cycle, and what they were planned from."""
+    """What the process reads: the judged changes of a cycle, what they were planned from, and the time that it has."""
 
     snapshot: Snapshot
     forecasts: Forecasts
     settings: PlanningSettings
     changes: tuple[Recommendation, ...]
+    limit_s: float
 
     def packed(self) -> bytes:
         """Return the task as the process reads it."""
@@ -34,7 +35,7 @@ class TrialTask:
     def tried(self) -> PlanTrial:
         """Try the plan."""
         case = Case(snapshot=self.snapshot, forecasts=self.forecasts, settings=self.settings)
-        return RolloutTrial().tried(case, self.changes)
+        return RolloutTrial(limit_s=self.limit_s).tried(case, self.changes)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import pytest
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.config import Config
 from advisor.cycle import Cycle
-from advisor.daemon.plan_trials import ChildTrial, RunTrial, run_trial, trials_by
+from advisor.daemon.plan_trials import MOST_WAITING, ChildTrial, RunTrial, run_trial, trials_by
 from advisor.daemon.service import Outfit, Service
 from advisor.daemon.shadow import Shadow
 from advisor.domain.actions import Lever, NodeRange, SetNice, SetNodeRange
@@ -151,7 +151,11 @@ def test_answer_that_is_none_is_a_fault(answer: bytes) -> None:
 def test_process_answers_as_the_function_does() -> None:
     changes = [lift(4), hold(1)]
     task = TrialTask(
-        snapshot=case().snapshot, forecasts=case().forecasts, settings=case().settings, changes=tuple(changes)
+        snapshot=case().snapshot,
+        forecasts=case().forecasts,
+        settings=case().settings,
+        changes=tuple(changes),
+        limit_s=60.0,
     )
 
     trial = ChildTrial(run=run_trial(), deadline_s=60.0).tried(case(), changes)
@@ -166,6 +170,32 @@ def test_process_that_is_late_is_ended() -> None:
 
     assert trial.effect is None
     assert "within" in trial.fault
+
+
+def test_queue_that_would_take_minutes_starts_no_process() -> None:
+    runs = Runs(TrialFinding.GAINS)
+    few = case().snapshot
+    long = replace(few, jobs=tuple(replace(few.pending[0], job_id=number) for number in range(1, MOST_WAITING + 2)))
+
+    trial = ChildTrial(run=runs, deadline_s=15.0).tried(Case(snapshot=long), [lift(4), hold(1)])
+
+    assert runs.tasks == [] and trial.effect is None
+    assert trial.fault == "the plan was not rolled out: more than 5000 jobs wait"
+
+
+def test_process_that_would_take_too_long_says_so() -> None:
+    task = TrialTask(
+        snapshot=case().snapshot,
+        forecasts=case().forecasts,
+        settings=case().settings,
+        changes=(lift(4), hold(1)),
+        limit_s=1e-9,
+    )
+
+    trial = task.tried()
+
+    assert trial.effect is None and trial.lifts is TrialFinding.NO_CLEAR_LOSS
+    assert trial.fault.startswith("its rollouts would take about ")
 
 
 def test_snapshot_with_nothing_to_simulate_sends_the_lifts_alone() -> None:

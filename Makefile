@@ -22,7 +22,7 @@ demo: $(VENV)/.installed  ## the advice for the queue that ships with the packag
 
 test: $(VENV)/.installed-dev  ## all tests; live Slurm tests run for every release that can start here
 	$(BIN)/python -m tools.lanes --logs $(VENV)
-	$(BIN)/python -m coverage combine --quiet $(addprefix .coverage.,others edges simulator live changing waiting alone)
+	$(BIN)/python -m coverage combine --quiet $(addprefix .coverage.,others edges simulator)
 	$(BIN)/python -m coverage report
 
 test-fast: $(VENV)/.installed-dev  ## the tests that need no Slurm, without coverage: at most 5 minutes on two cores

@@ -82,7 +82,7 @@ def test_short_jobs_first_gain_and_what_that_costs_is_published(
 
 
 def test_the_command_in_json_gives_the_same_points_again(sadvise: Sadvise, trace: str) -> None:
-    first = document_of(sadvise, trace, *CLUSTER, "--jobs", "30", "--seed", "3")
+    first = document_of(sadvise, trace, *CLUSTER, "--jobs", "12", "--seed", "3")
 
     again = json.loads(sadvise(*first["meta"]["command"].split()[1:], "--json").out)
 

@@ -52,7 +52,7 @@ def web(
         except ValueError as err:
             raise OptionsError(f"--listen: {err}") from err
     log = configure_logs(settings.daemon.log_level, settings.daemon.log_format)
-    clusters = [served(one, journal, hides_names=settings.web.hide_names) for one in readings]
+    clusters = [served(one, journal) for one in readings]
     if len(clusters) == 1:
         clusters[0].content()
 

@@ -95,15 +95,9 @@ class ServedCluster:
         return made if seen is None else _with_queue(made, seen)
 
 
-def served(reading: Reading, journal: Path | None = None, *, hides_names: bool = False) -> ServedCluster:
-    """Return the cluster of a reading, to be opened with its own configuration; the site's can hide names, too."""
-
-    def opened() -> Content:
-        config = reading.load_config()
-        web = replace(config.web, hide_names=config.web.hide_names or hides_names)
-        return Content(reading, replace(config, web=web), journal=journal)
-
-    return ServedCluster(reading.cluster or "", opened)
+def served(reading: Reading, journal: Path | None = None) -> ServedCluster:
+    """Return the cluster of a reading, to be opened with its own configuration."""
+    return ServedCluster(reading.cluster or "", lambda: Content(reading, reading.load_config(), journal=journal))
 
 
 def summaries(clusters: Sequence[ServedCluster]) -> list[ClusterSummary]:

@@ -21,7 +21,7 @@ from advisor.settings import DaemonSettings
 from advisor.text import escaped
 from advisor.watch.reading import Reading
 from advisor.web.content import Content
-from advisor.web.served_clusters import ServedCluster, served
+from advisor.web.served_clusters import ServedCluster
 from tests.strategies import HOSTILE
 from tests.web.conftest import BASE, client_of, site_client
 from tests.web.stage import Stage, holding, staged_site
@@ -194,20 +194,6 @@ def test_operation_is_for_the_cluster_of_its_address(content: Content, tmp_path:
     assert admin.get("/clusters/beta/do/pause").status_code == 403
     forged = admin.post("/clusters/alpha/do/pause", headers={**ROOT, "Origin": BASE})
     assert forged.status_code == 403 and paused(tmp_path / "alpha") is None
-
-
-def test_site_hides_the_names_of_every_cluster(stage: Stage, tmp_path: Path) -> None:
-    file = tmp_path / "sadvise.toml"
-    file.write_text("[web]\nhide_names = false\n")
-    reading = Reading(snapshot=stage.snapshot, config=file, cluster="aurora")
-
-    shown = []
-    for hides_names in (False, True):
-        cluster = served(reading, stage.journal, hides_names=hides_names)
-        cluster.content().viewer.refresh()
-        shown.append(site_client([cluster, holding("x", view_of(named("x"), 1))]).get("/clusters/aurora/line").text)
-
-    assert "llama-sft" in shown[0] and "llama-sft" not in shown[1]
 
 
 def stopped(text: str) -> Snapshot:

@@ -119,8 +119,8 @@ RULES_IN_WORDS: Final[Mapping[str, str]] = {
     # Rollouts.
     "gains_in_rollout": "Simulated with all jobs, it gains nothing clear. For figures: `sadvise recommend --rollout`.",
     "tried_in_rollout": (
-        "It was not simulated within {planning.rollout_deadline_s} (planning.rollout_deadline_s). The next round tries "
-        "again."
+        "It was not simulated: that takes longer than {planning.rollout_deadline_s} (planning.rollout_deadline_s). "
+        "A later round tries again."
     ),
     # Running jobs.
     "preemption_on": "Running jobs are not stopped for gangs. To allow it: planning.preempt = true.",

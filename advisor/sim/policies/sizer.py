@@ -145,7 +145,8 @@ class Sizer:
     def write(self, state: State, window: Window, rung: NDArray[np.intp]) -> bool:
         """Give the jobs of a window their sizes, and smaller ones a longer limit; return whether any is changed.
 
-        As in a plan, a job keeps its size where its limit cannot be raised as far as a smaller one needs.
+        As in a plan, a job keeps its size where its limit cannot be raised as far as a smaller one needs, or where a
+        smaller one has too few GPUs for its nodes.
         """
         sizes = np.take_along_axis(window.jobs.sizes, rung[:, None], axis=1)[:, 0].astype(np.int32)
         speeds = np.take_along_axis(window.jobs.speed, rung[:, None], axis=1)[:, 0]
@@ -153,7 +154,7 @@ class Sizer:
         for row, size, speed in zip(window.rows.tolist(), sizes.tolist(), speeds.tolist(), strict=True):
             job = state.jobs[row]
             limit_s = self._limit_s(state, row, size, speed)
-            if size == job["gpus"] or limit_s is None:
+            if size == job["gpus"] or limit_s is None or size < job["nodes_min"]:
                 continue
             job["gpus"], job["limit_s"], job["shape"] = size, limit_s, NONE
             job["resizes"] += 1

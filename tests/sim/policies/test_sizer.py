@@ -19,10 +19,11 @@ from advisor.sim.known_forecaster import KnownForecaster
 from advisor.sim.policies.lifted import by_limits, by_run_times
 from advisor.sim.policies.lifter import Lifter
 from advisor.sim.policies.sizer import Sizer, Sizes, by_score, speeds_by_rule, true_speeds
+from advisor.sim.run_outcome import End
 from advisor.sim.runner import SimulationOptions
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.trace import Trace
-from tests.sim.building import make_problem, make_trace
+from tests.sim.building import IDEAL, make_problem, make_trace, run_of
 from tests.sim.test_state_board import clusters, go_on, started, traces
 
 INSTANTS = st.sampled_from([7.0, 30.0, 290.0, 900.0]) | st.floats(0.0, 2000.0)
@@ -123,3 +124,14 @@ def test_jobs_shrink_where_many_wait(scorer: object, sizes: set[int]) -> None:
     assert {int(jobs["gpus"][first])} == sizes
     # A smaller job gets a limit that is longer by as much as it is slower.
     assert jobs["limit_s"][first] >= 7200.0 * (4 / int(jobs["gpus"][first])) ** 0.9
+
+
+def test_gang_of_several_nodes_is_not_given_fewer_gpus_than_nodes() -> None:
+    """On nodes of two GPUs three take two nodes, on which one GPU would never start."""
+    jobs = [{"gpus": 2, "run_time_s": 900}, *({"gpus": 1, "run_time_s": 1} for _ in range(5))]
+    jobs.insert(3, {"gpus": 3, "run_time_s": 1, "gpus_min": 1, "gpus_max": 6, "nodes_max": 1})
+    trace = make_trace([{"submit_time": 0, "model": "bert", **job} for job in jobs])
+
+    run = run_of(trace, parse_cluster("nodes=2,gpus=2"), "price-sizes-oracle", IDEAL, 0)
+
+    assert (run.outcomes["end"] == End.FINISHED).all()

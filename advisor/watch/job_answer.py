@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from advisor.domain.actions import SetNice
 from advisor.domain.particulars import NOTHING_ASKED, Particulars
 from advisor.domain.slurm_reasons import CONTENTION
+from advisor.planning.case import Case
 from advisor.planning.causes import diagnose
 from advisor.planning.plan_trial import is_tried
 from advisor.planning.timer_out import TimerOut, timers_out
@@ -182,7 +183,13 @@ def job_answer(
     """Return all that is known of a job; `asked` is what Slurm was asked about it beside the snapshot."""
     forecasts, memory = planned.record.forecasts.counted, planned.memory
     diagnosis = diagnose(seen, job.job_id, particulars=asked or NOTHING_ASKED)
-    case = planned.record.case_with(settings.planning, settings.guard)
+    record = planned.record
+    # A plan counts changes that are due as taken back; the job stands in the queue with them until then.
+    case = (
+        record.case_with(settings.planning, settings.guard)
+        if record.snapshot is seen
+        else Case(snapshot=seen, settings=settings.planning, limits=settings.guard, forecasts=forecasts, memory=memory)
+    )
     return JobReport(
         explained=explanation(replace(diagnosis, job=_with_own_nice(job, memory.leases))),
         planned=planned,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
-from advisor.domain.actions import SetSwitches
+from advisor.domain.actions import SetNice, SetSwitches
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.topology import LocalityTier
@@ -148,3 +148,21 @@ def test_without_forecasts_nothing_is_said_of_what_they_rest_on(sadvise: Sadvise
     config.write_text("[forecasts]\nenabled = false\n")
 
     assert "basis" not in sadvise("explain", "--demo", "11", "--config", str(config)).out
+
+
+def test_job_whose_lift_is_due_stands_in_line_with_it_until_it_is_taken_back(sadvise: Sadvise, tmp_path: Path) -> None:
+    demo = read_snapshot(demo_path())
+    lift = SetNice(job_id=12, before=demo.jobs_by_id[12].nice, after=-1007)
+    jobs = tuple(lift.applied_to(job) if job.job_id == 12 else job for job in demo.jobs)
+    queue, journal = tmp_path / "queue.json", tmp_path / "journal.sqlite"
+    write_snapshot(replace(demo, jobs=jobs), queue)
+    with opened(journal) as held:
+        held.claim("live")
+        out = Lease(action=lift, undo=lift.swapped(), applied_time=NOW - 7200.0, state=LeaseState.OUT)
+        held.keep(replace(out, due_time=NOW - 60.0))
+
+    answer = json.loads(sadvise("explain", "--snapshot", str(queue), "12", "--journal", str(journal), "--json").out)
+
+    diagnosis = answer["diagnosis"]
+    assert [change["lever"] for change in diagnosis["changes"]] == ["nice"]
+    assert diagnosis["turn"]["place"]["is_lifted"]

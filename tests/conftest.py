@@ -1,13 +1,16 @@
-"""Settings of every test, and the second limit of time, for tests that the first one does not end."""
+"""Settings of every test: what it needs of its machine, what was left out, and the second limit of time."""
 
 import faulthandler
 import os
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
 from typing import Any, Final, TextIO
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import needs
 from tests.built_packages import packages
 
 __all__ = ["packages"]
@@ -49,6 +52,12 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
     item.stash[_LIMIT_S] = settings.timeout
 
 
+@pytest.fixture(scope="session")
+def need() -> Callable[[str], Path]:
+    """Look for a thing of the machine by its name in `needs.THINGS`, and skip or fail the test where it is absent."""
+    return needs.need
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def _limited(item: pytest.Item) -> Generator[None, object, object]:
     """Run one phase of a test within the second limit."""
@@ -62,4 +71,13 @@ def _limited(item: pytest.Item) -> Generator[None, object, object]:
         faulthandler.cancel_dump_traceback_later()
 
 
-pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = _limited
+pytest_runtest_call = pytest_runtest_teardown = _limited
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Look for what a test needs before any of its fixtures is made."""
+    for mark in item.iter_markers("needs"):
+        for name in mark.args:
+            needs.need(name)
+    return (yield from _limited(item))

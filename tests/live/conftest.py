@@ -1,44 +1,56 @@
 """Real Slurm clusters for tests, one for each release and session."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
 
 import pytest
 
-from tools.live_slurm import LiveCluster, LiveSlurmError
+from tools.live_slurm import LiveCluster
 from tools.live_slurm.queue import mixed_queue
-from tools.live_slurm.roots import BOOTSTRAP_DEADLINE_S, RELEASES, ready_releases
+from tools.live_slurm.roots import RELEASES
 
-# The setup of the first test of a release installs it, or waits until another lane has done so.
-LIMIT_S = BOOTSTRAP_DEADLINE_S + 600.0
+# Live tests wait in real time, several beside each other.
+LIMIT_S: Final = 900.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give live tests a longer limit than the default one; pytest passes the items of all folders here."""
+    """Give live tests a longer limit than the default one; pytest passes the items of all folders here.
+
+    On several workers, the tests of a file on one release stay together, since they share clusters.
+    """
     for item in items:
-        if item.get_closest_marker("live") and not item.get_closest_marker("timeout"):
+        if not item.get_closest_marker("live"):
+            continue
+        if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LIMIT_S))
+        release = item.callspec.params.get("release", "") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ""
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {release}"))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run every test that uses a cluster on every release chosen for this session."""
-    if "release" in metafunc.fixturenames:
-        metafunc.parametrize("release", _chosen_releases(), scope="session")
+    """Run every test that uses a cluster on every release of this session, or on those that its mark names."""
+    if "release" not in metafunc.fixturenames:
+        return
+    mark = metafunc.definition.get_closest_marker("releases")
+    chosen = [name for name in _chosen_releases() if mark is None or name in mark.args]
+    metafunc.parametrize("release", chosen, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def release(request: pytest.FixtureRequest, need: Callable[[str], Path]) -> str:
+    """The release of Slurm that a test runs on; every live test asks for it, so that none starts where it is absent."""
+    name: str = request.param
+    need(f"slurm {name}")
+    return name
 
 
 @contextmanager
 def started(live: LiveCluster) -> Iterator[LiveCluster]:
-    """Run a cluster; skip the test where its release is not there, unless it is required or asked for by name."""
-    if not _named_releases() and not _required() and live.release not in ready_releases():
-        how = f"python -m tools.live_slurm bootstrap --release {live.release}"
-        pytest.skip(f"Slurm {live.release} is not there: {how if RELEASES[live.release].suite else 'install it'}")
-    try:
-        live.start()
-    except LiveSlurmError as err:
-        if _required():
-            raise
-        pytest.skip(f"Slurm {live.release} does not start: {err}")
+    """Run a cluster."""
+    live.start()
     try:
         yield live
     finally:
@@ -75,12 +87,5 @@ def mixed(cluster: LiveCluster, _filled: dict[tuple[str, int], dict[str, int]]) 
 
 
 def _chosen_releases() -> list[str]:
-    return _named_releases() or list(RELEASES)
-
-
-def _named_releases() -> list[str]:
-    return [name.strip() for name in os.environ.get("SADVISE_SLURM_RELEASES", "").split(",") if name.strip()]
-
-
-def _required() -> bool:
-    return os.environ.get("SADVISE_REQUIRE_SLURM") == "1"
+    named = [name.strip() for name in os.environ.get("SADVISE_SLURM_RELEASES", "").split(",") if name.strip()]
+    return named or list(RELEASES)

@@ -11,7 +11,7 @@ from threading import Event
 import pytest
 
 from advisor.errors import SimulationError
-from tools.live.campaign import Processes, main, make
+from tools.live.campaign import INTERRUPTED, Processes, main, make
 from tools.live.plan import read_plan, runs_of
 
 FILE = Path(__file__).parents[2] / "tools" / "live" / "campaign.toml"
@@ -149,6 +149,14 @@ except KeyboardInterrupt:
 
     assert code.result() == 0
     assert (tmp_path / "log").read_text() == "ended\n"
+
+
+def test_no_process_begins_after_a_stop(tmp_path: Path) -> None:
+    processes = Processes()
+    processes.stop()
+
+    assert processes.run([sys.executable, "-c", "print('begun')"], tmp_path / "log") == INTERRUPTED
+    assert (tmp_path / "log").read_text() == ""
 
 
 def test_a_process_leaves_what_it_prints_and_its_exit_code(tmp_path: Path) -> None:

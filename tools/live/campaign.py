@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -104,18 +105,25 @@ class Processes:
     def __init__(self) -> None:
         """Begin with none."""
         self._running: list[subprocess.Popen[bytes]] = []
+        self._is_stopped = False
+        # Held while a program starts: a stop in between would not reach it.
+        self._lock = threading.Lock()
 
     def run(self, command: Sequence[str], log: Path) -> int:
-        """Return the exit code of a program; what it prints goes to a file."""
-        with log.open("wb") as stream:
+        """Return the exit code of a program; what it prints goes to a file. After a stop none is started."""
+        with self._lock, log.open("wb") as stream:
+            if self._is_stopped:
+                return INTERRUPTED
             process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True)
-        self._running.append(process)
+            self._running.append(process)
         return process.wait()
 
     def stop(self) -> None:
         """Ask all programs that run to end, as Ctrl-C does, so that they end their clusters."""
-        for process in self._running:
-            process.send_signal(signal.SIGINT)
+        with self._lock:
+            self._is_stopped = True
+            for process in self._running:
+                process.send_signal(signal.SIGINT)
 
 
 def report(runs: Sequence[LiveRun]) -> int:

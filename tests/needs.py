@@ -1,0 +1,151 @@
+"""What a test needs of its machine: the one place that looks for it.
+
+Mark a test with `@pytest.mark.needs("chromium")`, or call the fixture `need` with the name, which returns the path of a
+program. Where the thing is absent, the test is skipped with the reason; with SADVISE_REQUIRE_SLURM=1, as in CI, it fails.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tools.live_slurm.roots import HOST_PROGRAMS, RELEASES, ready_releases
+
+DATA: Final = "SADVISE_DATA"
+REQUIRED: Final = "SADVISE_REQUIRE_SLURM"
+LIVE: Final = "make test-live"
+ALL: Final = "make test-all"
+# The interpreter of the tests can stand where no other user reaches it.
+SYSTEM_PYTHON: Final = Path("/usr/bin/python3")
+PROGRAMS: Final[Mapping[str, str]] = {
+    "chromium": "chromium",
+    "dnf": "dnf",
+    "dpkg-deb": "dpkg",
+    "groff": "groff-base",
+    "msmtp": "msmtp",
+    "promtool": "prometheus",
+    "rpm": "rpm",
+    "rpmbuild": "rpm",
+    "systemd-analyze": "systemd",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thing:
+    """A thing that a test can need; `absent` returns why it is not there, empty where it is.
+
+    CI has all things but those that are not `in_ci`.
+    """
+
+    absent: Callable[[], str]
+    in_ci: bool = True
+
+
+def _program(name: str, package: str) -> Thing:
+    return Thing(
+        absent=lambda: "" if shutil.which(name) else f"{name} is not installed: it comes with Debian's {package}"
+    )
+
+
+def _module(name: str) -> Thing:
+    def absent() -> str:
+        return "" if importlib.util.find_spec(name) else f"{name} is not installed: {ALL} installs it"
+
+    return Thing(absent=absent)
+
+
+def _release(name: str) -> Thing:
+    return Thing(absent=lambda: _no_namespaces() or _no_release(name))
+
+
+def _no_release(name: str) -> str:
+    if name in ready_releases():
+        return ""
+    if RELEASES[name].suite is None:
+        return f"Slurm {name} is not installed: {LIVE} installs it"
+    return f"Slurm {name} is not there: python -m tools.live_slurm bootstrap --release {name}"
+
+
+def _no_slurmdbd() -> str:
+    return "" if Path("/usr/sbin/slurmdbd").exists() else f"slurmdbd is not installed: {LIVE} installs it"
+
+
+@cache
+def _no_namespaces() -> str:
+    """Return why test clusters cannot start on this machine."""
+    if os.geteuid() != 0:
+        return "live Slurm takes root"
+    if missing := [program for program in HOST_PROGRAMS if shutil.which(program) is None]:
+        return f"not found on PATH: {', '.join(missing)}"
+    answer = subprocess.run(
+        ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "true"], capture_output=True, text=True, check=False
+    )
+    return f"no namespaces here: {answer.stderr.strip()}" if answer.returncode else ""
+
+
+def _no_terminal() -> str:
+    try:
+        ours, theirs = os.openpty()
+    except OSError as err:
+        return f"no pseudo-terminals here: {err}"
+    os.close(ours)
+    os.close(theirs)
+    return ""
+
+
+def _no_data() -> str:
+    folder = os.environ.get(DATA)
+    if not folder:
+        return f"needs the published measurements: set {DATA} to their folder"
+    return "" if Path(folder, "traces").is_dir() else f"{DATA}={folder} holds no measurements"
+
+
+def _no_other_user() -> str:
+    if os.geteuid() != 0:
+        return "takes root to become another user"
+    return "" if SYSTEM_PYTHON.exists() else f"{SYSTEM_PYTHON} is missing, which every user can run"
+
+
+def _no_tmpfs() -> str:
+    return _no_namespaces() and "takes root and namespaces to mount a file system"
+
+
+THINGS: Final[Mapping[str, Thing]] = {
+    **{name: _program(name, package) for name, package in PROGRAMS.items()},
+    **{f"slurm {name}": _release(name) for name in RELEASES},
+    "slurmdbd": Thing(absent=_no_slurmdbd),
+    "torch": _module("torch"),
+    "root": Thing(absent=lambda: "" if os.geteuid() == 0 else "takes root"),
+    "ordinary user": Thing(absent=lambda: "root may read everything" if os.geteuid() == 0 else "", in_ci=False),
+    "another user": Thing(absent=_no_other_user),
+    "mounts": Thing(absent=_no_tmpfs),
+    "terminal": Thing(absent=_no_terminal),
+    "IPv6": Thing(absent=lambda: "" if Path("/proc/net/if_inet6").exists() else "no IPv6 here", in_ci=False),
+    "measurements": Thing(absent=_no_data, in_ci=False),
+}
+
+
+def need(name: str) -> Path:
+    """Return the path of a program, or its bare name for other things; skip or fail the test where it is absent."""
+    thing = THINGS[name]
+    if reason := thing.absent():
+        if thing.in_ci and os.environ.get(REQUIRED) == "1":
+            pytest.fail(f"{reason} ({REQUIRED}=1)", pytrace=False)
+        pytest.skip(reason)
+    return Path(shutil.which(name) or name)
+
+
+def measurements(*parts: str) -> Path:
+    """Return a file of the published measurements; the test is skipped where there is none."""
+    need("measurements")
+    path = Path(os.environ[DATA]).joinpath(*parts)
+    if not path.exists():
+        pytest.skip(f"needs {path}, which {DATA} does not hold")
+    return path

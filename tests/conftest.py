@@ -2,15 +2,13 @@
 
 import faulthandler
 import os
-from collections import Counter
-from collections.abc import Callable, Generator, Sequence
-from pathlib import Path
+from collections.abc import Generator
 from typing import Any, Final, TextIO
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import needs
+from tests import left_out, needs
 from tests.built_packages import packages
 
 __all__ = ["packages"]
@@ -28,7 +26,9 @@ _STDERR = pytest.StashKey[TextIO]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep a way to write to stderr while the output of tests is captured."""
+    """Keep a way to write to stderr while the output of tests is captured, and look for what tests need."""
+    config.pluginmanager.register(needs)
+    config.pluginmanager.register(left_out)
     config.stash[_STDERR] = os.fdopen(os.dup(2), "w")
 
 
@@ -52,12 +52,6 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
     item.stash[_LIMIT_S] = settings.timeout
 
 
-@pytest.fixture(scope="session")
-def need() -> Callable[[str], Path]:
-    """Look for a thing of the machine by its name in `needs.THINGS`, and skip or fail the test where it is absent."""
-    return needs.need
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def _limited(item: pytest.Item) -> Generator[None, object, object]:
     """Run one phase of a test within the second limit."""
@@ -71,13 +65,4 @@ def _limited(item: pytest.Item) -> Generator[None, object, object]:
         faulthandler.cancel_dump_traceback_later()
 
 
-pytest_runtest_call = pytest_runtest_teardown = _limited
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    """Look for what a test needs before any of its fixtures is made."""
-    for mark in item.iter_markers("needs"):
-        for name in mark.args:
-            needs.need(name)
-    return (yield from _limited(item))
+pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = _limited

@@ -1,7 +1,8 @@
 """What a test needs of its machine: the one place that looks for it.
 
 Mark a test with `@pytest.mark.needs("chromium")`, or call the fixture `need` with the name, which returns the path of a
-program. Where the thing is absent, the test is skipped with the reason; with SADVISE_REQUIRE_SLURM=1, as in CI, it fails.
+program. Where the thing is absent, the test is skipped with the reason; with SADVISE_REQUIRE_SLURM=1, as in CI, it
+fails.
 """
 
 import importlib.util
@@ -16,6 +17,9 @@ from typing import Final
 
 import pytest
 
+from advisor.backends.process import SlurmCommands
+from advisor.backends.pyslurm_source import installed
+from advisor.errors import SlurmError
 from tools.live_slurm.roots import HOST_PROGRAMS, RELEASES, ready_releases
 
 DATA: Final = "SADVISE_DATA"
@@ -90,6 +94,15 @@ def _no_namespaces() -> str:
     return f"no namespaces here: {answer.stderr.strip()}" if answer.returncode else ""
 
 
+def _no_pyslurm() -> str:
+    """Return why there is no pyslurm, or no cluster of this host to read with it."""
+    try:
+        installed(SlurmCommands(timeout_s=60.0))
+    except SlurmError as err:
+        return str(err)
+    return ""
+
+
 def _no_terminal() -> str:
     try:
         ours, theirs = os.openpty()
@@ -103,7 +116,7 @@ def _no_terminal() -> str:
 def _no_data() -> str:
     folder = os.environ.get(DATA)
     if not folder:
-        return f"needs the published measurements: set {DATA} to their folder"
+        return f"set {DATA} to the folder of the published measurements"
     return "" if Path(folder, "traces").is_dir() else f"{DATA}={folder} holds no measurements"
 
 
@@ -121,6 +134,7 @@ THINGS: Final[Mapping[str, Thing]] = {
     **{name: _program(name, package) for name, package in PROGRAMS.items()},
     **{f"slurm {name}": _release(name) for name in RELEASES},
     "slurmdbd": Thing(absent=_no_slurmdbd),
+    "pyslurm": Thing(absent=_no_pyslurm, in_ci=False),
     "torch": _module("torch"),
     "root": Thing(absent=lambda: "" if os.geteuid() == 0 else "takes root"),
     "ordinary user": Thing(absent=lambda: "root may read everything" if os.geteuid() == 0 else "", in_ci=False),
@@ -132,20 +146,34 @@ THINGS: Final[Mapping[str, Thing]] = {
 }
 
 
-def need(name: str) -> Path:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Look for what the marks of a test name, before any of its fixtures is made."""
+    for mark in item.iter_markers("needs"):
+        for name in mark.args:
+            path_of(name)
+
+
+@pytest.fixture(scope="session")
+def need() -> Callable[[str], Path]:
+    """Return `path_of`, for fixtures."""
+    return path_of
+
+
+def path_of(name: str) -> Path:
     """Return the path of a program, or its bare name for other things; skip or fail the test where it is absent."""
     thing = THINGS[name]
     if reason := thing.absent():
         if thing.in_ci and os.environ.get(REQUIRED) == "1":
             pytest.fail(f"{reason} ({REQUIRED}=1)", pytrace=False)
-        pytest.skip(reason)
+        pytest.skip(f"needs {name}: {reason}")
     return Path(shutil.which(name) or name)
 
 
 def measurements(*parts: str) -> Path:
     """Return a file of the published measurements; the test is skipped where there is none."""
-    need("measurements")
+    path_of("measurements")
     path = Path(os.environ[DATA]).joinpath(*parts)
     if not path.exists():
-        pytest.skip(f"needs {path}, which {DATA} does not hold")
+        pytest.skip(f"needs measurements: {DATA} does not hold {path}")
     return path

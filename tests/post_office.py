@@ -1,7 +1,6 @@
 """A real mail server, programs that hand mails to it as `sendmail` does, and a real web server."""
 
 import json
-import shutil
 import sys
 import threading
 import time
@@ -61,15 +60,12 @@ class PostOffice:
         """Write a program that hands mails to this server."""
         return _program(folder / "sendmail", _SENDMAIL.format(python=sys.executable, port=self.port))
 
-    def msmtp(self, folder: Path) -> Path | None:
-        """Write a program that hands mails to this server by msmtp; None where it is not installed."""
-        found = shutil.which("msmtp")
-        if found is None:
-            return None
+    def msmtp(self, folder: Path, program: Path) -> Path:
+        """Write a program that hands mails to this server by msmtp."""
         settings = folder / "msmtprc"
         settings.write_text(f"account default\nhost 127.0.0.1\nport {self.port}\nallow_from_override on\n")
         settings.chmod(0o600)
-        return _program(folder / "msmtp", f'#!/bin/sh\nexec {found} -C {settings} "$@"\n')
+        return _program(folder / "msmtp", f'#!/bin/sh\nexec {program} -C {settings} "$@"\n')
 
 
 class _AnyPort(Controller):

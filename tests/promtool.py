@@ -1,11 +1,12 @@
 """Prometheus's own checker."""
 
-import pytest
+from collections.abc import Callable
+from pathlib import Path
 
-from tests.programs import found
+import pytest
 
 
 @pytest.fixture
-def promtool() -> str:
-    """Return promtool's path; tests are skipped where it is missing, and fail in CI."""
-    return found("promtool", "prometheus")
+def promtool(need: Callable[[str], Path]) -> str:
+    """Return promtool's path."""
+    return str(need("promtool"))

@@ -1,6 +1,5 @@
 """sadvise.toml: layers, origins, and complaints that name the file, the key and what to do."""
 
-import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -225,7 +224,7 @@ def test_a_file_that_is_not_utf8_is_an_error(tmp_path: Path) -> None:
         load_config(None, NOTHING, folder=tmp_path)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.needs("ordinary user")
 def test_a_file_that_may_not_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "sadvise.toml").touch(mode=0o000)
 

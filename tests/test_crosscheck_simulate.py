@@ -14,7 +14,6 @@ from tools.bench.crosscheck import Reference, is_off, mean_jct_s
 from tools.simulated_traces import Workload, read_workload
 
 DATA = os.environ.get("SADVISE_DATA", "")
-needs_data = pytest.mark.skipif(not Path(DATA, "traces").is_dir(), reason="SADVISE_DATA names no traces")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +59,7 @@ def test_a_trace_without_a_reference_is_refused(capsys: pytest.CaptureFixture[st
     assert "'itp 01' has no reference" in capsys.readouterr().err
 
 
-@needs_data
+@pytest.mark.needs("measurements")
 def test_the_simulator_agrees_with_its_reference() -> None:
     argv = [sys.executable, "-m", "tools.bench", "crosscheck", "itp 02", "itp 04"]
 

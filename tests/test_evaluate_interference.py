@@ -29,7 +29,6 @@ from tools.evaluation.report import Report
 from tools.evaluation.served import repeated
 
 DATA = Path(os.environ.get("SADVISE_DATA", ""), "interference")
-needs_data = pytest.mark.skipif(not (DATA / "gavel_pairs.csv").is_file(), reason="SADVISE_DATA names no measured pairs")
 
 
 def run(*arguments: str | Path) -> dict[str, object]:
@@ -189,7 +188,7 @@ def test_tables_in_which_no_pair_ran_are_refused(tmp_path: Path) -> None:
         run("--format", "gavel", "--train", path, "--test", path, "--folds", "2")
 
 
-@needs_data
+@pytest.mark.needs("measurements")
 def test_published_pairs_are_forecast_within_the_documented_errors() -> None:
     path = DATA / "gavel_pairs.csv"
 

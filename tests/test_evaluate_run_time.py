@@ -311,7 +311,7 @@ def test_pinball_loss_is_that_of_its_definition() -> None:
     )
 
 
-@pytest.mark.skipif(not REAL.is_file(), reason="SADVISE_DATA does not hold the jobs of Graham")
+@pytest.mark.needs("measurements")
 def test_graham_is_forecast_better_than_any_baseline_does_it() -> None:
     scores = judge(tried_on(REAL, REAL), seed=0).scores
 

@@ -21,7 +21,6 @@ from tools.evaluation.start_time import baselines, default_split, judge, read_er
 
 DATA = Path(os.environ.get("SADVISE_DATA", ""), "traces", "drac_slurm")
 POLLS = DATA / "graham_gpu_queue_snapshots_until_2021-06-14.csv.gz"
-needs_data = pytest.mark.skipif(not POLLS.is_file(), reason="SADVISE_DATA names no polls of a queue")
 
 
 def run(*arguments: str | Path) -> dict[str, Any]:
@@ -190,7 +189,7 @@ def test_wrong_table_of_estimates_is_refused(tmp_path: Path, content: str, messa
         read_errors_s(path)
 
 
-@needs_data
+@pytest.mark.needs("measurements")
 def test_forecast_of_june_beats_the_mean_of_may_where_bursts_count_as_one() -> None:
     found = scores(run("--train", POLLS, "--test", POLLS))
 

@@ -220,7 +220,7 @@ def test_unknown_format_is_refused(tmp_path: Path) -> None:
         run("--format", "excel", "--test", str(tmp_path))
 
 
-@pytest.mark.skipif("SADVISE_DATA" not in os.environ, reason="SADVISE_DATA names no folder of measurements")
+@pytest.mark.needs("measurements")
 def test_measured_models_reach_their_figures() -> None:
     folder = Path(os.environ["SADVISE_DATA"]) / "throughput"
     measured = read_measured(files_of([folder / "pollux_aws_t4"]), "pollux")

@@ -34,7 +34,6 @@ PAGE = Path(__file__).parent.parent / "docs" / "profiles.md"
 NETWORK_PAGE = PAGE.with_name("network.md")
 Fitted = tuple[str, list[Line], str]
 DATA = os.environ.get("SADVISE_DATA", "")
-needs_data = pytest.mark.skipif(not Path(DATA, "throughput").is_dir(), reason="SADVISE_DATA names no measurements")
 TYPE_SPEED = {"v100": 1.0, "t4": 0.5}
 
 
@@ -414,21 +413,21 @@ def fitted() -> Fitted:
     return text, lines, network_page(profiles, measured, lines)
 
 
-@needs_data
+@pytest.mark.needs("measurements")
 def test_the_shipped_table_is_what_the_measurements_give(fitted: Fitted) -> None:
     text, lines, _ = fitted
 
     assert faults_of(text, lines, PROFILE_FILE) == []
 
 
-@needs_data
+@pytest.mark.needs("measurements")
 def test_the_page_shows_the_errors_of_the_shipped_table(fitted: Fitted) -> None:
     _, lines, _ = fitted
 
     assert markdown(lines) in PAGE.read_text(encoding="utf-8")
 
 
-@needs_data
+@pytest.mark.needs("measurements")
 def test_the_page_on_the_network_is_what_the_measurements_give(fitted: Fitted) -> None:
     _, _, page = fitted
 

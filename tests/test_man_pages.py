@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,6 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from advisor.config import describe, load_config
 from advisor.errors import AdvisorError
-from tests.programs import found
 from tools.build_packages.staging import FILES
 from tools.man_pages.__main__ import main
 from tools.man_pages.pages import HERE, Command, commands_of, examples, man_pages, option_names, parameters, tree
@@ -40,9 +39,9 @@ def pages() -> dict[str, str]:
 
 
 @pytest.fixture
-def groff() -> str:
-    """Return groff's path; tests are skipped where it is missing, and fail in CI."""
-    return found("groff", "groff-base")
+def groff(need: Callable[[str], Path]) -> str:
+    """Return groff's path."""
+    return str(need("groff"))
 
 
 def printed(groff: str, text: str) -> str:

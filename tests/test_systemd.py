@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ import pytest
 FOLDER = Path(__file__).parent.parent / "systemd"
 UNIT = FOLDER / "sadvised.service"
 WEB_UNIT = FOLDER / "sadvise-web.service"
-needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 
 
 def settings(unit: Path = UNIT) -> dict[str, list[str]]:
@@ -31,11 +31,11 @@ def analyze(*argv: str) -> subprocess.CompletedProcess[str]:
 def with_programs_of(tmp_path: Path, text: str) -> Path:
     """Write the unit with programs that are there; the package's are installed in another test."""
     unit = tmp_path / "sadvised.service"
-    unit.write_text(re.sub(r"/opt/sadvise/bin/\w+", shutil.which("true") or "/bin/true", text))
+    unit.write_text(re.sub(r"/opt/sadvise/bin/\w+", sys.executable, text))
     return unit
 
 
-@needs_systemd
+@pytest.mark.needs("systemd-analyze")
 @pytest.mark.parametrize("unit", [UNIT, WEB_UNIT], ids=lambda unit: unit.name)
 def test_unit_is_exposed_by_at_most_one_and_a_half(unit: Path) -> None:
     # The threshold counts tenths.
@@ -45,14 +45,14 @@ def test_unit_is_exposed_by_at_most_one_and_a_half(unit: Path) -> None:
     assert "OK" in answer.stdout.splitlines()[-1]
 
 
-@needs_systemd
+@pytest.mark.needs("systemd-analyze")
 def test_check_of_the_exposure_can_fail() -> None:
     answer = analyze("security", "--offline=true", "--no-pager", "--threshold=10", str(UNIT))
 
     assert answer.returncode != 0
 
 
-@needs_systemd
+@pytest.mark.needs("systemd-analyze")
 @pytest.mark.parametrize("drop_in", [None, "controller-only.conf", "no-network-filter.conf"])
 def test_systemd_understands_every_line(tmp_path: Path, drop_in: str | None) -> None:
     unit = with_programs_of(tmp_path, UNIT.read_text())
@@ -66,7 +66,7 @@ def test_systemd_understands_every_line(tmp_path: Path, drop_in: str | None) -> 
     assert (answer.returncode, answer.stderr) == (0, "")
 
 
-@needs_systemd
+@pytest.mark.needs("systemd-analyze")
 def test_systemd_understands_the_unit_of_the_web_view(tmp_path: Path) -> None:
     answer = analyze("verify", "--man=no", str(with_programs_of(tmp_path, WEB_UNIT.read_text())))
 
@@ -89,7 +89,7 @@ def test_web_view_is_hardened_as_the_daemon_and_has_no_rights() -> None:
     assert "m sadvise-web sadvise" in users.splitlines()
 
 
-@needs_systemd
+@pytest.mark.needs("systemd-analyze")
 def test_misspelt_line_is_found(tmp_path: Path) -> None:
     unit = with_programs_of(tmp_path, UNIT.read_text().replace("ProtectHome=yes", "ProtectHomes=yes"))
 

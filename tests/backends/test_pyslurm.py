@@ -34,7 +34,7 @@ from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.releases import same_release
 from advisor.domain.site import Partition
-from advisor.errors import DecodeError, SlurmError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError
+from advisor.errors import DecodeError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError
 from tests.backends import recorded_pyslurm, source_contract
 from tests.backends.fake_slurm import FakeSlurm
 from tests.backends.one_queue import JOB_ID, OneQueue
@@ -493,13 +493,10 @@ def test_child_reads_the_attributes_that_pyslurm_has_with_their_types() -> None:
     }
 
 
-@pytest.mark.pyslurm
+@pytest.mark.needs("pyslurm")
 def test_installed_pyslurm_reads_the_cluster_of_this_host_as_text_does() -> None:
     commands = SlurmCommands(timeout_s=60, limit_bytes=512 << 20)
-    try:
-        version = installed(commands).version
-    except SlurmError as err:
-        pytest.skip(str(err))
+    version = installed(commands).version
     clock = SystemClock()
     site = SiteReader(SlurmCommands(timeout_s=20), clock)
 

@@ -24,7 +24,7 @@ from tests.builders import make_stretch
 from tests.cli.conftest import Sadvise
 
 NOBODY = 65_534
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become another user")
+pytestmark = pytest.mark.needs("root")
 
 
 @contextmanager

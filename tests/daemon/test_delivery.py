@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from email import message_from_bytes
 from email.policy import default
@@ -48,13 +48,10 @@ def hook() -> Iterator[Hook]:
 
 
 @pytest.fixture(params=["sendmail", "msmtp"])
-def program(request: pytest.FixtureRequest, office: PostOffice, tmp_path: Path) -> Path:
-    """A program that hands mails to the server: one of the tests, and Debian's msmtp where it is installed."""
+def program(request: pytest.FixtureRequest, office: PostOffice, tmp_path: Path, need: Callable[[str], Path]) -> Path:
+    """A program that hands mails to the server: one of the tests, and Debian's msmtp."""
     office.envelopes.clear()
-    made = office.sendmail(tmp_path) if request.param == "sendmail" else office.msmtp(tmp_path)
-    if made is None:
-        pytest.skip("msmtp is not installed")
-    return made
+    return office.sendmail(tmp_path) if request.param == "sendmail" else office.msmtp(tmp_path, need("msmtp"))
 
 
 def test_a_mail_to_the_administrators_arrives_by_smtp(office: PostOffice, program: Path) -> None:

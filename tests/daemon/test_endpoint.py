@@ -398,10 +398,8 @@ def test_a_port_in_use_is_one_line_with_its_key(place: str, metrics: Metrics) ->
         served(place, metrics).__enter__()
 
 
+@pytest.mark.needs("IPv6")
 def test_ipv6_serves_as_well(metrics: Metrics) -> None:
-    if not Path("/proc/net/if_inet6").exists():
-        pytest.skip("no IPv6 here")
-
     with served("[::1]:0", metrics) as place:
         answer, _ = ask(place, "/healthz")
 

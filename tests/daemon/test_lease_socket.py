@@ -19,6 +19,7 @@ from advisor.daemon.lease_socket import MOST_CONNECTIONS, MOST_OF_ONE_USER, NAME
 from advisor.errors import JournalError
 from advisor.journal.disclosure import disclosure_of
 from tests.journal.test_disclosure import ALL, lease
+from tests.needs import SYSTEM_PYTHON
 
 # Sends what the socket says to standard output, in a process of another user.
 CLIENT = """
@@ -29,11 +30,6 @@ with socket.socket(socket.AF_UNIX) as client:
         sys.stdout.buffer.write(chunk)
 """
 NOBODY = 65_534
-# The interpreter of the tests can stand where no other user reaches it.
-PYTHON = Path("/usr/bin/python3")
-as_root = pytest.mark.skipif(
-    os.geteuid() != 0 or not PYTHON.exists(), reason="takes root, and an interpreter in /usr/bin, to be another user"
-)
 
 
 @pytest.fixture
@@ -54,7 +50,7 @@ def window(folder: Path) -> Iterator[LeaseWindow]:
 
 
 def seen_by_nobody(folder: Path) -> bytes:
-    argv = [str(PYTHON), "-I", "-S", "-c", CLIENT, str(folder / NAME)]
+    argv = [str(SYSTEM_PYTHON), "-I", "-S", "-c", CLIENT, str(folder / NAME)]
     return subprocess.run(argv, capture_output=True, timeout=60, check=True, user=NOBODY, group=NOBODY, cwd="/").stdout
 
 
@@ -74,7 +70,7 @@ def test_owner_of_the_daemon_sees_every_lease(window: LeaseWindow, folder: Path)
     assert stat.S_IMODE((folder / NAME).stat().st_mode) == 0o666
 
 
-@as_root
+@pytest.mark.needs("another user")
 @pytest.mark.parametrize(("hides_jobs", "jobs"), [(True, [7]), (False, [1, 2, 3, 7])])
 def test_another_user_sees_what_slurm_shows_that_user(
     hides_jobs: bool, jobs: list[int], window: LeaseWindow, folder: Path
@@ -107,7 +103,7 @@ def test_before_the_first_round_and_without_a_daemon_the_reason_is_one_line(
         asked(tmp_path)
 
 
-@as_root
+@pytest.mark.needs("another user")
 def test_idle_clients_of_one_user_keep_no_other_user_away(
     window: LeaseWindow, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,6 @@ from advisor.journal import SqliteJournal, locked, opened
 from tests.journal.contract import NICE, NOW, wait
 
 ROOT = Path(__file__).parents[2]
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
 @pytest.fixture
@@ -95,7 +94,7 @@ def test_commit_that_fails_leaves_no_half_written_change(path: Path) -> None:
     assert journal.leases() == (intended(NICE, NOW),)
 
 
-@needs_root
+@pytest.mark.needs("root")
 def test_file_of_another_user_is_refused_before_anything_is_written(open_path: Path) -> None:
     with opened(open_path) as journal:
         journal.keep(intended(NICE, NOW))
@@ -126,7 +125,7 @@ def look(work):
 _LOOK = "look(lambda: len(SqliteJournal.read_only(path).leases()))"
 
 
-@needs_root
+@pytest.mark.needs("root")
 def test_who_may_only_read_reads_while_nobody_writes(open_path: Path) -> None:
     with opened(open_path) as journal:
         journal.keep(intended(NICE, NOW))
@@ -135,7 +134,7 @@ def test_who_may_only_read_reads_while_nobody_writes(open_path: Path) -> None:
     assert run(_AS_NOBODY + _LOOK, str(open_path)) == "1\n"
 
 
-@needs_root
+@pytest.mark.needs("root")
 def test_who_may_only_read_reads_beside_the_one_who_writes(open_path: Path) -> None:
     with opened(open_path):
         pass
@@ -147,7 +146,7 @@ def test_who_may_only_read_reads_beside_the_one_who_writes(open_path: Path) -> N
         assert run(_AS_NOBODY + _LOOK, str(open_path)) == "1\n"
 
 
-@needs_root
+@pytest.mark.needs("root")
 def test_who_may_not_read_is_told(open_path: Path) -> None:
     with opened(open_path):
         pass
@@ -288,7 +287,7 @@ def as_nobody() -> Iterator[None]:
         os.seteuid(0)
 
 
-@needs_root
+@pytest.mark.needs("root")
 def test_file_is_read_where_the_index_of_its_log_cannot_be_made(open_path: Path) -> None:
     with opened(open_path) as journal:
         journal.keep(intended(NICE, NOW))
@@ -298,7 +297,7 @@ def test_file_is_read_where_the_index_of_its_log_cannot_be_made(open_path: Path)
         assert journal.leases() == (intended(NICE, NOW),)
 
 
-@needs_root
+@pytest.mark.needs("root")
 def test_rights_are_those_that_the_program_acts_with(open_path: Path) -> None:
     with opened(open_path):
         pass

@@ -1,10 +1,7 @@
 """Read small workloads that tests write out in full."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
-
-import pytest
 
 from advisor.sim.importing.collect import Imported
 from advisor.sim.importing.formats import import_trace
@@ -28,17 +25,6 @@ def imported(
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="surrogateescape")
     options = ImportOptions(virtual_cluster=virtual_cluster, cpu_jobs=cpu_jobs)
     return import_trace(format_name, path, options=options, skip_bad=skip_bad)
-
-
-def data_file(*parts: str) -> Path:
-    """Return a file of the published data; skip the test where there is none."""
-    folder = os.environ.get(DATA_VARIABLE)
-    if not folder:
-        pytest.skip(f"needs the published workloads: set {DATA_VARIABLE} to their folder")
-    path = Path(folder).joinpath("traces", *parts)
-    if not path.exists():
-        pytest.skip(f"needs {path}, which {DATA_VARIABLE} does not hold")
-    return path
 
 
 def by_id(trace: Trace) -> dict[int, dict[str, object]]:

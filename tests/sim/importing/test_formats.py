@@ -13,7 +13,8 @@ from advisor.sim.importing.formats import FORMATS, import_trace
 from advisor.sim.importing.pollux import RUN_TIMES_S
 from advisor.sim.importing.workload_rows import ImportOptions
 from advisor.sim.trace_file import read_trace, write_trace
-from tests.sim.importing.reading import by_id, data_file, imported
+from tests.needs import measurements
+from tests.sim.importing.reading import by_id, imported
 
 ITP = ("job_id,submission_time,duration,num_gpu", "c9c6-ea,5810,288476,16", "", "be63-0a,5813,292893,8")
 PHILLY = (
@@ -254,7 +255,7 @@ PUBLISHED = {
 def test_a_published_workload_is_imported_whole(
     format_name: str, parts: tuple[str, ...], count: int, gpu_days: float
 ) -> None:
-    found = import_trace(format_name, data_file(*parts))
+    found = import_trace(format_name, measurements("traces", *parts))
 
     jobs = found.trace.jobs
     assert (len(jobs), found.bad.count, found.left_out) == (count, 0, {})
@@ -265,7 +266,7 @@ def test_a_published_workload_is_imported_whole(
 
 def test_every_published_pollux_workload_has_run_times() -> None:
     counts = [
-        len(import_trace("pollux", data_file("pollux_workloads", f"workload-{number}.csv")).trace)
+        len(import_trace("pollux", measurements("traces", "pollux_workloads", f"workload-{number}.csv")).trace)
         for number in range(1, 9)
     ]
 
@@ -275,6 +276,6 @@ def test_every_published_pollux_workload_has_run_times() -> None:
 def test_a_published_virtual_cluster_can_be_chosen() -> None:
     options = ImportOptions(virtual_cluster="ee9e8c")
 
-    found = import_trace("philly", data_file("philly", "philly.csv.gz"), options=options)
+    found = import_trace("philly", measurements("traces", "philly", "philly.csv.gz"), options=options)
 
     assert len(found.trace) == 1511

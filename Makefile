@@ -2,38 +2,56 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-RELEASE ?= 26.05
+RELEASE ?= 22.05
+RELEASES := 22.05 24.11 26.05
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest
+# Live tests mostly wait, in real time.
+LIVE_WORKERS ?= 8
 
-.PHONY: demo test test-fast test-slurm check lint format docs clean
+# Several processes share the cores. Each command that a test starts would compile the package again.
+export OMP_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test test-live test-all check lint format docs clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sadvise needs Python 3.11 or newer: make PYTHON=python3.11")'
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) has no ensurepip, which makes environments: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(PIP) --editable .
+	@$${CC:-cc} --version >/dev/null 2>&1 || { echo "no C compiler: installing ziglang, which brings one"; $(PIP) ziglang; }
+	$(BIN)/python -m advisor.sim.engine.build
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev
+	$(PIP) "pip>=25.1"
+	$(PIP) --group dev
+	@touch $@
+
+$(VENV)/.installed-train: $(VENV)/.installed-dev
+	$(PIP) --group train
 	@touch $@
 
 demo: $(VENV)/.installed  ## the advice for the queue that ships with the package
 	$(BIN)/sadvise recommend --demo
 
-test: $(VENV)/.installed-dev  ## all tests; live Slurm tests run for every release that can start here
-	$(BIN)/python -m tools.lanes --logs $(VENV)
-	$(BIN)/python -m coverage combine --quiet $(addprefix .coverage.,others edges simulator)
-	$(BIN)/python -m coverage report
+test: $(VENV)/.installed-dev  ## the tests that need no Slurm, no root and no network: at most 8 minutes on two cores
+	$(PYTEST) --numprocesses auto --dist worksteal -m "not live and not slow"
 
-test-fast: $(VENV)/.installed-dev  ## the tests that need no Slurm, without coverage: at most 5 minutes on two cores
-	$(BIN)/python -m tools.lanes --fast --logs $(VENV)
+test-live: $(VENV)/.installed-dev  ## the live tests of one release, with what they need: make test-live RELEASE=26.05
+	$(BIN)/python -m tools.test_machine --live --release $(RELEASE)
+	SADVISE_SLURM_RELEASES=$(RELEASE) SADVISE_REQUIRE_SLURM=1 $(PYTEST) --numprocesses $(LIVE_WORKERS) --dist loadgroup -m live
 
-test-slurm: $(VENV)/.installed-dev  ## the live tests of one release: make test-slurm RELEASE=26.05
-	SADVISE_SLURM_RELEASES=$(RELEASE) SADVISE_REQUIRE_SLURM=1 $(BIN)/python -m pytest tests/live
+test-all: $(VENV)/.installed-train  ## everything: slow tests, three releases of Slurm, packages, browsers, coverage
+	$(BIN)/python -m tools.test_machine $(RELEASES:%=--release %)
+	SADVISE_REQUIRE_SLURM=1 $(PYTEST) --numprocesses auto --dist worksteal -m "not live" --cov
+	SADVISE_REQUIRE_SLURM=1 $(PYTEST) --numprocesses $(LIVE_WORKERS) --dist loadgroup -m live
 
-check: lint test  ## all that CI runs: lint, then the tests with coverage
+check: lint test-all  ## all that CI runs
 
-lint: $(VENV)/.installed-dev  ## formatter, linter, types, import contracts, spelling, the container file, the role of Ansible, generated pages
+lint: $(VENV)/.installed-train  ## formatter, linter, types, import contracts, spelling, the container file, the role of Ansible, generated pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

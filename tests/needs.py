@@ -21,6 +21,8 @@ from advisor.backends.process import SlurmCommands
 from advisor.backends.pyslurm_source import installed
 from advisor.errors import SlurmError
 from tools.live_slurm.roots import HOST_PROGRAMS, RELEASES, ready_releases
+from tools.test_machine import LIVE as LIVE_PROGRAMS
+from tools.test_machine import OTHERS, PROMTOOL, is_there
 
 DATA: Final = "SADVISE_DATA"
 REQUIRED: Final = "SADVISE_REQUIRE_SLURM"
@@ -28,17 +30,6 @@ LIVE: Final = "make test-live"
 ALL: Final = "make test-all"
 # The interpreter of the tests can stand where no other user reaches it.
 SYSTEM_PYTHON: Final = Path("/usr/bin/python3")
-PROGRAMS: Final[Mapping[str, str]] = {
-    "chromium": "chromium",
-    "dnf": "dnf",
-    "dpkg-deb": "dpkg",
-    "groff": "groff-base",
-    "msmtp": "msmtp",
-    "promtool": "prometheus",
-    "rpm": "rpm",
-    "rpmbuild": "rpm",
-    "systemd-analyze": "systemd",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +44,7 @@ class Thing:
 
 
 def _program(name: str, package: str) -> Thing:
-    return Thing(
-        absent=lambda: "" if shutil.which(name) else f"{name} is not installed: it comes with Debian's {package}"
-    )
+    return Thing(absent=lambda: "" if is_there(name) else f"{name} is not installed: it comes with Debian's {package}")
 
 
 def _module(name: str) -> Thing:
@@ -75,10 +64,6 @@ def _no_release(name: str) -> str:
     if RELEASES[name].suite is None:
         return f"Slurm {name} is not installed: {LIVE} installs it"
     return f"Slurm {name} is not there: python -m tools.live_slurm bootstrap --release {name}"
-
-
-def _no_slurmdbd() -> str:
-    return "" if Path("/usr/sbin/slurmdbd").exists() else f"slurmdbd is not installed: {LIVE} installs it"
 
 
 @cache
@@ -131,9 +116,8 @@ def _no_tmpfs() -> str:
 
 
 THINGS: Final[Mapping[str, Thing]] = {
-    **{name: _program(name, package) for name, package in PROGRAMS.items()},
+    **{name: _program(name, package) for name, package in (LIVE_PROGRAMS | OTHERS | {PROMTOOL: "prometheus"}).items()},
     **{f"slurm {name}": _release(name) for name in RELEASES},
-    "slurmdbd": Thing(absent=_no_slurmdbd),
     "pyslurm": Thing(absent=_no_pyslurm, in_ci=False),
     "torch": _module("torch"),
     "root": Thing(absent=lambda: "" if os.geteuid() == 0 else "takes root"),

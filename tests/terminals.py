@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from tests.needs import path_of
 from tests.programs import killed_after
 
 _CONTROL = re.compile(r"\x1b\[[0-9;:?<=>]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[PX^_].*?\x1b\\|\x1b.")
@@ -61,6 +62,7 @@ def on_terminal(
     argv: Sequence[str], environ: Mapping[str, str], *, columns: int = 120, lines: int = 40
 ) -> Iterator[Terminal]:
     """Run a program on a terminal of a size; it is killed at the end if it still runs."""
+    path_of("terminal")
     ours, theirs = os.openpty()
     termios.tcsetwinsize(theirs, (lines, columns))
     variables = {**environ, "TERM": "xterm-256color"}

@@ -23,11 +23,14 @@ COMMAND = re.compile(r"(?:^|[;&|(] *|\$ |until |-u sadvise )sadvise ([^#|;&()\n]
 LINK = re.compile(r"\]\(([^)#:\s]+\.md)(?:#([\w-]+))?\)")
 
 
+@pytest.mark.slow
+@pytest.mark.needs("terminal")
 @pytest.mark.parametrize("page", pages(), ids=lambda path: path.name)
 def test_page_shows_what_its_commands_print(page: Path) -> None:
     assert renewed_page(page) == page.read_text(encoding="utf-8")
 
 
+@pytest.mark.needs("terminal")
 def test_block_that_is_stale_or_fails_is_found(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
 
@@ -38,6 +41,8 @@ def test_block_that_is_stale_or_fails_is_found(tmp_path: Path) -> None:
         renewed("```console\n$ exit 3\n```\n", shell)
 
 
+@pytest.mark.slow
+@pytest.mark.needs("terminal")
 @pytest.mark.parametrize(("command", "width"), [*zip(COMMANDS, (80, 120, 80, 120), strict=True)])
 def test_terminal_page_shows_what_its_commands_print(command: str, width: int) -> None:
     assert section(command, width) in PAGE.read_text(encoding="utf-8")

@@ -128,6 +128,7 @@ def test_users_left_out_are_judged_whole_by_fits_that_never_saw_them(table: Path
         list(unseen_users(tables, folds=13, seed=0))
 
 
+@pytest.mark.slow
 def test_each_row_of_the_test_is_judged_or_counted_with_a_reason(tmp_path: Path) -> None:
     rows = site_rows()
     rows[0] |= {"end_time": "", "elapsed_s": ""}

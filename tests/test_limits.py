@@ -57,6 +57,7 @@ def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path: Path) -> None:
     assert "1 failed, 1 passed" in answer.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [HANGS_ON_THE_WAY_OUT, HANGS_IN_ITS_FIXTURE], ids=["finally", "fixture"])
 def test_a_test_that_hangs_twice_ends_the_process_with_the_stacks(content: str, tmp_path: Path) -> None:
     answer = run(tmp_path, content)

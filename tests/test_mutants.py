@@ -172,6 +172,7 @@ def test_what_was_caught_is_not_run_again(checkout: Path, tmp_path: Path) -> Non
     assert not other.is_caught(mutant, [], limit_s=60.0)
 
 
+@pytest.mark.slow
 def test_endless_loop_is_caught_by_the_limit(checkout: Path, tmp_path: Path) -> None:
     fault = next(faults(checkout, "advisor/times.py"))
     endless = Mutant(fault=fault, before="", after="", source=SOURCE + "\nwhile True:\n    pass\n")

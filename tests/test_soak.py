@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from advisor.backends.kept_rows import KeptRows
 from tools.bench.measuring import Stages
 from tools.bench.printed import read_back
@@ -25,6 +27,7 @@ def test_what_is_printed_is_read_back_as_it_was() -> None:
     assert stages.cpu_s["decode"] > 0.0
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_over_rounds_in_which_changes_come_and_go(tmp_path: Path) -> None:
     cluster = Changing.made(jobs=150, nodes=20, turnover=0.05, seed=1)
     stages = Stages()

@@ -111,6 +111,7 @@ def test_no_character_of_a_private_text_survives(snapshot: Snapshot) -> None:
     assert [text for text in texts(anonymous) if private.intersection(text)] == []
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(snapshot=snapshots())
 def test_whoever_was_the_same_stays_the_same_and_no_one_else(snapshot: Snapshot) -> None:
@@ -145,6 +146,7 @@ def test_anonymising_again_changes_nothing(snapshot: Snapshot) -> None:
     assert twice == once
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(snapshot=snapshots())
 def test_an_anonymised_snapshot_gives_the_same_advice(snapshot: Snapshot) -> None:

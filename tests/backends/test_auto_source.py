@@ -115,6 +115,7 @@ def test_text_is_read_where_pyslurm_does_not_fit(monkeypatch: pytest.MonkeyPatch
     assert why in auto.source.why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trick", ["unreachable", "denied", "versions", "broken", "dies", "hang"])
 def test_read_that_fails_is_made_as_text_and_says_so(monkeypatch: pytest.MonkeyPatch, trick: str) -> None:
     auto = Auto()

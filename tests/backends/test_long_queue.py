@@ -51,6 +51,7 @@ def read(folder: Path, *, jobs: int, changes: Mapping[str, str], obeys_widths: b
     return Read(**json.loads(answer.stdout))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_two_hundred_thousand_jobs_are_read_in_two_kib_each(tmp_path: Path) -> None:
     jobs = 200_000

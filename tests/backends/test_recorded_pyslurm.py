@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -138,6 +139,7 @@ def dropped(raw: Raw, names: frozenset[str]) -> Raw:
     return Raw(values=kept, unseen=tuple(sorted(names)))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @example({66: frozenset(("time_limit",))})
 @given(

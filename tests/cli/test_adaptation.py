@@ -143,6 +143,7 @@ def test_residuals_are_those_of_the_version_at_which_the_deciding_policy_looked(
     assert models_by_policy(site, [by_digest]) == models_by_policy(site, [other, by_rule]) == {}
 
 
+@pytest.mark.slow
 def test_second_night_is_judged_on_newer_jobs_alone(
     sadvise: Sadvise, site: Library, journal: Path, tmp_path: Path
 ) -> None:
@@ -202,6 +203,7 @@ def with_forecast(outcome: JobOutcome, factor: float) -> JobOutcome:
     return replace(outcome, first_forecast=replace(forecast, run_time_s=longer))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("jobs", "users", "spoil", "complaint"),
     [

@@ -51,6 +51,7 @@ def shipped() -> StartTimeForecaster:
     return StartTimeForecaster.from_bundle(Library(shipped_folder(), shipped_folder()).load(KIND))
 
 
+@pytest.mark.slow
 def test_fit_is_published_and_better_on_later_days_than_the_shipped_model(
     sadvise: Sadvise, journal: Path, models: Library, tmp_path: Path
 ) -> None:

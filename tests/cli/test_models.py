@@ -90,6 +90,7 @@ def test_fit_on_accounting_is_used_and_rolled_back(sadvise: Sadvise, site: Path,
     assert "run_time default-1" in sadvise("recommend", "--demo").out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("private_data", "mode"),
     [("PrivateData = none", 0o644), ("PrivateData = accounts,jobs", 0o640), (None, 0o640)],

@@ -55,6 +55,7 @@ def document_of(sadvise: Sadvise, *words: str) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 def test_short_jobs_first_gain_and_what_that_costs_is_published(
     sadvise: Sadvise, trace: str, kept: tuple[str, str]
 ) -> None:
@@ -89,6 +90,7 @@ def test_the_command_in_json_gives_the_same_points_again(sadvise: Sadvise, trace
     assert again == first
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_points_as_one_process(sadvise: Sadvise, trace: str, tmp_path: Path) -> None:
     alone = document_of(sadvise, trace, *CLUSTER, "--jobs", "20")
 
@@ -215,6 +217,7 @@ def test_wrong_input_is_named_on_one_line(
         assert outcome.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_example_of_the_manual_is_what_the_command_prints(sadvise: Sadvise) -> None:
     page = (Path(__file__).parents[2] / "docs" / "tune.md").read_text(encoding="utf-8")
     _, _, example = page.partition("    $ sadvise tune --demo --no-slurm --all\n")

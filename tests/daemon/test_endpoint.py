@@ -193,6 +193,7 @@ IDLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", IDLE)
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "unix:{folder}/metrics.sock"], ids=["tcp", "unix"])
 def test_idle_clients_cannot_shut_out_a_scrape(sent: bytes, listen: str, tmp_path: Path, metrics: Metrics) -> None:
@@ -213,6 +214,7 @@ def test_idle_clients_cannot_shut_out_a_scrape(sent: bytes, listen: str, tmp_pat
     assert all(scrape.startswith(b"HTTP/1.0 200 OK") and b"sadvise_" in scrape for scrape in scrapes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", IDLE)
 def test_idle_clients_that_come_back_at_once_cannot_shut_out_a_scrape(sent: bytes, place: str) -> None:
     stop = threading.Event()

@@ -276,6 +276,7 @@ def test_a_digest_of_a_journal_is_made_in_a_process_of_its_own(tmp_path: Path) -
     assert "alice" not in mail.text
 
 
+@pytest.mark.slow
 def test_rounds_wait_for_nothing_while_a_server_hangs_and_the_mail_arrives(tmp_path: Path) -> None:
     over = threading.Event()
     with post_office() as office, web_server() as hook:

@@ -137,6 +137,7 @@ def test_a_broken_journal_stops_changes_and_not_the_watching(site: Site) -> None
     assert again.step is not None and len(again.step.applied) == 1 and again.held_to == {}
 
 
+@pytest.mark.slow
 def test_jobs_with_changes_out_are_left_alone_while_the_journal_is_broken(site: Site) -> None:
     service = site.service()
     service.round()

@@ -65,6 +65,7 @@ def journal(tmp_path: Path) -> SqliteJournal:
     return SqliteJournal(tmp_path / "journal.sqlite")
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seen=st.lists(snapshots(), min_size=1, max_size=3),
@@ -215,6 +216,7 @@ def test_another_order_is_a_deviation() -> None:
     assert (found.job_id, found.what, found.replayed) == (1, "order", "2")
 
 
+@pytest.mark.slow
 def test_records_after_a_frame_are_small_and_a_new_frame_comes_in_time(journal: SqliteJournal) -> None:
     jobs = [make_job(number, gpus=1 + number % 4, time_limit_s=HOUR_S) for number in range(1, 150)]
     first, cycle = make_snapshot(jobs), Cycle(limits=Limits(nice_min=0))

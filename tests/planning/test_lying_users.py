@@ -74,6 +74,7 @@ def test_honest_site_keeps_affected_jobs_within_the_bound() -> None:
     assert beyond(speeds) <= 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", EVERY_LIE)
 def test_liar_breaks_the_bound_of_others_unless_capped(lie: Lie) -> None:
     free, capped = (speeds_of_affected(lie, lies=LIES, capped=capped) for capped in (False, True))

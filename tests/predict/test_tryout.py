@@ -43,6 +43,7 @@ def test_every_model_that_ships_is_admitted(path: Path) -> None:
     admit(path.read_bytes(), name=path.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [endless(), slow(2000)], ids=["loop", "products"])
 def test_graph_that_does_not_end_is_ended(content: bytes) -> None:
     with pytest.raises(ModelError, match=r"^model endless: it fails .* 2 s .*: it did not end in time: "):

@@ -50,6 +50,7 @@ def compared(seed: int) -> NDArray[np.int64]:
     return observed(played(seed, lift_small)).starts(draws=1).job_ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [2, 4])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_difference_over_several_anchors_is_near_the_true_one(seed: int, parts: int) -> None:

@@ -99,6 +99,7 @@ def attacked(jobs: list[dict[str, Any]], gpus: int, most: int) -> Iterator[tuple
         jobs = [*jobs, {**attack, "user": "cy"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_no_changed_job_starts_later_than_the_bound_after_its_planned_start(seed: int) -> None:
     touched = 0

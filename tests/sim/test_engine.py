@@ -1,5 +1,6 @@
 """The compiled functions: how they are built, what they are called with, and that they keep to their arrays."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -72,8 +73,23 @@ def test_without_a_compiler_the_message_names_the_way_out(tmp_path: Path, monkey
     monkeypatch.setenv("CC", "no-such-compiler")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
-    with pytest.raises(SimulationError, match=r"needs a C compiler .* install gcc"):
+    with pytest.raises(
+        SimulationError, match=r"needs a C compiler .* install gcc, or type \S+ -m pip install ziglang;"
+    ):
         build.library_file()
+
+
+def test_ziglang_compiles_where_there_is_no_other_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "ziglang").mkdir()
+
+    without = build.compiler()
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    assert without == (build.ZIG if importlib.util.find_spec("ziglang") else ())
+    assert build.compiler() == build.ZIG
+    assert build.ZIG[:3] == (sys.executable, "-m", "ziglang")
 
 
 def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,13 +114,16 @@ def test_compiled_without_warnings(tmp_path: Path) -> None:
     build.compile_to(tmp_path / "engine.so", (*build.FLAGS, "-Wall", "-Wextra", "-Werror"))
 
 
-def test_no_access_out_of_bounds_and_no_undefined_behaviour(tmp_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.needs("gcc")
+def test_no_access_out_of_bounds_and_no_undefined_behaviour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "sadvise" / build.library_name()
     kept.parent.mkdir()
     checks = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    monkeypatch.setenv("CC", "gcc")
     build.compile_to(kept, (*build.FLAGS, "-O1", "-g", *checks))
     # The runtime of the checks has to be loaded before anything else.
-    runtime = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     script = "import tests.sim.test_engine as t; t.run_checked()"
     env = {
         **os.environ,

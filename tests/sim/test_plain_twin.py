@@ -106,6 +106,7 @@ def queue(seed: int) -> Trace:
     return trace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [leave_alone, lift_small])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_starts_are_those_of_a_cluster_without_advice(seed: int, policy: Policy) -> None:

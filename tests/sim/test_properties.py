@@ -83,6 +83,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 INSTANTS = st.lists(st.one_of(st.integers(0, 12_000).map(float), st.floats(0.0, 12_000.0)), max_size=40)
 
 
+@pytest.mark.slow
 @EVERY_POLICY
 @small
 @given(

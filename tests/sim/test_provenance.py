@@ -30,6 +30,7 @@ json.dump([name for name in sys.modules if name.split(".")[0] == "advisor"], sys
 """
 
 
+@pytest.mark.slow
 def test_every_module_that_a_simulation_loads_decides() -> None:
     run = subprocess.run(
         [sys.executable, "-c", EVERY_POLICY],
@@ -71,6 +72,7 @@ def one_of_each_folder() -> list[str]:
 
 
 # Reads all sources once for each of them.
+@pytest.mark.slow
 @pytest.mark.no_cover
 def test_one_more_byte_in_a_deciding_file_changes_the_digest(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imported = provenance._imported
@@ -88,6 +90,7 @@ def test_one_more_byte_in_a_deciding_file_changes_the_digest(copied: Path, monke
     assert len(changed) > len({"domain", "features", "guard", "planning", "predict", "sim"})
 
 
+@pytest.mark.slow
 def test_a_module_that_no_simulation_imports_leaves_the_digest(copied: Path) -> None:
     before = program_digest(copied, copied.parent / "models")
 

@@ -62,6 +62,7 @@ def test_cycle_records_the_trial_of_its_plan() -> None:
     assert [change.action for change in tried.judged] == [change.action for change in untried.judged]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(seen=snapshots())
 def test_no_snapshot_makes_a_trial_fail(seen: Snapshot) -> None:

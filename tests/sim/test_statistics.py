@@ -76,6 +76,7 @@ def test_the_same_seed_draws_the_same_interval() -> None:
     assert over_jobs(a, b, seed=7) != over_jobs(a, b, seed=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [None, 0.5, 0.95], ids=["mean", "median", "p95"])
 def test_intervals_of_independent_jobs_cover_the_truth_about_as_often_as_they_say(share: float | None) -> None:
     rng = np.random.default_rng(5)

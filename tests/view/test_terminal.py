@@ -26,6 +26,7 @@ from advisor.view.terminal import print_labelled
 from advisor.watch.reading import demo_path
 from tests.builders import TAKEN_AT
 from tests.fake_cluster import fragmented
+from tests.needs import path_of
 from tests.programs import killed_after
 
 HOSTILE = "\x1b[31mred\x07 \u202e" + "very-long_name" * 6 + "\u65e5\u672c\u8a9e"
@@ -37,6 +38,7 @@ MADE = ("slurm", "las", "srtf", "lift-account-oracle", "price-sizes-oracle")
 
 def on_terminal(*arguments: str, columns: int, exit_status: int = 0, environment: Mapping[str, str] = UNSET) -> str:
     """Run sadvise on a terminal of some width and return what it shows."""
+    path_of("terminal")
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}

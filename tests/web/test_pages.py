@@ -176,6 +176,7 @@ def named(text: str) -> Snapshot:
     return replace(cluster, nodes=nodes, config=replace(cluster.config, cluster=text), unread=(text,))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     text=st.text(HOSTILE + "ab=/&-!", min_size=1, max_size=12)

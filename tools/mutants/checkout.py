@@ -16,13 +16,14 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import Final
 
-from tools.lanes import ONE_THREAD
 from tools.mutants.faults import Mutant
 
 _COPIED: Final = ("advisor", "models", "monitoring", "slurm", "systemd", "docs", "tests", "tools")
 _UNCOPIED: Final = shutil.ignore_patterns("__pycache__", ".*")
 # A loop without end can take memory as well as time.
 _MEMORY: Final = 8 << 30
+# The tests of several processes share the cores.
+_ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 # What pytest returns for tests that passed, and for none that ran.
 _PASSED, _NONE_RAN = 0, 5
 
@@ -158,7 +159,7 @@ class Copy:
 
     def _env(self, *, keep: bool) -> dict[str, str]:
         """Return the environment of a run; only a run without a fault keeps what it compiles."""
-        env = os.environ | ONE_THREAD | {"PYTHONPATH": str(self.root)}
+        env = os.environ | _ONE_THREAD | {"PYTHONPATH": str(self.root)}
         return env if keep else env | {"PYTHONDONTWRITEBYTECODE": "1"}
 
 

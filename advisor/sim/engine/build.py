@@ -1,9 +1,11 @@
 """Compile the C sources into a library, once for each state of the sources."""
 
 import hashlib
+import importlib.util
 import os
 import shlex
 import shutil
+import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
@@ -18,9 +20,12 @@ HERE: Final = Path(__file__).parent
 FLAGS: Final = ("-std=c11", "-O3", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno")
 _COMPILE_S: Final = 120.0
 _NO_COMPILER: Final = (
-    "the simulator needs a C compiler on its first run, because only its sources are installed: install gcc, or name"
-    " another one in CC; the wheel and the packages of sadvise hold it compiled"
+    "the simulator needs a C compiler on its first run, because only its sources are installed: install gcc, or type"
+    f" {sys.executable} -m pip install ziglang; the wheel and the packages of sadvise hold it compiled"
 )
+# A compiler from the package index, for machines without one. Unlike others it makes code for this processor alone
+# unless told not to, and the library is kept in a folder that machines can share.
+ZIG: Final = (sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline")
 
 
 def library_file() -> Path:
@@ -52,7 +57,16 @@ def library_name() -> str:
 
 def has_compiler() -> bool:
     """Return whether there is a C compiler."""
-    return shutil.which(_compiler()[0]) is not None
+    return bool(compiler())
+
+
+def compiler() -> Sequence[str]:
+    """Return the command of the compiler that CC names, else of `cc`, else of ziglang; empty where there is none."""
+    if named := shlex.split(os.environ.get("CC", "")):
+        return named if shutil.which(named[0]) else ()
+    if shutil.which("cc"):
+        return ("cc",)
+    return ZIG if importlib.util.find_spec("ziglang") else ()
 
 
 def compile_to(target: Path, flags: Sequence[str] = FLAGS) -> None:
@@ -62,11 +76,12 @@ def compile_to(target: Path, flags: Sequence[str] = FLAGS) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".engine-") as folder:
         made = Path(folder) / target.name
         try:
-            run([*_compiler(), *flags, str(HERE / "engine.c"), "-o", str(made), "-lm"], timeout_s=_COMPILE_S)
+            run([*compiler(), *flags, str(HERE / "engine.c"), "-o", str(made), "-lm"], timeout_s=_COMPILE_S)
         except SlurmError as err:
             raise SimulationError(f"the simulator does not compile: {err}") from err
         made.replace(target)
 
 
-def _compiler() -> list[str]:
-    return shlex.split(os.environ.get("CC", "")) or ["cc"]
+if __name__ == "__main__":
+    # Set-up compiles it, so that the first simulation finds it.
+    library_file()

@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 RELEASE ?= 22.05
-RELEASES := 22.05 24.11 26.05
+COMMA := ,
+SPACE := $(subst ,, )
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 # Live tests mostly wait, in real time.
@@ -14,7 +15,7 @@ export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-live test-all check lint format docs clean
+.PHONY: demo test test-rest test-live test-python test-all check lint format docs clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sadvise needs Python 3.11 or newer: make PYTHON=python3.11")'
@@ -38,16 +39,24 @@ demo: $(VENV)/.installed  ## the advice for the queue that ships with the packag
 	$(BIN)/sadvise recommend --demo
 
 test: $(VENV)/.installed-dev  ## the tests that need no Slurm, no root and no network: at most 8 minutes on two cores
-	$(PYTEST) --numprocesses auto --dist worksteal -m "not live and not slow"
+	$(PYTEST) --numprocesses auto --dist worksteal -m "not live and not slow" $(COVERAGE)
+
+test-rest: $(VENV)/.installed-train  ## slow tests, and those that need more than Python: packages, a browser, PyTorch, root
+	$(PYTEST) --numprocesses auto --dist worksteal -m "not live and (slow or needs)"
 
 test-live: $(VENV)/.installed-dev  ## the live tests of one release, with what they need: make test-live RELEASE=26.05
-	$(BIN)/python -m tools.test_machine --live --release $(RELEASE)
-	SADVISE_SLURM_RELEASES=$(RELEASE) SADVISE_REQUIRE_SLURM=1 $(PYTEST) --numprocesses $(LIVE_WORKERS) --dist loadgroup -m live
+	$(BIN)/python -m tools.test_machine --live $(RELEASE:%=--release %)
+	SADVISE_SLURM_RELEASES=$(subst $(SPACE),$(COMMA),$(RELEASE)) SADVISE_REQUIRE_SLURM=1 \
+	$(PYTEST) --numprocesses $(LIVE_WORKERS) --dist loadgroup -m live
 
-test-all: $(VENV)/.installed-train  ## everything: slow tests, three releases of Slurm, packages, browsers, coverage
-	$(BIN)/python -m tools.test_machine $(RELEASES:%=--release %)
-	SADVISE_REQUIRE_SLURM=1 $(PYTEST) --numprocesses auto --dist worksteal -m "not live" --cov
-	SADVISE_REQUIRE_SLURM=1 $(PYTEST) --numprocesses $(LIVE_WORKERS) --dist loadgroup -m live
+test-python: $(VENV)/.installed-dev  ## the README's commands, and the package, with the Python of Debian 13
+	$(BIN)/python -m tools.other_python
+
+test-all: export SADVISE_REQUIRE_SLURM := 1
+test-all: $(VENV)/.installed-train  ## everything: all of the above on three releases of Slurm, and the coverage
+	$(BIN)/python -m tools.test_machine
+	$(MAKE) test COVERAGE=--cov
+	$(MAKE) test-rest test-python test-live RELEASE="22.05 24.11 26.05"
 
 check: lint test-all  ## all that CI runs
 

@@ -125,6 +125,7 @@ def test_daemon_page_says_what_signals_do(pages: dict[str, str]) -> None:
     assert all(escape(path) in page for path in ("/run/sadvise/pause", "/var/lib/sadvise/journal.sqlite"))
 
 
+@pytest.mark.needs("groff")
 def test_pages_print_without_a_warning_and_with_hyphens_that_can_be_copied(groff: str, pages: dict[str, str]) -> None:
     text = printed(groff, "".join(pages.values()))
 
@@ -138,6 +139,7 @@ def test_pages_print_without_a_warning_and_with_hyphens_that_can_be_copied(groff
     assert "\\" not in text
 
 
+@pytest.mark.needs("groff")
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_is_printed_as_it_stands(groff: str, text: str) -> None:
     page = made_page(f"`{text}`\n: {text}", f"`{text}` then", f"    {text}")

@@ -156,6 +156,7 @@ def test_the_dashboard_has_the_fields_of_grafanas_own_model_alone() -> None:
     assert list(lost(DASHBOARD | {"panles": []}, read, "")) == [".panles"]
 
 
+@pytest.mark.needs("promtool")
 def test_prometheus_understands_every_query_of_the_dashboard(tmp_path: Path, promtool: str) -> None:
     rules = [
         {"record": f"query:{number}", "expr": query.replace("$__rate_interval", "5m").replace("$instance", ".+")}
@@ -168,12 +169,14 @@ def test_prometheus_understands_every_query_of_the_dashboard(tmp_path: Path, pro
     assert status == 0, said
 
 
+@pytest.mark.needs("promtool")
 def test_prometheus_understands_the_alerts(promtool: str) -> None:
     status, said = run(promtool, "check", "rules", RULES)
 
     assert status == 0, said
 
 
+@pytest.mark.needs("promtool")
 def test_the_alerts_fire_when_they_should(promtool: str) -> None:
     status, said = run(promtool, "test", "rules", RULE_TESTS)
 

@@ -47,7 +47,7 @@ def hook() -> Iterator[Hook]:
         yield running
 
 
-@pytest.fixture(params=["sendmail", "msmtp"])
+@pytest.fixture(params=["sendmail", pytest.param("msmtp", marks=pytest.mark.needs("msmtp"))])
 def program(request: pytest.FixtureRequest, office: PostOffice, tmp_path: Path, need: Callable[[str], Path]) -> Path:
     """A program that hands mails to the server: one of the tests, and Debian's msmtp."""
     office.envelopes.clear()

@@ -94,6 +94,7 @@ def test_a_scrape_gives_what_prometheus_reads(place: str, metrics: Metrics) -> N
     assert not any(name.startswith(("python_", "process_")) for name in names)
 
 
+@pytest.mark.needs("promtool")
 def test_promtool_finds_no_fault_with_a_scrape(place: str, metrics: Metrics, promtool: str) -> None:
     metrics.observe(make_round(step()))
     _, body = ask(place, "/metrics")

@@ -21,3 +21,10 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     """Import no module of tests where PyTorch is absent."""
     absent = module_path.name.startswith("test_") and needs.THINGS["torch"].absent()
     return _WithoutTorch.from_parent(parent, path=module_path) if absent else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder; pytest passes those of all folders."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.needs("torch"))

@@ -24,7 +24,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 SENTENCES = DOCS.parent / "tests" / "golden" / "sentences.json"
 # How the names of sentences begin that are not of a job that waits.
-_KINDS = ("rule ", "breaker ", "probation")
+_KINDS = ("rule ", "breaker ", "probation", "check ")
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -67,6 +67,7 @@ def sentences_page() -> str:
     reasons = [_reason_section(str(reason), listed) for reason in Reason]
     rules = [[f"`{name.removeprefix('rule ')}`", text] for name, text in listed.items() if name.startswith("rule ")]
     breakers = [[name, text] for name, text in listed.items() if name.startswith(("breaker ", "probation"))]
+    checks = [[name, text] for name, text in listed.items() if name.startswith("check ")]
     known = tuple(str(reason) for reason in Reason)
     causes = [[name, text] for name, text in listed.items() if not name.startswith((*known, *_KINDS))]
     return filled(
@@ -74,6 +75,7 @@ def sentences_page() -> str:
         reasons="\n\n".join(reasons),
         rules=table(("rule", "sentence"), rules),
         breakers=table(("of", "sentence"), breakers),
+        checks=table(("of", "sentence"), checks),
         causes=table(("of", "sentence"), causes),
     )
 

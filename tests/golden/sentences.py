@@ -1,5 +1,6 @@
 """Every sentence of a reason, filled in with real values: one of each form, in a list to be read."""
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -37,7 +38,9 @@ from advisor.view.rule_words import RULES_IN_WORDS, rule_sentence
 from advisor.view.sentences import assumption, sentence
 from advisor.view.terminal import instant
 from tests.builders import HOUR_S, TAKEN_AT, make_cluster, make_gang, make_job, make_node, make_snapshot
-from tests.golden import digests, random_queues
+from tests.golden import random_queues
+from tests.golden.documents import DOCUMENTS, document, english
+from tests.golden.plans import RANDOM_QUEUES, RECORDED, random_record, recorded_record
 from tests.planning import exploring_site as exploring
 from tests.planning import test_gang_nodes as gang_nodes
 from tests.planning.test_causes import APART, TWO_NODES
@@ -45,7 +48,6 @@ from tests.planning.test_checkpoint_requeue import FULL, GANG, judged
 from tests.planning.test_counterfactual import delayed
 from tests.planning.test_running_sizes import restarts
 
-SEEDS = 300
 SCOPES: tuple[Fairness, ...] = ("user", "account")
 SCOPED_SEEDS = 60
 EXPLAINED_SEEDS = 20
@@ -71,6 +73,8 @@ _REASONS = (
         "Own",
     ),
 )
+# The texts that a command alone prints: what they are of, and their keys.
+_PRINTED = {"check": ("check", ("text", "cost")), "explain": ("forecast", ("rests_on", "next_step", "unknown"))}
 
 
 LIMITS = (
@@ -106,9 +110,17 @@ SHARES = (
 )
 
 
-def sentences() -> Mapping[str, str]:
-    """Return the first text of each form about proposals and about jobs that wait."""
-    return {**numbered(_sentences()), **numbered(_explanations()), **_commands(), **dict(_rules()), **dict(_breakers())}
+def sentences() -> str:
+    """Return the first text of each form about proposals and about jobs that wait, what rules say, and the commands."""
+    listed = {
+        **numbered(_sentences()),
+        **numbered(_explanations()),
+        **numbered(_printed()),
+        **_commands(),
+        **dict(_rules()),
+        **dict(_breakers()),
+    }
+    return json.dumps(listed, indent=1) + "\n"
 
 
 def _commands() -> Mapping[str, str]:
@@ -175,12 +187,13 @@ def _sentences() -> Iterator[tuple[str, str]]:
 
 
 def _records() -> Iterator[CycleRecord]:
-    yield from map(digests.random_record, range(SEEDS))
+    yield from map(random_record, range(RANDOM_QUEUES))
     # A job that is lifted gets no other change, so that some reasons show without lifts alone.
-    yield from (digests.random_record(seed, Limits(nice_min=0)) for seed in range(SEEDS))
+    yield from (random_record(seed, Limits(nice_min=0)) for seed in range(RANDOM_QUEUES))
     for scope in SCOPES:
-        yield from (digests.random_record(seed, Limits(fairness=scope)) for seed in range(SCOPED_SEEDS))
-    yield from (Cycle().judge(later) for _, later in digests.later_snapshots())
+        yield from (random_record(seed, Limits(fairness=scope)) for seed in range(SCOPED_SEEDS))
+    for with_models in (False, True):
+        yield from (recorded_record(name, with_models=with_models) for name in RECORDED)
     yield judged(make_cluster([*FULL, GANG]))
     yield from restarts()
     yield gang_nodes.cycle(policy=gang_nodes.LastFirst()).judge(gang_nodes.site(gang_nodes.waiting()))
@@ -201,6 +214,15 @@ def _explanations() -> Iterator[tuple[str, str]]:
         yield from (("unread", text) for text in explained.unread)
         if explained.share is not None:
             yield "share", explained.share
+
+
+def _printed() -> Iterator[tuple[str, str]]:
+    """Yield what documents print of forecasts and of a site, which no proposal and no diagnosis has."""
+    for name in DOCUMENTS:
+        command = name.partition("-")[0]
+        if command in _PRINTED:
+            of, keys = _PRINTED[command]
+            yield from ((f"{of} {key}", text) for key, text in english(document(name)) if key in keys)
 
 
 def _ids(snapshot: Snapshot) -> tuple[int, ...]:
@@ -254,7 +276,7 @@ def _dependent() -> Iterator[list[Job]]:
 
 
 def _explained_snapshots() -> Iterator[Snapshot]:
-    seen = [snapshot for _, snapshot in digests.recorded_snapshots()]
+    seen = [read() for read in RECORDED.values()]
     yield from seen
     drawn = [random_queues.snapshot(np.random.default_rng(seed)) for seed in range(EXPLAINED_SEEDS)]
     yield from drawn

@@ -1,19 +1,21 @@
 """Writes the goldens again: python -m tests.golden.write."""
 
-import json
-
 
 def main() -> None:
-    """Write every golden, and name those that differ from before."""
-    from tests.golden.digests import FOLDER
-    from tests.golden.table import GOLDENS
+    """Write every golden, name those that differ from before, and remove those that nothing makes any more."""
+    from tests.golden.table import FOLDER, GOLDENS, written
 
+    for name in sorted(written() - GOLDENS.keys()):
+        (FOLDER / name).unlink()
+        print("removed:", name)
     for name, make in GOLDENS.items():
-        path = FOLDER / f"{name}.json"
-        before = json.loads(path.read_text()) if path.exists() else {}
-        found = make()
-        path.write_text(json.dumps(found, indent=1) + "\n")
-        print(name, "differ:", [key for key in found if before.get(key) != found[key]])
+        path = FOLDER / name
+        before = path.read_text(encoding="utf-8") if path.exists() else None
+        after = make()
+        if after != before:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(after, encoding="utf-8")
+            print("new:" if before is None else "differs:", name, flush=True)
 
 
 if __name__ == "__main__":

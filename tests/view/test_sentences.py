@@ -15,7 +15,7 @@ from advisor.guard.breakers import BREAKERS
 from advisor.planning.plan_trial import TRIAL_RULES
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.rule_words import RULES_IN_SHORT, RULES_IN_WORDS, rule_line
-from tests.golden.digests import FOLDER
+from tests.golden.table import FOLDER
 
 LISTED: dict[str, str] = json.loads((FOLDER / "sentences.json").read_text())
 REASONS = tuple(map(str, Reason))

@@ -1,7 +1,4 @@
-"""Types commands on a pseudo-terminal, and writes what they print: docs/terminal.md and the picture docs/recommend.svg.
-
-python -m tools.terminal_page
-"""
+"""Writes docs/terminal.md and docs/recommend.svg: what commands print on terminals, typed on a pseudo-terminal."""
 
 import fcntl
 import io

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import fromstring
 
 import pytest
 import typer
@@ -12,7 +13,7 @@ from typer.main import get_command
 
 from advisor.cli.app import app
 from tools.console_pages import COLUMNS, ConsoleError, Shell, pages, renewed, renewed_page
-from tools.terminal_page import COMMANDS, PAGE, section
+from tools.terminal_page import COMMANDS, PAGE, PICTURE, drawn, picture, section
 
 ROOT = Path(__file__).parent.parent
 DOCS = tuple(sorted((ROOT / "docs").glob("*.md")))
@@ -20,7 +21,7 @@ DOCUMENTS = (ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "slurm" / "README.
 FENCED = re.compile(r"^```(\w*).*?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`]+)`|^    +(.*)$", re.MULTILINE)
 COMMAND = re.compile(r"(?:^|[;&|(] *|\$ |until |-u sadvise )sadvise ([^#|;&()\n]*)")
-LINK = re.compile(r"\]\(([^)#:\s]+\.md)(?:#([\w-]+))?\)")
+LINK = re.compile(r"\]\(([^)#:\s]+\.(?:md|svg))(?:#([\w-]+))?\)")
 
 
 @pytest.mark.slow
@@ -46,6 +47,23 @@ def test_block_that_is_stale_or_fails_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("command", "width"), [*zip(COMMANDS, (80, 120, 80, 120), strict=True)])
 def test_terminal_page_shows_what_its_commands_print(command: str, width: int) -> None:
     assert section(command, width) in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.needs("terminal")
+def test_picture_of_the_front_page_shows_what_its_command_prints() -> None:
+    assert picture() == PICTURE.read_text(encoding="utf-8")
+    assert f"](docs/{PICTURE.name})" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_picture_has_every_character_and_the_colours_and_loads_nothing() -> None:
+    drawing = drawn("plain  \x1b[33myellow\x1b[0m\n" + "x" * 80 + "\n", columns=80, title="a <title>")
+
+    texts = [element.text or "" for element in fromstring(drawing).iter() if element.tag.endswith("text")]  # noqa: S314
+    shown = [text.replace("\N{NO-BREAK SPACE}", " ").strip() for text in texts]
+    assert list(filter(None, shown)) == ["a <title>", "plain", "yellow", "x" * 80]
+    assert len(set(re.findall(r"-r\d+ \{ fill: (#\w+)", drawing))) == 2
+    assert not re.search(r"url\((?!#)|@font-face|@import|<image", drawing)
 
 
 def code_of(text: str) -> Iterator[str]:

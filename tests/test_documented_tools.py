@@ -21,6 +21,8 @@ PARTS = {
     "pages": summaries(),
     "evaluate": ("throughput", "interference", "performance", "runtime", "start"),
 }
+# In CONTRIBUTING.md, the first cells of tables.
+LISTED = re.compile(r"^\| (`[^|]+`) \|", re.MULTILINE)
 COMMAND = re.compile(r"python -m tools\.(\w+)(?: ([a-z][\w-]*))?")
 
 
@@ -30,6 +32,15 @@ def test_every_program_named_is_there(document: Path) -> None:
 
     assert [program for program, _ in named if find_spec(f"tools.{program}") is None] == []
     assert [f"{program} {part}" for program, part in named if part and part not in PARTS.get(program, (part,))] == []
+
+
+def test_list_of_programs_has_those_that_exist_and_every_benchmark_and_page() -> None:
+    section = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Programs of a checkout")[2]
+    listed = [words.split() for cells in LISTED.findall(section) for words in re.findall(r"`([^`]+)`", cells)]
+
+    assert [program for program, *_ in listed if find_spec(f"tools.{program}") is None] == []
+    assert {part for program, *parts in listed for part in parts if program == "bench"} == set(BENCHES)
+    assert {part for program, *parts in listed for part in parts if program == "pages"} == set(summaries())
 
 
 def test_documents_name_programs() -> None:

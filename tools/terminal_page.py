@@ -1,6 +1,7 @@
-"""Writes docs/terminal.md: what commands print on terminals of 80 and 120 columns, typed on a pseudo-terminal."""
+"""Writes docs/terminal.md and docs/recommend.svg: what commands print on terminals, typed on a pseudo-terminal."""
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -11,10 +12,22 @@ import termios
 from pathlib import Path
 from typing import Final
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "terminal.md"
+from rich.console import Console
+from rich.text import Text
+
+DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
+PAGE: Final = DOCS / "terminal.md"
+# The front page shows what its first command prints.
+PICTURE: Final = DOCS / "recommend.svg"
+PICTURED: Final = "recommend --demo"
+PICTURE_SIZE: Final = (80, 24)
 WIDTHS: Final = (80, 120)
 COMMANDS: Final = ("recommend --demo", "recommend --demo --long --top 1", "check --demo", "models list")
 _STYLE: Final = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+# Fonts from the network; the ones of the viewer serve.
+_FONTS: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+# Of the caller's: they change the width or the colours.
+_OWN: Final = ("COLUMNS", "LINES", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 _HEAD: Final = """# On the terminal
 
 What commands print on terminals of 80 and 120 columns, typed by `python -m tools.terminal_page`. Numbers and ids stay
@@ -41,9 +54,15 @@ def section(command: str, width: int) -> str:
 
 def shown(command: str, width: int) -> str:
     """Return what a command of sadvise shows on a terminal, without styles and blanks at the ends of lines."""
+    lines = _STYLE.sub("", typed(command, columns=width)).splitlines()
+    return "\n".join(line.rstrip() for line in lines).rstrip()
+
+
+def typed(command: str, *, columns: int, rows: int = 40) -> str:
+    """Type a command of sadvise on a terminal, and return all that it prints there, styles included."""
     main, side = pty.openpty()
-    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in _OWN}
     # A busy machine gets time enough to try every change.
     environment |= {"TERM": "xterm", "TZ": "UTC", "SADVISE_PLANNING__ROLLOUT_DEADLINE_S": "80"}
     argv = [sys.executable, "-m", "advisor.cli.main", *command.split()]
@@ -51,7 +70,21 @@ def shown(command: str, width: int) -> str:
         os.close(side)
         text = _read(main).decode()
     os.close(main)
-    return "\n".join(line.rstrip() for line in _STYLE.sub("", text).splitlines()).rstrip()
+    # A terminal ends lines by a carriage return, too.
+    return text.replace("\r\n", "\n")
+
+
+def picture() -> str:
+    """Type the command of the front page, and return what the terminal shows as SVG."""
+    columns, rows = PICTURE_SIZE
+    return drawn(typed(PICTURED, columns=columns, rows=rows), columns=columns, title=f"sadvise {PICTURED}")
+
+
+def drawn(text: str, *, columns: int, title: str) -> str:
+    """Draw styled text as a terminal of its own colours, which can be read on light and on dark pages."""
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, legacy_windows=False)
+    console.print(Text.from_ansi(text.rstrip()), no_wrap=True, crop=False, overflow="ignore")
+    return _FONTS.sub("", console.export_svg(title=title, unique_id=PICTURE.stem)) + "\n"
 
 
 def _read(terminal: int) -> bytes:
@@ -69,3 +102,4 @@ def _read(terminal: int) -> bytes:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    PICTURE.write_text(picture(), encoding="utf-8")

@@ -33,7 +33,10 @@ def one_round(config: Config) -> Round:
     rounds: list[Round] = []
     with only_daemon(Path(config.daemon.runtime_folder), Path(config.journal.file)):
         service = Service(LiveParts(SystemClock(), RoundDeadline()).build, config, SystemClock(), rounds.append)
-        return service.round()
+        try:
+            return service.round()
+        finally:
+            service.close()
 
 
 def run(load: Callable[[], Config]) -> bool:

@@ -188,6 +188,10 @@ class Service:
         """Cancel running commands at once; for any thread."""
         self._outfit.gate.patience.stopping.set()
 
+    def close(self) -> None:
+        """Close the journal; the next round opens it again."""
+        self._keeper.close()
+
     def leave(self, for_s: float) -> Mapping[str, str | int]:
         """Revert, within a time limit, the changes that do not expire, and return the outcome.
 
@@ -205,7 +209,7 @@ class Service:
         except AdvisorError as err:
             return {"taken_back": 0, "still_out": len(self._keeper.leases), "because": str(err)}
         finally:
-            self._keeper.close()
+            self.close()
 
     def _leave_full(self, leaver: Applier) -> Mapping[str, str | int]:
         try:

@@ -166,7 +166,7 @@ def test_what_slurm_refused_is_one_line() -> None:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCluster:
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCluster]:
     """A cluster with a gang that should wait for one node, and a held job, in place of the live one."""
     cluster = fragmented(make_job(11, gpus=2, held=True, priority=0))
     journal = SqliteJournal(tmp_path / "kept.sqlite")
@@ -195,7 +195,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCluster:
 
     gate = SiteGate(runtime_folder=tmp_path, modes=EVERYTHING, patience=RoundDeadline())
     monkeypatch.setattr(changes, "live_applier", live_applier)
-    return cluster
+    yield cluster
+    journal.close_file()
 
 
 def test_json_tells_what_was_applied_and_which_rule_left_others_alone(sadvise: Sadvise, cluster: FakeCluster) -> None:

@@ -263,6 +263,7 @@ def test_full_disk_stops_changes_and_not_the_watching_until_there_is_room(small_
     assert [lease.state for lease in site.journal_leases()] == [LeaseState.OUT]
 
 
+@pytest.mark.needs("mounts")
 def test_full_disk_keeps_nothing_that_is_due_in_effect_and_the_journal_learns_of_it_when_there_is_room(
     small_disk: Path,
 ) -> None:
@@ -291,6 +292,7 @@ def test_full_disk_keeps_nothing_that_is_due_in_effect_and_the_journal_learns_of
         assert journal.verify().broken is None
 
 
+@pytest.mark.needs("mounts")
 def test_daemon_that_ends_on_a_full_disk_takes_back_what_nobody_else_would(small_disk: Path) -> None:
     site = Site(folder=small_disk, cluster=fragmented())
     before = dict(site.cluster.jobs)
@@ -305,6 +307,7 @@ def test_daemon_that_ends_on_a_full_disk_takes_back_what_nobody_else_would(small
     assert site.cluster.jobs == before and site.journal_leases() == ()
 
 
+@pytest.mark.needs("mounts")
 def test_daemon_that_starts_on_a_full_disk_takes_back_what_is_due(small_disk: Path) -> None:
     site = Site(folder=small_disk, cluster=fragmented())
     before = dict(site.cluster.jobs)
@@ -319,6 +322,7 @@ def test_daemon_that_starts_on_a_full_disk_takes_back_what_is_due(small_disk: Pa
     assert site.cluster.sent == [HOLD, HOLD.swapped()]
 
 
+@pytest.mark.needs("mounts")
 def test_change_that_a_full_disk_and_a_pause_keep_in_effect_is_overdue(small_disk: Path) -> None:
     site = Site(folder=small_disk, cluster=fragmented())
     health = Health(interval_s=ROUND_S)

@@ -189,12 +189,15 @@ def test_a_link_is_written_through_and_a_new_file_is_its_owners(tmp_path: Path) 
 def test_a_reader_that_goes_away_is_no_fault_of_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    monkeypatch.setattr("sys.stdout", os.fdopen(writer, "w", closefd=False))
+    stream = os.fdopen(writer, "w")
+    monkeypatch.setattr("sys.stdout", stream)
 
     with pytest.raises(BrokenPipeError):
         write_trace(make_trace(), Path("-"))
 
-    os.close(writer)
+    # What it still holds cannot be written.
+    with pytest.raises(BrokenPipeError):
+        stream.close()
 
 
 def test_standard_output_takes_a_trace(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

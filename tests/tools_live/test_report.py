@@ -1,7 +1,7 @@
 """The report on live runs, of made clusters."""
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +39,11 @@ def test_a_kept_run_is_read_as_it_was_with_the_plain_clusters_first(folder: Path
     assert [arm.name for arm in arms] == ["plain", "plain 2", "default"]
     assert arms[2].run.outcomes.tolist() == run.outcomes.tolist()
     assert arms[2].run.segments.tolist() == run.segments.tolist()
-    assert arms[2].run.trace == replace(run.trace, jobs=arms[2].run.trace.jobs, seed=1)
+    kept, made = (
+        {field.name: getattr(trace, field.name) for field in fields(trace) if field.name != "jobs"}
+        for trace in (arms[2].run.trace, replace(run.trace, seed=1))
+    )
+    assert kept == made
     assert arms[2].job_ids.tolist() == list(range(101, 113))
     assert arms[2].cluster.gpus == 16
     assert arms[2].cycles == arms[0].cycles is not None

@@ -333,7 +333,8 @@ def test_unexpected_error_shows_no_values_and_says_where_to_report_it() -> None:
         "LiveView.on_looked = on_looked; sys.argv = ['sadvise', 'top', '--demo']; main()"
     )
 
-    with on_terminal([sys.executable, "-c", broken], dict(os.environ)) as shown:
+    # From 3.13 on, Python colours what it prints of an error.
+    with on_terminal([sys.executable, "-c", broken], {**os.environ, "PYTHON_COLORS": "0"}) as shown:
         status = shown.ended()
 
     lines = shown.raw.rpartition("\x1b[?1049l")[2].splitlines()

@@ -6,11 +6,10 @@ The wheel and the sdist install from a package index.
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -22,8 +21,8 @@ import pytest
 
 from tests.built_packages import BUILT_TIME, DEADLINE_S
 from tools.advice_queue import PRIORITY_LINES
-from tools.live_slurm import LiveCluster, LiveSlurmError
-from tools.throwaway_machine import MachineError, ThrowawayMachine
+from tools.live_slurm import LiveCluster
+from tools.throwaway_machine import ThrowawayMachine
 
 ROOT = Path(__file__).parent.parent
 SLURM = "/srv/slurm"
@@ -73,33 +72,32 @@ rpmbuild -bb --quiet --define "_rpmdir /tmp" --define "_rpmfilename base.rpm" ba
 rpm --install base.rpm
 """
 
-missing = [name for name in ("dpkg-deb", "rpmbuild", "rpm", "dnf") if shutil.which(name) is None]
-required = os.environ.get("SADVISE_REQUIRE_SLURM") == "1"
 pytestmark = [
-    pytest.mark.skipif(bool(missing) and not required, reason=f"not installed: {', '.join(missing)}"),
+    pytest.mark.live,
+    pytest.mark.slow,
+    pytest.mark.needs("packaged Python", "dpkg-deb", "rpmbuild", "rpm", "dnf"),
     # The first test builds both packages, then boots a machine.
     pytest.mark.timeout(1200),
 ]
 
 
 @pytest.fixture(scope="module")
-def machine(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThrowawayMachine]:
+def machine(
+    packages: Path, tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], Path]
+) -> Iterator[ThrowawayMachine]:
     """A machine with systemd that has the packages in /packages and a Slurm cluster to talk to."""
-    try:
-        with LiveCluster("22.05", node_count=2, extra_lines=PRIORITY_LINES) as cluster:
-            inner = tmp_path_factory.mktemp("slurm")
-            conf = (cluster.folder / "slurm.conf").read_text().replace(str(cluster.folder), SLURM)
-            (inner / "slurm.conf").write_text(conf)
-            inner.chmod(0o755)
-            binds = {packages: "/packages", cluster.folder: SLURM, inner: "/etc/slurm", ROOT: CHECKOUT}
-            # Ansible runs on the machine itself, from the environment of the tests.
-            binds[Path(sys.prefix)] = ENVIRONMENT
-            with ThrowawayMachine(tmp_path_factory.mktemp("machine"), binds) as booted:
-                yield booted
-    except (LiveSlurmError, MachineError) as err:
-        if required:
-            raise
-        pytest.skip(f"no machine to install on: {err}")
+    for name in ("machines", "slurm 22.05"):
+        need(name)
+    with LiveCluster("22.05", node_count=2, extra_lines=PRIORITY_LINES) as cluster:
+        inner = tmp_path_factory.mktemp("slurm")
+        conf = (cluster.folder / "slurm.conf").read_text().replace(str(cluster.folder), SLURM)
+        (inner / "slurm.conf").write_text(conf)
+        inner.chmod(0o755)
+        binds = {packages: "/packages", cluster.folder: SLURM, inner: "/etc/slurm", ROOT: CHECKOUT}
+        # Ansible runs on the machine itself, from the environment of the tests.
+        binds[Path(sys.prefix)] = ENVIRONMENT
+        with ThrowawayMachine(tmp_path_factory.mktemp("machine"), binds) as booted:
+            yield booted
 
 
 def output(*argv: str) -> str:

@@ -28,6 +28,8 @@ from tools.live_slurm import LiveCluster
 pytestmark = pytest.mark.live
 
 SOFT = "time_min_as_soft_limit"
+# 22.05 knows no soft limits.
+knowing = pytest.mark.releases("24.11", "26.05")
 MINUTE_S, HOUR_S = 60.0, 3600.0
 # Nothing here has waited a minute yet, and everything is to keep its place.
 LIMITS = Limits(min_job_age_s=0.0, nice_min=0)
@@ -60,8 +62,6 @@ def two_nodes(release: str, scheduler_parameters: str) -> LiveCluster:
 
 @pytest.fixture(scope="module")
 def _soft(release: str) -> Iterator[LiveCluster]:
-    if release == "22.05":
-        pytest.skip("Slurm 22.05 knows no soft limits")
     with started(two_nodes(release, SOFT)) as live:
         yield live
 
@@ -145,6 +145,7 @@ def wait_until_running(live: LiveCluster, job_id: int) -> None:
     live.wait_for(lambda: shown(live, job_id, "JobState") == "RUNNING", 30.0, what="the job runs")
 
 
+@knowing
 def test_printed_command_is_read_back_by_both_readers_and_its_revert_leaves_nothing(
     soft: LiveCluster, tmp_path: Path
 ) -> None:
@@ -172,6 +173,7 @@ def test_printed_command_is_read_back_by_both_readers_and_its_revert_leaves_noth
     soft.run("scontrol", "update", "PartitionName=gpu", "State=UP")
 
 
+@knowing
 def test_job_with_a_soft_limit_starts_in_a_hole_that_its_limit_does_not_fit_and_keeps_its_limit(
     soft: LiveCluster, tmp_path: Path
 ) -> None:
@@ -192,6 +194,7 @@ def test_job_with_a_soft_limit_starts_in_a_hole_that_its_limit_does_not_fit_and_
         assert job.end_time - job.start_time == 4 * HOUR_S
 
 
+@knowing
 def test_jobs_behind_are_planned_with_the_soft_limit_where_the_release_keeps_it_in_mind(
     soft: LiveCluster, tmp_path: Path
 ) -> None:
@@ -215,11 +218,12 @@ def test_jobs_behind_are_planned_with_the_soft_limit_where_the_release_keeps_it_
         assert 3 * HOUR_S <= slip_s < 3 * HOUR_S + 2 * MINUTE_S
 
 
+# Earlier releases plan running jobs with their limits.
+@pytest.mark.releases("26.05")
 def test_job_past_its_soft_limit_is_planned_with_half_of_what_its_limit_leaves(
     soft: LiveCluster, tmp_path: Path
 ) -> None:
-    if not taken(soft, tmp_path).config.traits.soft_limits_outlast_start:
-        pytest.skip("this release plans running jobs with their limits")
+    assert taken(soft, tmp_path).config.traits.soft_limits_outlast_start
     long_one = soft.submit("--time=04:00:00", "--time-min=00:01:00", "--gres=gpu:8", "-n1")
     wait_until_running(soft, long_one)
     gang = soft.submit("--time=10:00:00", "-N2", "--gres=gpu:8", "-n2")
@@ -234,6 +238,7 @@ def test_job_past_its_soft_limit_is_planned_with_half_of_what_its_limit_leaves(
     assert shown(soft, long_one, "TimeLimit") == "04:00:00"
 
 
+@knowing
 def test_check_finds_the_lever_where_it_is(soft: LiveCluster) -> None:
     checks = {check["name"]: check for check in json.loads(sadvise(soft, "check", "--json"))["checks"]}
 

@@ -14,6 +14,7 @@ from tools.live_slurm.roots import RELEASES
 
 # Live tests wait in real time, several beside each other.
 LIMIT_S: Final = 900.0
+FOLDER: Final = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -29,6 +30,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if not item.get_closest_marker("live"):
             continue
+        if item.path.parent == FOLDER and "release" not in getattr(item, "fixturenames", ()):
+            raise pytest.UsageError(f"{item.nodeid} does not ask for the fixture `release`: it would run without Slurm")
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LIMIT_S))
         if not item.get_closest_marker("xdist_group"):

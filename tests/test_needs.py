@@ -38,7 +38,8 @@ def looks_for_itself(node: ast.AST) -> bool:
             return True
         case ast.Compare(left=ast.Call(func=ast.Attribute(attr="geteuid" | "getuid")), comparators=[ast.Constant()]):
             return True
-    return False
+        case _:
+            return False
 
 
 def marks(tree: ast.Module) -> set[str]:

@@ -301,6 +301,7 @@ def index(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         server.shutdown()
 
 
+@pytest.mark.xdist_group("package index")
 def test_pip_installs_the_wheel_from_an_index_and_it_runs_without_a_compiler(index: Index) -> None:
     index.install()
     version = index.run("sadvise", "--version")
@@ -314,6 +315,7 @@ def test_pip_installs_the_wheel_from_an_index_and_it_runs_without_a_compiler(ind
     assert not (index.environment / "cache").exists()
 
 
+@pytest.mark.xdist_group("package index")
 def test_sdist_installs_the_same_files_and_compiles_the_simulator_once_there_is_a_compiler(
     index: Index, packages: Path
 ) -> None:

@@ -15,7 +15,6 @@ PAGE = ROOT / "docs" / "first-day.md"
 QUICK = "[daemon]\ninterval_s = 5\njitter_s = 0\n[guard]\nmin_job_age_s = 0\n"
 
 pytestmark = [
-    pytest.mark.live,
     pytest.mark.slow,
     pytest.mark.needs("packaged Python", "dpkg-deb", "rpmbuild", "machines", "slurm 22.05", "slurmdbd"),
     pytest.mark.timeout(1200),

@@ -21,15 +21,6 @@ ARGUMENTS = (
 Open = Callable[..., WatchedPage]
 
 
-# pytest-xdist reads the groups in the same hook.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file on one worker, where they share a browser; pytest passes those of all folders here."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.xdist_group(f"browser {item.path.stem}"))
-
-
 # Not for the session: Playwright's event loop runs until it ends, and other tests run loops of their own.
 @pytest.fixture(scope="package")
 def browser(need: Callable[[str], Path]) -> Iterator[Browser]:

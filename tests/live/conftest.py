@@ -14,37 +14,11 @@ from tools.live_slurm.roots import RELEASES
 
 # Live tests wait in real time, several beside each other.
 LIMIT_S: Final = 900.0
-LONGEST: Final = (
-    "test_packages",
-    "test_first_day",
-    "test_kills",
-    "test_evening",
-    "test_live_arms",
-    "test_fidelity",
-    "test_advice",
-    "test_accounting",
-    "test_metarl",
-    "test_apply",
-    "test_soft_limit",
-    "test_daemon_faults",
-    "test_restarts",
-    "test_preempt",
-    "test_daemon_site",
-    "test_web",
-)
 FOLDER: Final = Path(__file__).parent
 
 
-# pytest-xdist reads the groups in the same hook.
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give live tests a longer limit than the default one; pytest passes the items of all folders here.
-
-    On several workers, the tests of a file on one release stay together, since they share clusters, unless a test names
-    another group itself; the longest files begin first.
-    """
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+    """Give live tests a longer limit than the default one; pytest passes the items of all folders here."""
     absent = [item for item in items if _release_of(item) is None]
     if absent:
         items[:] = [item for item in items if _release_of(item) is not None]
@@ -56,8 +30,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"{item.nodeid} does not ask for the fixture `release`: it would run without Slurm")
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LIMIT_S))
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {_release_of(item)}".strip()))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

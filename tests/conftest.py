@@ -8,7 +8,7 @@ from typing import Any, Final, TextIO
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import left_out, needs
+from tests import groups, left_out, needs
 from tests.built_packages import packages
 
 __all__ = ["packages"]
@@ -26,9 +26,10 @@ _STDERR = pytest.StashKey[TextIO]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep a way to write to stderr while the output of tests is captured, and look for what tests need."""
+    """Keep a way to write to stderr while the output of tests is captured, and register the modules beside this one."""
     config.pluginmanager.register(needs)
     config.pluginmanager.register(left_out)
+    config.pluginmanager.register(groups)
     config.stash[_STDERR] = os.fdopen(os.dup(2), "w")
 
 

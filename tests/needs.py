@@ -23,6 +23,7 @@ from advisor.errors import SlurmError
 from tools.live_slurm.roots import HOST_PROGRAMS, RELEASES, ready_releases
 from tools.test_machine import LIVE as LIVE_PROGRAMS
 from tools.test_machine import OTHERS, PROMTOOL, is_there
+from tools.throwaway_machine import CGROUPS
 
 DATA: Final = "SADVISE_DATA"
 REQUIRED: Final = "SADVISE_REQUIRE_SLURM"
@@ -30,6 +31,7 @@ LIVE: Final = "make test-live"
 ALL: Final = "make test-all"
 # The interpreter of the tests can stand where no other user reaches it.
 SYSTEM_PYTHON: Final = Path("/usr/bin/python3")
+SYSTEMD: Final = Path("/lib/systemd/systemd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,20 @@ def _no_other_user() -> str:
     return "" if SYSTEM_PYTHON.exists() else f"{SYSTEM_PYTHON} is missing, which every user can run"
 
 
+def _no_packaged_python() -> str:
+    path = SYSTEM_PYTHON.resolve()
+    return "" if path.exists() and path.parent == SYSTEM_PYTHON.parent else f"{path} comes with no package"
+
+
+def _no_machines() -> str:
+    """Return why no machine with a systemd of its own can boot here."""
+    if reason := _no_namespaces():
+        return reason
+    if not SYSTEMD.exists():
+        return f"{SYSTEMD} is not installed: it comes with Debian's systemd"
+    return "" if os.access(CGROUPS, os.W_OK) else "no control group can be made here"
+
+
 def _no_tmpfs() -> str:
     return _no_namespaces() and "takes root and namespaces to mount a file system"
 
@@ -123,6 +139,8 @@ THINGS: Final[Mapping[str, Thing]] = {
     "root": Thing(absent=lambda: "" if os.geteuid() == 0 else "takes root"),
     "ordinary user": Thing(absent=lambda: "root may read everything" if os.geteuid() == 0 else "", in_ci=False),
     "another user": Thing(absent=_no_other_user),
+    "packaged Python": Thing(absent=_no_packaged_python),
+    "machines": Thing(absent=_no_machines),
     "mounts": Thing(absent=_no_tmpfs),
     "terminal": Thing(absent=_no_terminal),
     "IPv6": Thing(absent=lambda: "" if Path("/proc/net/if_inet6").exists() else "no IPv6 here", in_ci=False),

@@ -14,7 +14,11 @@ PAGE = ROOT / "docs" / "first-day.md"
 # Rounds follow each other quickly, and new jobs are changed at once; all else is as the package leaves it.
 QUICK = "[daemon]\ninterval_s = 5\njitter_s = 0\n[guard]\nmin_job_age_s = 0\n"
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs("packaged Python", "dpkg-deb", "rpmbuild", "machines", "slurm 22.05", "slurmdbd"),
+    pytest.mark.timeout(1200),
+]
 
 
 def typed_lines() -> list[str]:

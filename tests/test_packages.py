@@ -1,29 +1,19 @@
-"""The packages: what they hold, and that they install, start, upgrade and go away on a machine with systemd.
-
-The wheel and the sdist install from a package index.
-"""
+"""The packages: what they hold, and that they install, start, upgrade and go away on a machine with systemd."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Thread
-from zipfile import ZipFile
 
 import pytest
 
-from tests.built_packages import BUILT_TIME, DEADLINE_S
+from tests.built_packages import BUILT_TIME
 from tools.advice_queue import PRIORITY_LINES
-from tools.live_slurm import LiveCluster, LiveSlurmError
-from tools.throwaway_machine import MachineError, ThrowawayMachine
+from tools.live_slurm import LiveCluster
+from tools.throwaway_machine import ThrowawayMachine
 
 ROOT = Path(__file__).parent.parent
 SLURM = "/srv/slurm"
@@ -73,33 +63,31 @@ rpmbuild -bb --quiet --define "_rpmdir /tmp" --define "_rpmfilename base.rpm" ba
 rpm --install base.rpm
 """
 
-missing = [name for name in ("dpkg-deb", "rpmbuild", "rpm", "dnf") if shutil.which(name) is None]
-required = os.environ.get("SADVISE_REQUIRE_SLURM") == "1"
 pytestmark = [
-    pytest.mark.skipif(bool(missing) and not required, reason=f"not installed: {', '.join(missing)}"),
+    pytest.mark.slow,
+    pytest.mark.needs("packaged Python", "dpkg-deb", "rpmbuild", "rpm", "dnf"),
     # The first test builds both packages, then boots a machine.
     pytest.mark.timeout(1200),
 ]
 
 
 @pytest.fixture(scope="module")
-def machine(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThrowawayMachine]:
+def machine(
+    packages: Path, tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], Path]
+) -> Iterator[ThrowawayMachine]:
     """A machine with systemd that has the packages in /packages and a Slurm cluster to talk to."""
-    try:
-        with LiveCluster("22.05", node_count=2, extra_lines=PRIORITY_LINES) as cluster:
-            inner = tmp_path_factory.mktemp("slurm")
-            conf = (cluster.folder / "slurm.conf").read_text().replace(str(cluster.folder), SLURM)
-            (inner / "slurm.conf").write_text(conf)
-            inner.chmod(0o755)
-            binds = {packages: "/packages", cluster.folder: SLURM, inner: "/etc/slurm", ROOT: CHECKOUT}
-            # Ansible runs on the machine itself, from the environment of the tests.
-            binds[Path(sys.prefix)] = ENVIRONMENT
-            with ThrowawayMachine(tmp_path_factory.mktemp("machine"), binds) as booted:
-                yield booted
-    except (LiveSlurmError, MachineError) as err:
-        if required:
-            raise
-        pytest.skip(f"no machine to install on: {err}")
+    for name in ("machines", "slurm 22.05"):
+        need(name)
+    with LiveCluster("22.05", node_count=2, extra_lines=PRIORITY_LINES) as cluster:
+        inner = tmp_path_factory.mktemp("slurm")
+        conf = (cluster.folder / "slurm.conf").read_text().replace(str(cluster.folder), SLURM)
+        (inner / "slurm.conf").write_text(conf)
+        inner.chmod(0o755)
+        binds = {packages: "/packages", cluster.folder: SLURM, inner: "/etc/slurm", ROOT: CHECKOUT}
+        # Ansible runs on the machine itself, from the environment of the tests.
+        binds[Path(sys.prefix)] = ENVIRONMENT
+        with ThrowawayMachine(tmp_path_factory.mktemp("machine"), binds) as booted:
+            yield booted
 
 
 def output(*argv: str) -> str:
@@ -254,87 +242,6 @@ def test_every_page_is_in_the_package_and_every_link_of_it_leads_somewhere(packa
     assert in_package == in_checkout
     assert len(links) > 50
     assert [f"{page.name}: {target}" for page, target in links if not (page.parent / target).exists()] == []
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """A package index of this machine, what was asked of it, and an environment that pip installs into."""
-
-    url: str
-    asked: list[str]
-    environment: Path
-
-    def run(self, name: str, *argv: str, compiler: str = "/nonexistent/cc") -> subprocess.CompletedProcess[str]:
-        """Run a program of the environment, in which compiled code can be kept in a folder of its own only."""
-        variables = {key: text for key, text in os.environ.items() if not key.startswith(("PYTHON", "SADVISE_"))}
-        kept = {"CC": compiler, "XDG_CACHE_HOME": str(self.environment / "cache"), "HOME": str(self.environment)}
-        command = [str(self.environment / "bin" / name), *argv]
-        return subprocess.run(
-            command, capture_output=True, text=True, env=variables | kept, timeout=DEADLINE_S, check=False
-        )
-
-    def install(self, *options: str) -> set[str]:
-        """Install sadvise with pip, and return the files of the package apart from the compiled simulator."""
-        quiet = ("--quiet", "--disable-pip-version-check", "--no-compile", "--extra-index-url", self.url)
-        installed = self.run("python", "-m", "pip", "install", *quiet, *options, "sadvise")
-        assert installed.returncode == 0, installed.stderr
-        [record] = self.environment.glob("lib/python*/site-packages/sadvise-*.dist-info/RECORD")
-        names = {line.partition(",")[0] for line in record.read_text().splitlines()}
-        return {name for name in names if name.startswith("advisor/") and not name.endswith(".so")}
-
-
-@pytest.fixture(scope="module")
-def index(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
-    """An index with the wheel and the sdist; what they depend on comes from where pip looks otherwise."""
-    folder, environment = tmp_path_factory.mktemp("index"), tmp_path_factory.mktemp("environment")
-    (folder / "simple").mkdir()
-    (folder / "simple/sadvise").symlink_to(packages)
-    asked: list[str] = []
-
-    class Handler(SimpleHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            super().do_GET()
-
-    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True, timeout=DEADLINE_S)
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder)) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield Index(f"http://127.0.0.1:{server.server_port}/simple/", asked, environment)
-        server.shutdown()
-
-
-def test_pip_installs_the_wheel_from_an_index_and_it_runs_without_a_compiler(index: Index) -> None:
-    index.install()
-    version = index.run("sadvise", "--version")
-    recommended = index.run("sadvise", "recommend", "--demo")
-    simulated = index.run("sadvise", "simulate", "--demo", "--jobs", "20")
-
-    assert re.search(r"/sadvise-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl$", index.asked[1])
-    assert version.stdout.startswith("sadvise ")
-    assert "scontrol update JobId=" in recommended.stdout
-    assert (simulated.returncode, simulated.stderr) == (0, "")
-    assert not (index.environment / "cache").exists()
-
-
-def test_sdist_installs_the_same_files_and_compiles_the_simulator_once_there_is_a_compiler(
-    index: Index, packages: Path
-) -> None:
-    of_wheel = {
-        name
-        for wheel in packages.glob("*.whl")
-        for name in ZipFile(wheel).namelist()
-        if name.startswith("advisor/") and not name.endswith((".so", "/"))
-    }
-    index.run("python", "-m", "pip", "uninstall", "--quiet", "--yes", "sadvise")
-    of_sdist = index.install("--no-binary=sadvise")
-
-    refused = index.run("sadvise", "simulate", "--demo", "--jobs", "20")
-    simulated = index.run("sadvise", "simulate", "--demo", "--jobs", "20", compiler="cc")
-
-    assert of_sdist == of_wheel
-    assert refused.returncode == 1
-    assert re.fullmatch(r"sadvise: error: .*the simulator needs a C compiler .*install gcc, .*\n", refused.stderr)
-    assert (simulated.returncode, simulated.stderr) == (0, "")
 
 
 def test_packages_ask_for_the_c_library_of_the_simulator(packages: Path, tmp_path: Path) -> None:

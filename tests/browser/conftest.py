@@ -1,12 +1,12 @@
 """A real headless Chromium, Debian's, driven by Playwright."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.browser.watched_page import WatchedPage
-from tests.programs import found
 
 # No sandbox: tests may run as root. The rest keeps the browser from asking the network for things of its own.
 ARGUMENTS = (
@@ -23,9 +23,9 @@ Open = Callable[..., WatchedPage]
 
 # Not for the session: Playwright's event loop runs until it ends, and other tests run loops of their own.
 @pytest.fixture(scope="package")
-def browser() -> Iterator[Browser]:
+def browser(need: Callable[[str], Path]) -> Iterator[Browser]:
     """One Chromium for all tests of this folder."""
-    program = found("chromium", "chromium")
+    program = need("chromium")
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
         yield launched

@@ -10,7 +10,7 @@ from playwright.sync_api import sync_playwright
 from advisor.settings import WebSettings
 from tests.browser.conftest import ARGUMENTS
 from tests.browser.pictures import PAGES, SITE_PAGES, keep, shown, taken, views_of
-from tests.programs import found
+from tests.needs import path_of
 from tests.web.serving import in_utc, serving
 from tests.web.stage import set_up, staged_site
 
@@ -20,7 +20,7 @@ def main(names: Collection[str]) -> None:
     with in_utc(), tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         stage = set_up(Path(folder))
         served = ((stage.content(), PAGES), (staged_site(Path(folder), stage), SITE_PAGES))
-        browser = playwright.chromium.launch(executable_path=found("chromium", "chromium"), args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=path_of("chromium"), args=list(ARGUMENTS))
         page = browser.new_page()
         for content, pages in served:
             with serving(content, WebSettings(listen="127.0.0.1:0")) as address:

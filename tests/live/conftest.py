@@ -14,20 +14,22 @@ from tools.live_slurm.roots import RELEASES
 
 # Live tests wait in real time, several beside each other.
 LIMIT_S: Final = 900.0
+FOLDER: Final = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give live tests a longer limit than the default one; pytest passes the items of all folders here.
-
-    On several workers, the tests of a file on one release stay together, since they share clusters.
-    """
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give live tests a longer limit than the default one; pytest passes the items of all folders here."""
+    absent = [item for item in items if _release_of(item) is None]
+    if absent:
+        items[:] = [item for item in items if _release_of(item) is not None]
+        config.hook.pytest_deselected(items=absent)
     for item in items:
         if not item.get_closest_marker("live"):
             continue
+        if item.path.parent == FOLDER and "release" not in getattr(item, "fixturenames", ()):
+            raise pytest.UsageError(f"{item.nodeid} does not ask for the fixture `release`: it would run without Slurm")
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LIMIT_S))
-        release = item.callspec.params.get("release", "") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ""
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {release}"))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -36,7 +38,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     mark = metafunc.definition.get_closest_marker("releases")
     chosen = [name for name in _chosen_releases() if mark is None or name in mark.args]
-    metafunc.parametrize("release", chosen, indirect=True, scope="session")
+    metafunc.parametrize("release", chosen or [None], indirect=True, scope="session")
+
+
+def _release_of(item: pytest.Item) -> str | None:
+    """Return the release of a test, "" if it has none, and None if this session has chosen none that it runs on."""
+    name: str | None = item.callspec.params.get("release", "") if hasattr(item, "callspec") else ""
+    return name
 
 
 @pytest.fixture(scope="session")

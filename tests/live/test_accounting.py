@@ -20,7 +20,8 @@ from tests.live.conftest import started
 from tests.live.test_budget import Running
 from tools.live_slurm import LiveCluster
 
-pytestmark = pytest.mark.live
+# slurmdbd is installed beside the host's own Slurm only.
+pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.needs("slurmdbd")]
 
 USERS = {"vision": "games", "language": "mail", "biology": "news"}
 # A minute passes before slurmctld computes priorities anew; it takes no shorter period.
@@ -38,8 +39,6 @@ class Used:
 @pytest.fixture(scope="module")
 def used(release: str) -> Iterator[Used]:
     """A cluster with three accounts of one user each, whose nodes `games` has held since the start."""
-    if release != "22.05":
-        pytest.skip("slurmdbd is installed beside the host's own Slurm only")
     lines = (
         "PriorityWeightFairshare=10000",
         "PriorityDecayHalfLife=00:10:00",

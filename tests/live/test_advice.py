@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from advisor.backends.snapshot_file import read_snapshot
 from advisor.domain.snapshot import Snapshot
 from tests.live.conftest import started
+from tests.live.reading import taken
 from tools.advice_queue import PENDING, advice_cluster, fill
 from tools.live_slurm import LiveCluster
 
@@ -74,13 +74,6 @@ def state_of(live: LiveCluster, job_id: int) -> str:
     return live.run("squeue", "-h", "-a", "-j", str(job_id), "-O", layout)
 
 
-def taken(live: LiveCluster, folder: Path) -> Snapshot:
-    """Take a snapshot as the user would."""
-    path = folder / "now.json"
-    sadvise(live, "snapshot", "-o", str(path))
-    return read_snapshot(path)
-
-
 def holds(snapshot: Snapshot, job_id: int, wanted: Mapping[str, Any]) -> bool:
     """Whether the job has the value that a recommendation names."""
     job = snapshot.jobs_by_id[job_id]
@@ -132,14 +125,14 @@ def test_models_forecast_a_live_queue(advised: tuple[LiveCluster, dict[str, int]
 SIZE_POINTS = 1000
 
 
-def try_out(live: LiveCluster, change: dict[str, Any], folder: Path) -> None:
+def try_out(live: LiveCluster, change: dict[str, Any]) -> None:
     """Run a change's command as printed and read it back, then its revert, and compare with the state before."""
     job_id = change["job_id"]
     before, priority = state_of(live, job_id), priority_of(live, job_id)
-    assert holds(taken(live, folder), job_id, change["before"]), change
+    assert holds(taken(live), job_id, change["before"]), change
 
     applied = live.ask(*change["command"])
-    after = taken(live, folder)
+    after = taken(live)
     reverted = live.ask(*change["revert"])
 
     assert (applied.returncode, applied.stderr) == (0, ""), change
@@ -162,28 +155,26 @@ def priority_of(live: LiveCluster, job_id: int) -> int:
     return int(live.run("squeue", "-h", "-a", "-j", str(job_id), "-O", "PriorityLong:").split()[0])
 
 
-def test_printed_commands_do_what_they_name_and_reverts_undo_it(
-    advised: tuple[LiveCluster, dict[str, int]], tmp_path: Path
-) -> None:
+def test_printed_commands_do_what_they_name_and_reverts_undo_it(advised: tuple[LiveCluster, dict[str, int]]) -> None:
     live, _ = advised
     changes = advice(live)
     # Or the job that shrinks would start at once, which is the purpose, but leaves nothing to revert.
     live.run("scontrol", "update", "PartitionName=gpu", "State=DOWN")
 
     for change in changes:
-        try_out(live, change, tmp_path)
+        try_out(live, change)
     live.run("scontrol", "update", "PartitionName=gpu", "State=UP")
 
 
 def test_advice_for_a_queue_of_every_request_form_can_be_done_and_undone(
-    cluster: LiveCluster, mixed: dict[str, int], tmp_path: Path
+    cluster: LiveCluster, mixed: dict[str, int]
 ) -> None:
     changes = advice(cluster, settings={**EAGER, **PATIENT})
 
     assert changes
     assert {change["job_id"] for change in changes} <= set(mixed.values())
     for change in changes:
-        try_out(cluster, change, tmp_path)
+        try_out(cluster, change)
 
 
 @pytest.mark.parametrize("source", ["text", "json"])
@@ -263,9 +254,10 @@ def test_snapshot_file_gives_the_advice_of_the_live_queue(
     advised: tuple[LiveCluster, dict[str, int]], tmp_path: Path
 ) -> None:
     live, _ = advised
-    taken(live, tmp_path)
+    file = str(tmp_path / "now.json")
+    sadvise(live, "snapshot", "-o", file)
 
-    from_file = advice(live, "--snapshot", str(tmp_path / "now.json"))
+    from_file = advice(live, "--snapshot", file)
 
     # The nice of a lift follows the priority, which ages from one reading to the next.
     fields = [[*change["command"][:3], change["lever"]] for change in from_file]

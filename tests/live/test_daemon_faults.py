@@ -18,13 +18,6 @@ pytestmark = pytest.mark.live
 ONE = "22.05"
 
 
-@pytest.fixture
-def once(release: str) -> None:
-    """Leave a test out on all releases but one, before anything is started for it."""
-    if release != ONE:
-        pytest.skip("one release is enough")
-
-
 @pytest.fixture(scope="module")
 def small(release: str) -> Iterator[LiveCluster]:
     with started(small_cluster(release)) as live:
@@ -45,7 +38,7 @@ def busy(small: LiveCluster, gang: int, tmp_path: Path) -> Iterator[Watched]:
         yield at_hand
 
 
-@pytest.mark.usefixtures("once")
+@pytest.mark.releases(ONE)
 def test_slurmctld_that_hangs_is_waited_for_and_everything_is_taken_back(busy: Watched) -> None:
     busy.live.hang_controller()
     try:
@@ -59,7 +52,7 @@ def test_slurmctld_that_hangs_is_waited_for_and_everything_is_taken_back(busy: W
     assert state_of(busy.live, busy.job_id) == busy.before
 
 
-@pytest.mark.usefixtures("once")
+@pytest.mark.releases(ONE)
 def test_second_daemon_is_refused_beside_the_first(busy: Watched) -> None:
     second = busy.sadvise("serve")
 
@@ -69,7 +62,7 @@ def test_second_daemon_is_refused_beside_the_first(busy: Watched) -> None:
     assert state_of(busy.live, busy.job_id) == busy.before
 
 
-@pytest.mark.usefixtures("once")
+@pytest.mark.releases(ONE)
 def test_scontrol_that_says_yes_and_does_nothing_is_not_believed_and_not_asked_again(
     small: LiveCluster, gang: int, tmp_path: Path
 ) -> None:
@@ -89,11 +82,10 @@ def test_scontrol_that_says_yes_and_does_nothing_is_not_believed_and_not_asked_a
     assert state_of(small, gang) == at_hand.before
 
 
+@pytest.mark.releases(ONE, "26.05")
 def test_backup_slurmctld_that_takes_over_is_asked_next_and_the_daemon_beside_it_begins_to_apply(
     release: str, tmp_path: Path
 ) -> None:
-    if release == "24.11":
-        pytest.skip("two releases are enough")
     with started(small_cluster(release, extra_lines=BACKUP_LINES)) as live:
         live.start_backup()
         fill(live)

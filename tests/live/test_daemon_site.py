@@ -50,8 +50,6 @@ FULL_AGAIN_S = 16.0
 @pytest.fixture(scope="module")
 def limited(release: str) -> Iterator[LiveCluster]:
     """A cluster with the rate limiter at Slurm's defaults; root is exempt from it."""
-    if release != "26.05":
-        pytest.skip("one release is enough, and 22.05 has no rate limiter")
     with started(small_cluster(release, extra_lines=(LIMITED,))) as live:
         fill(live)
         yield live
@@ -64,6 +62,8 @@ def limits(live: LiveCluster) -> int:
     return log.count(f"RPC rate limit exceeded by uid {uid} ")
 
 
+# One release is enough, and 22.05 has no rate limiter.
+@pytest.mark.releases("26.05")
 @pytest.mark.parametrize("budget", ["", BOUNDLESS], ids=["default", "boundless"])
 def test_ordinary_user_goes_on_under_slurms_rate_limiter_which_no_budget_ever_meets(
     limited: LiveCluster, folder: Path, budget: str
@@ -89,11 +89,12 @@ def test_ordinary_user_goes_on_under_slurms_rate_limiter_which_no_budget_ever_me
     limited.run("scancel", str(job_id))
 
 
+# slurmdbd is installed beside the host's own Slurm only.
+@pytest.mark.releases("22.05")
+@pytest.mark.needs("slurmdbd")
 def test_without_slurmdbd_a_coordinator_changes_nothing_of_others_and_says_why_until_it_is_back(
     release: str, folder: Path
 ) -> None:
-    if release != "22.05":
-        pytest.skip("slurmdbd is installed beside the host's own Slurm only")
     enforced = ("AccountingStorageEnforce=associations",)
     with started(small_cluster(release, extra_lines=enforced, accounting=True)) as live:
         for command in (
@@ -123,9 +124,8 @@ def test_without_slurmdbd_a_coordinator_changes_nothing_of_others_and_says_why_u
         assert untouched == at_hand.before == state_of(live, job_id)
 
 
+@pytest.mark.releases("22.05")
 def test_hostile_names_are_escaped_wherever_they_are_shown(release: str, folder: Path) -> None:
-    if release != "22.05":
-        pytest.skip("one release is enough")
     with started(small_cluster(release)) as live:
         fill(live)
         for text in HOSTILE:

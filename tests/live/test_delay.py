@@ -19,7 +19,8 @@ from tests.live.test_advice import sadvise
 from tools.advice_queue import PRIORITY_LINES
 from tools.live_slurm import LiveCluster
 
-pytestmark = pytest.mark.live
+# The oldest and the newest release stand for all.
+pytestmark = [pytest.mark.live, pytest.mark.releases("22.05", "26.05")]
 
 ROOT = Path(__file__).parent.parent.parent
 # Each gang has a partition of its own on leaves n01 to n04 and n05 to n08.
@@ -40,8 +41,6 @@ LONG = "--time=2-00:00:00"
 @pytest.fixture(scope="module")
 def cluster(release: str) -> Iterator[LiveCluster]:
     """Eight nodes of eight GPUs under two leaf switches, for gangs of three partitions."""
-    if release == "24.11":
-        pytest.skip("the oldest and the newest release stand for all")
     lines = [f"PartitionName={partition} MaxTime=UNLIMITED State=UP" for partition in PARTITIONS]
     extra_lines = (*PRIORITY_LINES, *lines)
     with started(LiveCluster(release, gpu_types=["a100"] * 8, shards={}, extra_lines=extra_lines)) as live:

@@ -24,7 +24,8 @@ from tools.live.window import Cut
 from tools.live_slurm import LiveCluster
 from tools.live_slurm.daemon import daemon, write_config
 
-pytestmark = pytest.mark.live
+# One release stands for all; accounting is installed beside it alone.
+pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.needs("slurmdbd")]
 
 ROOT = Path(__file__).parent.parent.parent
 SPEEDUP = 7200.0
@@ -61,8 +62,6 @@ class Shell:
 
 
 def test_every_command_of_the_evening_does_what_the_page_says(release: str, tmp_path: Path) -> None:
-    if release != "22.05":
-        pytest.skip("one release stands for all")
     trace = read_trace(Path(str(files("advisor") / "demo" / "trace.csv")))
     tables = {"forecasts": {"models": f"{tmp_path}/models"}}
     config = write_config(tmp_path, 2.0, tables)

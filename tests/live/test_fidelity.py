@@ -12,7 +12,8 @@ from tools.fidelity.recording import Recording, Scheduler
 from tools.fidelity.replay import replay
 from tools.fidelity.workload import SHORT, draw_workload
 
-pytestmark = pytest.mark.live
+# The workload needs accounting, which is installed beside the host's own Slurm only.
+pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.needs("slurmdbd")]
 
 SEED = 1
 
@@ -20,8 +21,6 @@ SEED = 1
 @pytest.fixture(scope="module")
 def recording(release: str) -> Iterator[Recording]:
     """What the slurmctld of this machine does with the short workload."""
-    if release != "22.05":
-        pytest.skip("the workload needs accounting, which is installed beside the host's own Slurm only")
     with started(new_cluster(SHORT_OVERRIDES)) as live:
         yield record_on(live, draw_workload(SEED, SHORT))
 

@@ -9,13 +9,12 @@ from tests.live.conftest import started
 from tools.live_hour import hour_cluster, play
 from tools.live_slurm import LiveCluster
 
-pytestmark = pytest.mark.live
+# One release is enough for the short form.
+pytestmark = [pytest.mark.live, pytest.mark.releases("26.05")]
 
 
 @pytest.fixture(scope="module")
 def busy(release: str) -> Iterator[LiveCluster]:
-    if release != "26.05":
-        pytest.skip("one release is enough for the short form")
     with started(hour_cluster(release)) as live:
         yield live
 

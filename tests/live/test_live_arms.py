@@ -13,7 +13,8 @@ from tools.live.kept import read_kept
 from tools.live.kept_runs import Runs
 from tools.live.shortcomings import shortcomings
 
-pytestmark = pytest.mark.live
+# One release stands for all.
+pytestmark = [pytest.mark.live, pytest.mark.releases("22.05")]
 
 TRACE = Path(advisor.__file__).parent / "demo" / "trace.csv"
 # Twice as much work as there are GPUs, and a fast network, so that the order of the jobs decides.
@@ -24,8 +25,6 @@ RUN = (
 
 
 def test_advice_loses_no_job_and_does_not_raise_the_mean_jct(release: str, tmp_path: Path) -> None:
-    if release != "22.05":
-        pytest.skip("one release stands for all")
     twins.main([*RUN, f"--out={tmp_path / 'run'}"])
 
     runs = Runs(read_kept(tmp_path / "run"))

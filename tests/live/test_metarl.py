@@ -26,7 +26,8 @@ from tools.live_slurm import LiveCluster
 from tools.live_slurm.daemon import daemon, write_config
 from tools.stand_in_policy import KIND, NAME, VERSION, publish_stand_in
 
-pytestmark = pytest.mark.live
+# One release is enough: what named nodes do on each is in test_gang_nodes.
+pytestmark = [pytest.mark.live, pytest.mark.releases("22.05")]
 
 # Slurm fills the first leaf first, which has the slower GPUs.
 TYPES: Final = ("v100", "v100", "a100", "a100")
@@ -141,8 +142,6 @@ class Site:
 
 @pytest.fixture(scope="module")
 def two_types(release: str) -> Iterator[LiveCluster]:
-    if release != "22.05":
-        pytest.skip("one release is enough: what named nodes do on each is in test_gang_nodes")
     with started(
         LiveCluster(
             release,

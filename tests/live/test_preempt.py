@@ -145,9 +145,9 @@ def test_gang_gets_the_place_of_a_job_that_saves_its_work_and_of_no_other(queue:
     assert REQUEUE_HOLD_S - 2.0 <= stopped.eligible_time - stopped.submit_time <= REQUEUE_HOLD_S
 
 
-def test_stopped_job_starts_again_later_and_is_not_stopped_twice(queue: Queue, release: str) -> None:
-    if release != "22.05":
-        pytest.skip("Slurm holds it back for two minutes on every release alike; 22.05 stands for all")
+# Slurm holds it back for two minutes on every release alike.
+@pytest.mark.releases("22.05")
+def test_stopped_job_starts_again_later_and_is_not_stopped_twice(queue: Queue) -> None:
     before = queue.jobs()[queue.victim]
     queue.step(on=True)
     queue.wait_until(queue.gang, "RUNNING")

@@ -19,7 +19,8 @@ from tests.live.conftest import started
 from tests.live.test_budget import Running
 from tools.live_slurm import LiveCluster
 
-pytestmark = pytest.mark.live
+# slurmdbd is installed beside the host's own Slurm only.
+pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.needs("slurmdbd")]
 
 ORDINARY, OPERATOR, COORDINATOR, OUTSIDER = "games", "lp", "news", "man"
 USERS = {ORDINARY: 5, OPERATOR: 7, COORDINATOR: 9, OUTSIDER: 6}
@@ -28,8 +29,6 @@ USERS = {ORDINARY: 5, OPERATOR: 7, COORDINATOR: 9, OUTSIDER: 6}
 @pytest.fixture(scope="module")
 def site(release: str) -> Iterator[LiveCluster]:
     """A cluster of 8 GPUs where account `vision` may have 6; its coordinator looks after `sub`, where `games` is."""
-    if release != "22.05":
-        pytest.skip("slurmdbd is installed beside the host's own Slurm only")
     lines = ("AccountingStorageEnforce=associations,limits,qos",)
     with started(LiveCluster(release, node_count=1, accounting=True, extra_lines=lines)) as live:
         for command in (

@@ -28,7 +28,8 @@ from tests.live.conftest import started
 from tests.planning.test_with_forecasts import FixedForecaster, runs
 from tools.live_slurm import LiveCluster
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+# One release stands for all.
+pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.timeout(600)]
 
 # A second longer than a credential lives; `test_preempt` has Slurm's own hold.
 HOLD_S = 21.0
@@ -88,8 +89,6 @@ class Elastic:
 
 @pytest.fixture(scope="module")
 def node(release: str) -> Iterator[LiveCluster]:
-    if release != "22.05":
-        pytest.skip("one release stands for all")
     with started(LiveCluster(release, node_count=1, shards={}, cred_expire_s=round(HOLD_S) - 1)) as live:
         yield live
 

@@ -18,7 +18,8 @@ from tests.programs import killed_after
 from tools.advice_queue import PRIORITY_LINES
 from tools.live_slurm import LiveCluster
 
-pytestmark = pytest.mark.live
+# slurmdbd is installed beside the host's own Slurm only.
+pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.needs("slurmdbd")]
 
 NAMES = ("live", "other")
 # The first job takes all GPUs, the second waits for all of them, and the third could run before it.
@@ -59,8 +60,6 @@ class Site:
 
 @pytest.fixture
 def site(release: str, tmp_path: Path) -> Iterator[Site]:
-    if release != "22.05":
-        pytest.skip("slurmdbd is installed beside the host's own Slurm only")
     (tmp_path / "clusters").mkdir()
     (tmp_path / "sadvise.toml").write_text("")
     for name in NAMES:

@@ -5,11 +5,9 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from advisor.backends.snapshot_file import read_snapshot
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import SetTimeMin
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
@@ -22,12 +20,15 @@ from advisor.settings import Limits
 from advisor.view.documents import recommendation
 from tests.builders import make_recommendation
 from tests.live.conftest import started
+from tests.live.reading import taken
 from tests.live.test_advice import priority_of, sadvise, state_of
 from tools.live_slurm import LiveCluster
 
 pytestmark = pytest.mark.live
 
 SOFT = "time_min_as_soft_limit"
+# 22.05 knows no soft limits.
+knowing = pytest.mark.releases("24.11", "26.05")
 MINUTE_S, HOUR_S = 60.0, 3600.0
 # Nothing here has waited a minute yet, and everything is to keep its place.
 LIMITS = Limits(min_job_age_s=0.0, nice_min=0)
@@ -60,8 +61,6 @@ def two_nodes(release: str, scheduler_parameters: str) -> LiveCluster:
 
 @pytest.fixture(scope="module")
 def _soft(release: str) -> Iterator[LiveCluster]:
-    if release == "22.05":
-        pytest.skip("Slurm 22.05 knows no soft limits")
     with started(two_nodes(release, SOFT)) as live:
         yield live
 
@@ -78,13 +77,6 @@ def hard(release: str) -> Iterator[LiveCluster]:
     """A cluster on which TimeMin shortens jobs: the parameter is not set, or means nothing to the release."""
     with started(two_nodes(release, SOFT if release == "22.05" else "")) as live:
         yield live
-
-
-def taken(live: LiveCluster, folder: Path, source: str = "json") -> Snapshot:
-    """Take a snapshot as the user would, with one of the readers."""
-    path = folder / f"{source}.json"
-    sadvise(live, "snapshot", "--source", source, "-o", str(path))
-    return read_snapshot(path)
 
 
 def advised(snapshot: Snapshot) -> CycleRecord:
@@ -145,14 +137,13 @@ def wait_until_running(live: LiveCluster, job_id: int) -> None:
     live.wait_for(lambda: shown(live, job_id, "JobState") == "RUNNING", 30.0, what="the job runs")
 
 
-def test_printed_command_is_read_back_by_both_readers_and_its_revert_leaves_nothing(
-    soft: LiveCluster, tmp_path: Path
-) -> None:
+@knowing
+def test_printed_command_is_read_back_by_both_readers_and_its_revert_leaves_nothing(soft: LiveCluster) -> None:
     ids = with_a_hole(soft)
     ids["array"] = soft.submit("--time=02:00:00", "--array=1-3", "--gpus=2", "-n1")
     ids["switches"] = soft.submit("--time=02:00:00", "-N2", "--gpus-per-node=4", "--switches=1@30:00")
     wait_until_planned(soft, ids["array"], ids["switches"])
-    changes = soft_limits(advised(taken(soft, tmp_path)))
+    changes = soft_limits(advised(taken(soft, "json")))
     # Or jobs would start, which is the purpose, but leaves nothing to revert.
     soft.run("scontrol", "update", "PartitionName=gpu", "State=DOWN")
 
@@ -161,22 +152,23 @@ def test_printed_command_is_read_back_by_both_readers_and_its_revert_leaves_noth
     for job_id, change in changes.items():
         before, priority = state_of(soft, job_id), priority_of(soft, job_id)
         applied = run(soft, change, "command")
-        after = {source: taken(soft, tmp_path, source).jobs_by_id[job_id].time_min_s for source in ("text", "json")}
+        after = {source: taken(soft, source).jobs_by_id[job_id].time_min_s for source in ("text", "json")}
         reverted = run(soft, change, "revert")
         assert (applied.returncode, applied.stderr) == (0, "")
         assert after == {"text": 30 * MINUTE_S, "json": 30 * MINUTE_S}
         assert (reverted.returncode, reverted.stderr) == (0, "")
         assert state_of(soft, job_id) == before
         assert abs(priority_of(soft, job_id) - priority) <= 1
-    assert {job.time_min_s for source in ("text", "json") for job in taken(soft, tmp_path, source).jobs} == {None}
+    assert {job.time_min_s for source in ("text", "json") for job in taken(soft, source).jobs} == {None}
     soft.run("scontrol", "update", "PartitionName=gpu", "State=UP")
 
 
+@knowing
 def test_job_with_a_soft_limit_starts_in_a_hole_that_its_limit_does_not_fit_and_keeps_its_limit(
-    soft: LiveCluster, tmp_path: Path
+    soft: LiveCluster,
 ) -> None:
     ids = with_a_hole(soft)
-    before = taken(soft, tmp_path)
+    before = taken(soft, "json")
     change = soft_limits(advised(before))[ids["small"]]
     gang_first = start_of(soft, ids["gang"])
 
@@ -185,20 +177,19 @@ def test_job_with_a_soft_limit_starts_in_a_hole_that_its_limit_does_not_fit_and_
 
     assert before.jobs_by_id[ids["small"]].state is JobState.PENDING
     for source in ("text", "json"):
-        job = taken(soft, tmp_path, source).jobs_by_id[ids["small"]]
+        job = taken(soft, source).jobs_by_id[ids["small"]]
         assert (job.time_limit_s, job.time_min_s) == (4 * HOUR_S, 30 * MINUTE_S)
         assert job.start_time is not None and job.end_time is not None
         assert job.start_time + HOUR_S > gang_first - MINUTE_S  # its hour would not have fitted
         assert job.end_time - job.start_time == 4 * HOUR_S
 
 
-def test_jobs_behind_are_planned_with_the_soft_limit_where_the_release_keeps_it_in_mind(
-    soft: LiveCluster, tmp_path: Path
-) -> None:
+@knowing
+def test_jobs_behind_are_planned_with_the_soft_limit_where_the_release_keeps_it_in_mind(soft: LiveCluster) -> None:
     ids = with_a_hole(soft)
     first = start_of(soft, ids["gang"])
-    lasting = taken(soft, tmp_path).config.traits.soft_limits_outlast_start
-    run(soft, soft_limits(advised(taken(soft, tmp_path)))[ids["small"]], "command")
+    lasting = taken(soft, "json").config.traits.soft_limits_outlast_start
+    run(soft, soft_limits(advised(taken(soft, "json")))[ids["small"]], "command")
     wait_until_running(soft, ids["small"])
 
     # Time enough for several passes.
@@ -215,11 +206,10 @@ def test_jobs_behind_are_planned_with_the_soft_limit_where_the_release_keeps_it_
         assert 3 * HOUR_S <= slip_s < 3 * HOUR_S + 2 * MINUTE_S
 
 
-def test_job_past_its_soft_limit_is_planned_with_half_of_what_its_limit_leaves(
-    soft: LiveCluster, tmp_path: Path
-) -> None:
-    if not taken(soft, tmp_path).config.traits.soft_limits_outlast_start:
-        pytest.skip("this release plans running jobs with their limits")
+# Earlier releases plan running jobs with their limits.
+@pytest.mark.releases("26.05")
+def test_job_past_its_soft_limit_is_planned_with_half_of_what_its_limit_leaves(soft: LiveCluster) -> None:
+    assert taken(soft, "json").config.traits.soft_limits_outlast_start
     long_one = soft.submit("--time=04:00:00", "--time-min=00:01:00", "--gres=gpu:8", "-n1")
     wait_until_running(soft, long_one)
     gang = soft.submit("--time=10:00:00", "-N2", "--gres=gpu:8", "-n2")
@@ -234,6 +224,7 @@ def test_job_past_its_soft_limit_is_planned_with_half_of_what_its_limit_leaves(
     assert shown(soft, long_one, "TimeLimit") == "04:00:00"
 
 
+@knowing
 def test_check_finds_the_lever_where_it_is(soft: LiveCluster) -> None:
     checks = {check["name"]: check for check in json.loads(sadvise(soft, "check", "--json"))["checks"]}
 
@@ -248,12 +239,10 @@ def test_check_says_what_is_missing_where_there_is_no_lever(hard: LiveCluster) -
     assert ("22.05" if hard.release == "22.05" else SOFT) in checks["lever time_min"]["text"]
 
 
-def test_soft_limit_is_neither_proposed_nor_let_through_where_it_would_shorten_the_job(
-    hard: LiveCluster, tmp_path: Path
-) -> None:
+def test_soft_limit_is_neither_proposed_nor_let_through_where_it_would_shorten_the_job(hard: LiveCluster) -> None:
     hard.reset()
     ids = with_a_hole(hard)
-    snapshot = taken(hard, tmp_path)
+    snapshot = taken(hard, "json")
     record = advised(snapshot)
     change = SetTimeMin(job_id=ids["small"], before=None, after=30 * MINUTE_S)
     forced = make_recommendation(change)
@@ -265,5 +254,5 @@ def test_soft_limit_is_neither_proposed_nor_let_through_where_it_would_shorten_t
     assert soft_limits(record) == {}
     assert verdict.refused_by == "soft_limit_is_soft"
     # What it is refused for: Slurm has cut the limit of four hours to what fits.
-    limit_s = taken(hard, tmp_path).jobs_by_id[ids["small"]].time_limit_s
+    limit_s = taken(hard, "json").jobs_by_id[ids["small"]].time_limit_s
     assert limit_s is not None and 30 * MINUTE_S <= limit_s < HOUR_S

@@ -2,14 +2,13 @@
 
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from advisor.backends.hints import hints
 from advisor.domain.job import GpuRange
 from tests.live.conftest import started
-from tests.live.test_soft_limit import taken
+from tests.live.reading import taken
 from tools.live_slurm import LiveCluster
 from tools.live_slurm.submit_scripts import SCRIPTS, install_scripts, replace_script
 
@@ -91,10 +90,10 @@ def test_habits_become_hints_of_gpu_jobs_whose_users_said_nothing(
     assert (found or "(null)") == comment
 
 
-def test_hints_that_the_script_wrote_are_read_as_if_the_user_had(scripted: LiveCluster, tmp_path: Path) -> None:
+def test_hints_that_the_script_wrote_are_read_as_if_the_user_had(scripted: LiveCluster) -> None:
     job_id = scripted.submit(GPU, "-Jbert-read", "--hold")
 
-    job = taken(scripted, tmp_path, "text").jobs_by_id[job_id]
+    job = taken(scripted, "text").jobs_by_id[job_id]
 
     assert job.hints.model == "bert"
     assert job.hints.unknown == ()

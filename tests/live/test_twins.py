@@ -9,13 +9,12 @@ import pytest
 from tools.live_twins.twins import Twin, Twins
 from tools.live_twins.workload import draw_requests
 
-pytestmark = pytest.mark.live
+# The oldest and the newest release stand for all.
+pytestmark = [pytest.mark.live, pytest.mark.releases("22.05", "26.05")]
 
 
 @pytest.fixture(scope="module")
 def twins(release: str) -> Iterator[Twins]:
-    if release == "24.11":
-        pytest.skip("the oldest and the newest release stand for all")
     with Twins(release) as both:
         yield both
 

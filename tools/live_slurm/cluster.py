@@ -31,6 +31,8 @@ STOP_DEADLINE_S = 90.0
 # A daemon that still runs this long after SIGTERM is killed, as systemd does: slurmctld 24.11 can hang for ever where
 # the signal comes right after its start.
 KILL_AFTER_S = 30.0
+# A look starts a command, and clusters share the cores, so the longer a wait has lasted, the fewer looks there are.
+SHORTEST_LOOK_S, LONGEST_LOOK_S, LOOK_RATIO = 0.1, 0.6, 0.1
 # More at once make slurmctld slower, not faster.
 SUBMITTERS = 4
 RPC_LINE = re.compile(r"^\s+([A-Z][A-Z0-9_]+)\s*\(\s*\d+\) count:(\d+)", re.MULTILINE)
@@ -126,8 +128,11 @@ class LiveCluster:
                 self.wait_for(self._database_knows_the_cluster, START_DEADLINE_S, what="slurmdbd takes the cluster")
             self.start_controller(clean=True)
             if self.shape.start_slurmd:
-                for node in self.shape.nodes():
-                    self._inside.run(["slurmd", "-N", node.name, "-f", str(self.folder / "slurm.conf")])
+                names = [node.name for node in self.shape.nodes()]
+                each = 'conf=$1; shift; for name; do slurmd -N "$name" -f "$conf" || exit; done'
+                self._inside.run(
+                    ["sh", "-c", each, "sh", str(self.folder / "slurm.conf"), *names], deadline_s=START_DEADLINE_S
+                )
                 self.wait_for(self._nodes_are_idle, START_DEADLINE_S, what="every node is idle")
         except BaseException:
             self.stop()
@@ -194,13 +199,14 @@ class LiveCluster:
         self, predicate: Callable[[], bool], timeout_s: float = 30.0, *, what: str = "what was waited for"
     ) -> None:
         """Wait until something is true of the cluster."""
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
         while not predicate():
-            if time.monotonic() > deadline:
+            passed_s = time.monotonic() - began
+            if passed_s > timeout_s:
                 raise LiveSlurmError(
                     f"Slurm {self.release}: after {timeout_s:g} s still not true: {what}{self._log_end()}"
                 )
-            time.sleep(0.1)
+            time.sleep(min(max(passed_s * LOOK_RATIO, SHORTEST_LOOK_S), LONGEST_LOOK_S))
 
     def start_controller(self, *, clean: bool = False) -> None:
         """Start slurmctld and wait until it answers; `clean` forgets every job and every change."""
@@ -230,15 +236,15 @@ class LiveCluster:
 
     def kill_controller(self) -> None:
         """End slurmctld at once, as a crash does."""
-        self._inside.signal(self._pid("slurmctld"), "KILL")
+        self._inside.signal("KILL", self._pid("slurmctld"))
 
     def hang_controller(self) -> None:
         """Stop slurmctld where it stands, so that it takes connections and answers none."""
-        self._inside.signal(self._pid("slurmctld"), "STOP")
+        self._inside.signal("STOP", self._pid("slurmctld"))
 
     def wake_controller(self) -> None:
         """Let a hanging slurmctld go on."""
-        self._inside.signal(self._pid("slurmctld"), "CONT")
+        self._inside.signal("CONT", self._pid("slurmctld"))
 
     def rpc_counts(self) -> dict[str, int]:
         """Count the requests slurmctld has served since its start, by message type, this one left out."""
@@ -290,8 +296,7 @@ class LiveCluster:
         self.start_controller(clean=True)
         if self.shape.start_slurmd:
             # Left alone, slurmd would wait some seconds before it tells the new slurmctld that it is there.
-            for node in self.shape.nodes():
-                self._inside.signal(self._pid(f"slurmd.{node.name}"), "HUP")
+            self._inside.signal("HUP", *(self._pid(f"slurmd.{node.name}") for node in self.shape.nodes()))
             self.wait_for(self._nodes_are_idle, START_DEADLINE_S, what="every node is idle")
 
     @property
@@ -317,12 +322,12 @@ class LiveCluster:
 
     def _end(self, pid: int, daemon: str) -> None:
         for signal, limit_s in (("TERM", KILL_AFTER_S), ("KILL", STOP_DEADLINE_S - KILL_AFTER_S)):
-            self._inside.signal(pid, signal)
+            self._inside.signal(signal, pid)
             deadline = time.monotonic() + limit_s
             while time.monotonic() < deadline:
-                if not self._inside.signal(pid, "0"):
+                if not self._inside.signal("0", pid):
                     return
-                time.sleep(0.05)
+                time.sleep(SHORTEST_LOOK_S)
         raise LiveSlurmError(f"{daemon} did not stop within {STOP_DEADLINE_S:g} s{self._log_end()}")
 
     def _pid(self, daemon: str) -> int:

@@ -50,10 +50,10 @@ class Sandbox:
         if answer.returncode != 0:
             raise LiveSlurmError(f"{argv[0]}: exit status {answer.returncode}: {text}")
 
-    def signal(self, pid: int, name: str) -> bool:
-        """Send a signal to a process by its number inside; false if there is no such process."""
+    def signal(self, name: str, *pids: int) -> bool:
+        """Send a signal to processes by their numbers inside; false if there is no such process."""
         answer = subprocess.run(
-            [*self._enter(), "sh", "-c", 'kill -s "$1" "$2"', "sh", name, str(pid)],
+            [*self._enter(), "sh", "-c", 'name=$1; shift; kill -s "$name" "$@"', "sh", name, *map(str, pids)],
             stderr=subprocess.DEVNULL,
             check=False,
         )

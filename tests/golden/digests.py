@@ -84,7 +84,7 @@ def outcome(record: CycleRecord) -> Any:
                 "action": {type(change.action).__name__: asdict(change.action)},
                 "reason": change.reason,
                 "text": sentence(change),
-                "expected": {**asdict(change.expected), "assumes": assumption(change)},
+                "expected": {**change.expected.decides, "assumes": assumption(change)},
                 "evidence": change.evidence,
                 "revert_after_s": change.revert_after_s,
                 "refused_by": change.refused_by,

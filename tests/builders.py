@@ -388,7 +388,13 @@ def make_recommendation(
         kind=kind,
         action=action,
         facts=facts,
-        expected=Expected(saved_s_low=low_s, saved_s_high=high_s, jobs_helped=1, added_delay_max_s=delay_s),
+        expected=Expected(
+            saved_s=(low_s + high_s) / 2,
+            saved_s_low=low_s,
+            saved_s_high=high_s,
+            jobs_helped=1,
+            added_delay_max_s=delay_s,
+        ),
         revert_after_s=revert_after_s,
     )
 

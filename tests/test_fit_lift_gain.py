@@ -22,6 +22,7 @@ from tools.fit_lift_gain import (
     cluster_of,
     fit,
     main,
+    mean_share,
     part_of,
     quantile_shares,
     replanned,
@@ -69,6 +70,16 @@ def test_fit_takes_the_narrowest_intervals_that_hold_enough() -> None:
     held = [1.0 - sum(part.outside(shares)) for part in parts]
     assert np.mean(held) >= HELD
     assert level == 0.1 or np.mean(held) < 0.9
+
+
+def test_mean_share_is_what_lifts_bring_of_the_work_that_they_pass() -> None:
+    parts = [made_part(seed, unit_s) for seed, unit_s in enumerate((1.0, 3600.0))]
+    brought = [replace(part, came_s=0.4 * part.gains_s[:, 0]) for part in parts]
+
+    share = mean_share(brought)
+
+    assert share == pytest.approx(0.4)
+    assert brought[0].mean_s(replace(SHARES, mean=share)) == pytest.approx(brought[0].came_s)
 
 
 def test_ends_of_a_part_are_those_of_the_planner() -> None:
@@ -125,7 +136,7 @@ def test_live_run_without_a_daemon_is_refused(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_all_is_held_by_intervals_without_end() -> None:
-    endless = GainShares(ahead=1e9, advised=1e9, passed=1e9, run=1e9)
+    endless = GainShares(ahead=1e9, advised=1e9, passed=1e9, run=1e9, mean=0.5)
 
     assert made_part(1, 60.0).outside(endless) == (0.0, 0.0)
     assert replace(made_part(1, 60.0), came_s=np.full(ROWS, -1.0)).outside(

@@ -87,6 +87,10 @@ class Part:
         low_s = -self.losses_s @ np.array([shares.ahead, shares.advised])
         return low_s, self.gains_s @ np.array([shares.passed, shares.run])
 
+    def mean_s(self, shares: GainShares) -> Floats:
+        """Return what lifts should bring on average, `(n_lifts,)`."""
+        return shares.mean * self.gains_s[:, 0]
+
     def outside(self, shares: GainShares) -> tuple[float, float]:
         """Return which shares of the lifts came to less, and to more, than their intervals."""
         low_s, high_s = self.ends_s(shares)
@@ -225,13 +229,27 @@ def part_of(
 
 def fit(parts: Sequence[Part]) -> tuple[GainShares, float]:
     """Return the shares at the highest quantile whose intervals hold what came of enough lifts, and that quantile."""
+    mean = mean_share(parts)
     for level in LEVELS:
         ahead, advised = quantile_shares([(part.losses_s, -part.came_s) for part in parts], 1.0 - level)
         passed, run = quantile_shares([(part.gains_s, part.came_s) for part in parts], 1.0 - level)
-        shares = GainShares(ahead=ahead, advised=advised, passed=passed, run=run)
+        shares = GainShares(ahead=ahead, advised=advised, passed=passed, run=run, mean=mean)
         if 1.0 - np.mean([sum(part.outside(shares)) for part in parts]) >= HELD:
             break
     return shares, level
+
+
+def mean_share(parts: Sequence[Part]) -> float:
+    """Return the share of the work passed that lifts bring on average, by least squares; every part counts the same.
+
+    With the mean run time of the line as a second column its share comes out as 0.
+    """
+    unit_s = [max(1.0, float(np.abs(part.came_s).mean())) for part in parts]
+    passed, came = (
+        np.concatenate([values / unit / np.sqrt(len(values)) for values, unit in zip(columns, unit_s, strict=True)])
+        for columns in ([part.gains_s[:, 0] for part in parts], [part.came_s for part in parts])
+    )
+    return float(passed @ came / max(passed @ passed, 1e-9))
 
 
 def quantile_shares(samples: Sequence[tuple[Floats, Floats]], quantile: float) -> tuple[float, ...]:
@@ -258,7 +276,17 @@ def quantile_shares(samples: Sequence[tuple[Floats, Floats]], quantile: float) -
 
 def shares_table(title: str, parts: Sequence[Part], shares: GainShares) -> str:
     """Return a table of the shares of intervals that held what came, by trace and for all."""
-    heads = ("", "parts:", "lifts:", "held:", "came to less:", "came to more:", "came, mean:", "promised, mean:")
+    heads = (
+        "",
+        "parts:",
+        "lifts:",
+        "held:",
+        "came to less:",
+        "came to more:",
+        "came, mean:",
+        "expected, mean:",
+        "promised, mean:",
+    )
     rows = [
         _row(name, [part for part in parts if name in ("all", part.name)], shares)
         for name in (*dict.fromkeys(part.name for part in parts), "all")
@@ -279,6 +307,7 @@ def _row(name: str, parts: Sequence[Part], shares: GainShares) -> tuple[str, ...
         f"{100 * less:.0f} %",
         f"{100 * more:.0f} %",
         duration(float(came_s.mean())),
+        duration(float(np.concatenate([part.mean_s(shares) for part in parts]).mean())),
         f"{duration(float(low_s.mean()))} to {duration(float(high_s.mean()))}",
     )
 

@@ -33,7 +33,7 @@ _HEAD: Final = """# On the terminal
 What commands print on terminals of 80 and 120 columns, typed by `python -m tools.terminal_page`. Numbers and ids stay
 whole, names end in `+` where they are cut, sentences are folded between words. What does not fit is left out:
 
-- of `recommend` first the command, then reason, partition, account and kind; `-P`, `-o` and `--json` have all;
+- of `recommend` first the command, then reason, partition, account, user and name; `-P`, `-o` and `--json` have all;
 - of `journal` first the job ids, then the delay, the account and the value before;
 - of `apply` and `revert` first the job ids, then the command, partition, account and name;
 - of `models list` the parity, then the date; other tables go on below, beside their first column.

@@ -11,8 +11,6 @@ from advisor.cli.filters import JobFilter
 from advisor.cli.plan_simulation import print_trial
 from advisor.config import Config
 from advisor.cycle import CycleRecord
-from advisor.daemon.round_state import least_jobs
-from advisor.daemon.status_words import pause_line
 from advisor.domain.plan import Recommendation
 from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN
 from advisor.domain.units import duration, plural
@@ -40,11 +38,10 @@ from advisor.view.documents import (
 )
 from advisor.view.overall import COLUMNS, FORM, total, total_sentence
 from advisor.view.rule_words import rule_line
-from advisor.view.terminal import console, print_labelled, print_overview, print_table
+from advisor.view.terminal import LABEL, console, print_labelled, print_overview, print_table
 from advisor.watch.reading import Planned
 
 NO_REVERT: Final = "none: Slurm restarts the job from its last checkpoint when resources are free"
-_WIDTH: Final = 13  # of the labels of the notes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +131,7 @@ def document(advice: Advice) -> dict[str, Any]:
 def print_advice(advice: Advice, *, long: bool, noheader: bool) -> None:
     """Print advice for people: the state of the cluster, the changes, their total, and notes on what was left out."""
     if not noheader:
-        print_overview(advice.record.snapshot, overview(advice.record.snapshot), advice.source)
+        print_overview(advice.record.snapshot, overview(advice.record.snapshot), advice.source, long=long)
     print_stops(advice.planned)
     if advice.rows:
         console().print()
@@ -171,6 +168,8 @@ def print_story(number: int, row: Mapping[str, Any], record: CycleRecord) -> Non
 def print_stops(planned: Planned) -> None:
     """Print what keeps the daemon from applying changes."""
     if planned.pause is not None:
+        from advisor.daemon.status_words import pause_line
+
         print_labelled("stopped", pause_line(planned.pause))
     for breaker in planned.stops:
         print_labelled("stopped", f"{breaker.name}: {stop_line(breaker)}")
@@ -185,33 +184,50 @@ def _print_total(advice: Advice, *, long: bool) -> None:
         out.print("Nothing to recommend.")
         return
     left_out = len(advice.kept) - len(advice.shown)
-    print_labelled("total", total_sentence(total(advice.shown), left_out=left_out), width=_WIDTH)
+    print_labelled("total", total_sentence(total(advice.shown), left_out=left_out), width=LABEL)
     if long:
         reminder = "These commands change pending jobs. Once a job has started there is nothing to revert."
-        print_labelled("note", reminder, width=_WIDTH)
+        print_labelled("note", reminder, width=LABEL)
     else:
         on = "" if advice.named is None else f" -M {advice.named}"
         steps = f"`sadvise recommend --long{on}` shows why, and each command. `sadvise apply{on}` makes the changes."
-        print_labelled("next", steps, width=_WIDTH)
+        print_labelled("next", steps, width=LABEL)
 
 
 def _print_notes(advice: Advice, *, long: bool) -> None:
     """Print what the plan could not use, which models it rests on, and which jobs it left alone or did not reach."""
     record, settings = advice.record, advice.settings
-    for lever, missing in sorted(missing_by_lever(record.snapshot).items()):
-        print_labelled("no lever", f"{lever}: {missing}", width=_WIDTH)
-    if record.forecasts.counted.models:
-        print_labelled("forecasts", f"by {', '.join(record.forecasts.counted.models)}", width=_WIDTH)
+    missing = sorted(missing_by_lever(record.snapshot).items())
     for note in record.forecasts.notes:
-        print_labelled("refused", f"{note}; rules serve instead", width=_WIDTH)
-    if advice.left_alone and not long:
-        print_labelled("left alone", rules_in_words(advice.left_alone), width=_WIDTH)
-    for rule, count in skipped_by_rule(advice.left_alone).items() if long else ():
-        print_labelled("left alone", rule_line(rule, count, settings.guard, settings.planning), width=_WIDTH)
+        print_labelled("refused", f"{note}; rules serve instead", width=LABEL)
+    # Where there is no change, the reasons are what a reader came for.
+    if advice.shown and not long:
+        _print_counts(advice, len(missing))
+    else:
+        for lever, text in missing:
+            print_labelled("no lever", f"{lever}: {text}", width=LABEL)
+        if record.forecasts.counted.models:
+            print_labelled("forecasts", f"by {', '.join(record.forecasts.counted.models)}", width=LABEL)
+        if advice.left_alone and not long:
+            print_labelled("left alone", rules_in_words(advice.left_alone), width=LABEL)
+        for rule, count in skipped_by_rule(advice.left_alone).items() if long else ():
+            print_labelled("left alone", rule_line(rule, count, settings.guard, settings.planning), width=LABEL)
     for text in _not_planned(advice.case, record):
-        print_labelled("not planned", text, width=_WIDTH)
+        print_labelled("not planned", text, width=LABEL)
     for kind, text in advice.unused.items():
-        print_labelled("unused", f"{kind}: {text}", width=_WIDTH)
+        print_labelled("unused", f"{kind}: {text}", width=LABEL)
+
+
+def _print_counts(advice: Advice, missing: int) -> None:
+    """Print how much `--long` tells beyond the changes: what was not read, what the site lacks, jobs left alone."""
+    unread, alone = len(advice.record.snapshot.unread), len(advice.left_alone)
+    counts = [
+        *([f"{plural(alone, 'job')} left alone"] if alone else []),
+        *([f"{plural(missing, 'lever')} this site lacks"] if missing else []),
+        *([f"{plural(unread, 'gap')} in what was read"] if unread else []),
+    ]
+    if counts:
+        print_labelled("with --long", ", ".join(counts), width=LABEL)
 
 
 def _not_planned(case: Case, record: CycleRecord) -> Sequence[str]:
@@ -231,11 +247,15 @@ def _not_planned(case: Case, record: CycleRecord) -> Sequence[str]:
 def _print_probation(advice: Advice) -> None:
     """Print which models are on probation, and how far their proof is."""
     planned = advice.planned
+    if not planned.record.forecasts.on_probation:
+        return
+    from advisor.daemon.round_state import least_jobs
+
     for model in planned.record.forecasts.on_probation:
         coverage = planned.coverage.get(model, NOTHING_ENDED)
         drifted = model in (planned.record.memory.trust or NOTHING_PROVEN).drifted
         line = probation_line(model, coverage, least_jobs(advice.settings), drifted=drifted)
-        print_labelled("probation", line, width=_WIDTH)
+        print_labelled("probation", line, width=LABEL)
 
 
 def _print_rest(advice: Advice) -> None:
@@ -244,8 +264,8 @@ def _print_rest(advice: Advice) -> None:
     if advice.trial is not None:
         print_trial(advice.trial)
     if advice.policy is not None:
-        print_labelled("policy", advice.policy, width=_WIDTH)
+        print_labelled("policy", advice.policy, width=LABEL)
     if planned.record.policy_fault:
-        print_labelled("refused", f"{planned.record.policy_fault}; rules serve instead", width=_WIDTH)
+        print_labelled("refused", f"{planned.record.policy_fault}; rules serve instead", width=LABEL)
     if planned.is_broken:
-        print_labelled("journal", planned.note, width=_WIDTH)
+        print_labelled("journal", planned.note, width=LABEL)

@@ -1,7 +1,5 @@
 """Defines the tree of commands."""
 
-import typer
-
 from advisor.cli.acknowledge import acknowledge
 from advisor.cli.apply import apply
 from advisor.cli.check import check
@@ -19,6 +17,7 @@ from advisor.cli.pause import pause, resume
 from advisor.cli.recommend import recommend
 from advisor.cli.replay import replay
 from advisor.cli.revert import revert
+from advisor.cli.root import root
 from advisor.cli.serve import serve
 from advisor.cli.simulate import simulate
 from advisor.cli.snapshot import snapshot
@@ -27,16 +26,7 @@ from advisor.cli.top import top
 from advisor.cli.tune import tune
 from advisor.cli.web import web
 
-app = typer.Typer(
-    name="sadvise",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    help="Advice for the pending GPU jobs of a Slurm cluster: reorder, resize, consolidate. "
-    "Nothing changes anything but apply, revert and the daemon where [mode] says apply.",
-    epilog="Exit codes: 0 fine, 1 error, 2 usage, 3 recommend --exit-code found something to change, "
-    "4 status: the daemon needs attention, 5 status: no daemon runs.",
-)
+app = root()
 app.command(short_help="What should change, why, and how.")(recommend)
 app.command(short_help="Explain why a job is not starting.")(explain)
 app.command(short_help="One cycle that changes pending jobs.")(apply)
@@ -62,18 +52,3 @@ app.command("import", short_help="Convert accounting or a public trace into a tr
 app.add_typer(fit, name="fit")
 app.add_typer(models, name="models")
 app.add_typer(config, name="config")
-
-
-def _version(value: bool) -> None:
-    if value:
-        from advisor.cli.main import print_version
-
-        print_version()
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: bool = typer.Option(False, "--version", "-V", callback=_version, is_eager=True, help="Print the version."),
-) -> None:
-    """Accept the options before the command."""

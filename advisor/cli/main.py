@@ -3,7 +3,10 @@
 import io
 import os
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from typer import Typer
 
 _UNEXPECTED: Final = "sadvise: unexpected error, a fault of sadvise: report it with these lines, see docs/debug.md"
 
@@ -14,6 +17,8 @@ def main() -> None:
         print_version()
         return
 
+    # Plugins of pydantic are code of others in a tool for operators; to look for them takes a tenth of a command.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from advisor.cli.usage import UsageError, is_help, usage_line
     from advisor.errors import AdvisorError
     from advisor.view.lines import one_line
@@ -49,14 +54,27 @@ def _run() -> int:
     """Run the command that the arguments name and return its exit code."""
     from typer import Abort
 
-    from advisor.cli.app import app
-
+    app = _tree(sys.argv[1:2])
     # An error of usage is raised, not printed; the code of an Exit is returned.
     try:
         status = app(prog_name="sadvise", standalone_mode=False)
     except Abort:
         return 1
     return status if isinstance(status, int) else 0
+
+
+def _tree(first: list[str]) -> "Typer":
+    """Return the tree of commands; for what is typed most, only the branch that the first argument names."""
+    if first == ["recommend"]:
+        from advisor.cli.recommend import recommend
+        from advisor.cli.root import root
+
+        tree = root()
+        tree.command()(recommend)
+        return tree
+    from advisor.cli.app import app
+
+    return app
 
 
 def serve() -> None:

@@ -1,6 +1,6 @@
 """Defines recommendations, verdicts and receipts."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from advisor.domain.actions import Action, Reason
@@ -18,17 +18,33 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The expected effect of a change: a range of the JCT saved over all jobs it helps, and its cost.
+    """The expected effect of a change: the JCT saved over all jobs it helps, with its range, and its cost.
 
-    Where a lift delays the jobs that it passes, their time is subtracted, so that the range can begin below 0.
+    `saved_s` is what the change should save on average, by the run times and speeds that the planner counts with. It
+    lies in the range and decides nothing: it is what people read first. Where a lift delays the jobs that it passes,
+    their time is subtracted, so that the range can begin below 0.
     `added_delay_max_s` is the delay of the changed job itself that counts against `guard.max_added_delay_s`. That of a
     job that gives its place does not count, nor that of one that a lift passes: both have the bound on lateness.
     """
 
+    saved_s: float
     saved_s_low: float
     saved_s_high: float
     jobs_helped: int
     added_delay_max_s: float
+
+    @property
+    def decides(self) -> dict[str, float]:
+        """Return what plans are compared and recorded by: all but the average."""
+        return {name: value for name, value in asdict(self).items() if name != "saved_s"}
+
+
+def clipped(value: float, low: float, high: float) -> float:
+    """Return a value, or the end of its range beyond which it lies.
+
+    The mean of a run time with a long tail can lie above its 80 % interval.
+    """
+    return min(max(value, low), high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,29 @@
 """Units of time in seconds, and numbers with their units for people."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 MINUTE_S: Final = 60.0
 HOUR_S: Final = 60 * MINUTE_S
 DAY_S: Final = 24 * HOUR_S
 WEEK_S: Final = 7 * DAY_S
 YEAR_S: Final = 365 * DAY_S
+
+
+class _Unit(NamedTuple):
+    """A unit of time, and the length from which it is used."""
+
+    name: str
+    length_s: float
+    from_s: float
+    digits: int
+
+
+_UNITS: Final = (
+    _Unit("d", DAY_S, 2 * DAY_S, 1),
+    _Unit("h", HOUR_S, HOUR_S, 1),
+    _Unit("min", MINUTE_S, MINUTE_S, 0),
+    _Unit("s", 1.0, 0.0, 0),
+)
 
 
 def duration(seconds: float) -> str:
@@ -28,6 +45,20 @@ def span(low_s: float, high_s: float) -> str:
     if low == high:
         return low
     return f"{number} to {high}" if high.endswith(f" {unit}") else f"{low} to {high}"
+
+
+def gain(value_s: float, low_s: float, high_s: float) -> str:
+    """Return a time with its range, all in the unit of the longest: `9.0 h (-0.4 to 41.4)`, `1.5 h`."""
+    longest_s = max(abs(value_s), abs(low_s), abs(high_s))
+    unit = next((unit for unit in _UNITS if longest_s >= unit.from_s), _UNITS[-1])
+    value, low, high = (_rounded(seconds / unit.length_s, unit.digits) for seconds in (value_s, low_s, high_s))
+    return f"{value} {unit.name}" if low == high else f"{value} {unit.name} ({low} to {high})"
+
+
+def _rounded(number: float, digits: int) -> str:
+    """Return a number with some digits after the point; 0 without."""
+    text = f"{number:.{digits}f}"
+    return text if float(text) else "0"
 
 
 def plural(count: int, noun: str) -> str:

@@ -9,7 +9,7 @@ import json
 import zlib
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import Annotated, Final
 
@@ -265,7 +265,7 @@ def _verdict(change: Recommendation) -> dict[str, object]:
         "action": _ACTION.dump_python(change.action, mode="json"),
         "reason": change.reason,
         "text": sentence(change),
-        "expected": {**asdict(change.expected), "assumes": assumption(change)},
+        "expected": {**change.expected.decides, "assumes": assumption(change)},
         "evidence": change.evidence,
         "revert_after_s": change.revert_after_s,
     }

@@ -17,7 +17,7 @@ from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import Job, JobState, Sensitivity
 from advisor.domain.lease import stopped_since
-from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.domain.plan import Expected, Kind, Recommendation, clipped
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
@@ -367,6 +367,7 @@ def _recommendation(
             run_s=stake.run_s,
         ),
         expected=Expected(
+            saved_s=clipped(stake.gain_s - cost_s, min(low_s, high_s), high_s) / count,
             saved_s_low=min(low_s, high_s) / count,
             saved_s_high=high_s / count,
             jobs_helped=1,

@@ -8,9 +8,11 @@ import numpy as np
 from advisor.domain.actions import Reason, SetNice
 from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.mark import marked
-from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.domain.plan import Expected, Kind, Recommendation, clipped
+from advisor.features.queue import QueueTable
 from advisor.planning.case import Case
 from advisor.planning.earliest import earliest_by_limits
+from advisor.planning.lift_gain import SHARES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +76,23 @@ def _lift(case: Case, job_id: int) -> Iterator[Recommendation]:
             priority=mine,
             priority_after=mine + job.nice - after,
         ),
-        expected=Expected(saved_s_low=0.0, saved_s_high=late_s, jobs_helped=1, added_delay_max_s=0.0),
+        # As for other lifts, a share of the work that it passes; at most what it has lost.
+        expected=Expected(
+            saved_s=clipped(SHARES.mean * _work_ahead_s(queue, row), 0.0, late_s),
+            saved_s_low=0.0,
+            saved_s_high=late_s,
+            jobs_helped=1,
+            added_delay_max_s=0.0,
+        ),
     )
+
+
+def _work_ahead_s(queue: QueueTable, row: int) -> float:
+    """Return how long all GPUs of a pool work on the jobs before a row whose run times are known."""
+    rows = queue.rows_of(int(queue.pool[row]))
+    ahead = rows[(queue.priority[rows] > queue.priority[row]) & np.isfinite(queue.run.expected_s[rows])]
+    capacity = float(queue.pool_gpus[queue.pool[row]].sum())
+    return float((queue.width[ahead] * queue.run.expected_s[ahead]).sum()) / max(capacity, 1.0)
 
 
 def _first_in_line_s(case: Case, row: int) -> float:

@@ -15,7 +15,7 @@ from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.job import Job
 from advisor.domain.lease import gave_place
 from advisor.domain.mark import MARK_SPAN, marked_beside
-from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.domain.plan import Expected, Kind, Recommendation, clipped
 from advisor.features.queue import QueueTable
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
@@ -159,7 +159,11 @@ def _pair(case: Case, queue: QueueTable, pair: Rows, nices: tuple[int, int]) -> 
     # Everybody between waits for the smaller job in place of the larger one.
     gain_s = [
         (len(between) + 1) * float(queue.width[down] * run_s[down] - queue.width[up] * other_s[up]) / capacity
-        for run_s, other_s in ((queue.run.low_s, queue.run.high_s), (queue.run.high_s, queue.run.low_s))
+        for run_s, other_s in (
+            (queue.run.low_s, queue.run.high_s),
+            (queue.run.expected_s, queue.run.expected_s),
+            (queue.run.high_s, queue.run.low_s),
+        )
     ]
     # Put back then, a job is not later than its bound: without advice it waits as long at least as it has.
     waited_s = np.array([queue.wait_s[down]])
@@ -188,8 +192,9 @@ def _pair(case: Case, queue: QueueTable, pair: Rows, nices: tuple[int, int]) -> 
             ),
             # The gain of the exchange as a whole stands with the job that goes up.
             expected=Expected(
+                saved_s=0.0 if half else clipped(gain_s[1], gain_s[0], gain_s[2]),
                 saved_s_low=0.0 if half else gain_s[0],
-                saved_s_high=0.0 if half else gain_s[1],
+                saved_s_high=0.0 if half else gain_s[2],
                 jobs_helped=0 if half else 1,
                 added_delay_max_s=0.0,
             ),

@@ -192,6 +192,6 @@ def _recommendation(case: Case, job: Job, names: Sequence[str], choice: Choice, 
             lease_s=lease_s,
             by_policy="" if by_rule or decider.policy is None else decider.policy.name,
         ),
-        expected=Expected(saved_s_low=0.0, saved_s_high=0.0, jobs_helped=1, added_delay_max_s=lease_s),
+        expected=Expected(saved_s=0.0, saved_s_low=0.0, saved_s_high=0.0, jobs_helped=1, added_delay_max_s=lease_s),
         revert_after_s=lease_s,
     )

@@ -186,6 +186,7 @@ class _Line:
                 passed=tuple(queue.jobs[passed].job_id for passed in self.rows[ahead & ~ahead_after].tolist()),
             ),
             expected=Expected(
+                saved_s=outlook.saved_s_mean,
                 saved_s_low=saved_s_low,
                 saved_s_high=saved_s_high,
                 jobs_helped=1,

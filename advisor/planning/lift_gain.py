@@ -1,4 +1,4 @@
-"""Estimates what a lift gains: how much sooner its job starts than on a cluster without advice, as an 80 % interval.
+"""Estimates what a lift gains: how much sooner its job starts than without advice, as a mean and an 80 % interval.
 
 The work ahead of the job is counted twice, in the site's own order and behind the jobs that stay ahead of a lifted one,
 each time worked off by all GPUs at once. What comes of it is less than the difference: backfill starts many jobs before
@@ -16,16 +16,18 @@ class GainShares:
     """The shares of what a lift changes that make the ends of its interval.
 
     The low end loses `ahead` of the work still ahead of the lifted job, and `advised` of its wait under advice. The
-    high end gains `passed` of the work that the job passes, and `run` of a run time.
+    high end gains `passed` of the work that the job passes, and `run` of a run time. On average `mean` of the work that
+    the job passes is gained.
     """
 
     ahead: float
     advised: float
     passed: float
     run: float
+    mean: float
 
 
-SHARES: Final = GainShares(ahead=10.0, advised=0.33, passed=2.3, run=0.9)
+SHARES: Final = GainShares(ahead=10.0, advised=0.33, passed=2.3, run=0.9, mean=0.6)
 # By how much each job that is passed starts later, as a share of the work of the lifted one, in nine of ten parts. It
 # is little: most of these jobs are lifted themselves, and their own intervals count it, or backfill starts them.
 LATER_SHARE: Final = 0.2
@@ -68,4 +70,15 @@ class Outlook:
     def saved_s(self) -> tuple[float, float]:
         """The same for all jobs whose order the lift changes, those that it passes included."""
         low_s, high_s = self.sooner_s
-        return low_s - LATER_SHARE * self.jobs_passed * self.own_s, high_s
+        return low_s - self._later_s, high_s
+
+    @property
+    def saved_s_mean(self) -> float:
+        """What the lift saves on average for all of these jobs."""
+        passed_s, _ = self.gains_s
+        return SHARES.mean * passed_s - self._later_s
+
+    @property
+    def _later_s(self) -> float:
+        """By how much the jobs that are passed start later, added up."""
+        return LATER_SHARE * self.jobs_passed * self.own_s

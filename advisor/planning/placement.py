@@ -17,6 +17,7 @@ from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
 from advisor.planning.head import TurnInLine, turns
 from advisor.planning.timers import Place, Timer, closer_places, timer_for
+from advisor.planning.tuning import mean_gain_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +117,7 @@ def _recommendation(
     case: Case, queue: QueueTable, turn: TurnInLine, place: Place, timer: Timer, fit: Fit
 ) -> Recommendation:
     job = queue.jobs[turn.row]
+    rates = case.tuner.rates(timer.gpus, place.tier)
     return Recommendation(
         kind=Kind.CONSOLIDATE,
         action=action_for(job, place, timer.timer_s),
@@ -131,6 +133,7 @@ def _recommendation(
             basis=_basis(case, job, place),
         ),
         expected=Expected(
+            saved_s=mean_gain_s(rates, timer.spread_cost_s, timer.timer_s),
             saved_s_low=-timer.timer_s,
             saved_s_high=timer.spread_cost_s_high,
             jobs_helped=1,

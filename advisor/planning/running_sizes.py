@@ -87,7 +87,7 @@ def _sized(case: Case, job: Job, gpus_meant: int) -> Iterator[Recommendation]:
             action=action,
             facts=GrowsForRestart(gpus=now, gpus_after=gpus, gpus_meant=gpus_meant, lease_s=GROWTH_LEASE_S),
             # What it saves counts with the stop.
-            expected=Expected(saved_s_low=0.0, saved_s_high=0.0, jobs_helped=1, added_delay_max_s=0.0),
+            expected=Expected(saved_s=0.0, saved_s_low=0.0, saved_s_high=0.0, jobs_helped=1, added_delay_max_s=0.0),
             revert_after_s=GROWTH_LEASE_S,
             stretch=case.beliefs.stretch(job, gpus).median,
         )
@@ -242,7 +242,11 @@ def _stop(case: Case, job: Job, restart: Restart) -> Recommendation:
         ),
         # The low end is that the GPUs are gone by then, so that it restarts at its own size.
         expected=Expected(
-            saved_s_low=-restart.cost_s, saved_s_high=restart.gain_s, jobs_helped=1, added_delay_max_s=REQUEUE_HOLD_S
+            saved_s=restart.gain_s,
+            saved_s_low=-restart.cost_s,
+            saved_s_high=restart.gain_s,
+            jobs_helped=1,
+            added_delay_max_s=REQUEUE_HOLD_S,
         ),
         stretch=1.0 / restart.speed,
     )

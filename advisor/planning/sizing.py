@@ -16,7 +16,7 @@ from advisor.domain.actions import Reason, SetGpus, SizeRequest, limit_factor, r
 from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import GpuRange, Job
-from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.domain.plan import Expected, Kind, Recommendation, clipped
 from advisor.domain.site import longest_limit_s
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
@@ -310,13 +310,20 @@ def recommended(queue: QueueTable, chosen: Sequence[Sizing], beliefs: Beliefs) -
     """Turn sizes into recommendations, with the numbers behind each."""
     for sizing in chosen:
         low_s, high_s = _saved_s(queue, sizing, beliefs)
+        mean_s = sizing.wait_saved_s - _run_time_change_s(queue, sizing.row, sizing.gpus, beliefs)
         facts = _facts(queue, sizing, beliefs)
         yield Recommendation(
             kind=Kind.RESIZE,
             action=sizing.action,
             facts=facts,
             stretch=facts.stretch,
-            expected=Expected(saved_s_low=low_s, saved_s_high=high_s, jobs_helped=1, added_delay_max_s=0.0),
+            expected=Expected(
+                saved_s=clipped(mean_s, low_s, high_s),
+                saved_s_low=low_s,
+                saved_s_high=high_s,
+                jobs_helped=1,
+                added_delay_max_s=0.0,
+            ),
         )
 
 

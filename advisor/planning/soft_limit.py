@@ -17,7 +17,7 @@ from advisor.domain.actions import Reason, SetTimeMin
 from advisor.domain.facts import Facts
 from advisor.domain.forecast import Interval
 from advisor.domain.job import Job
-from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.domain.plan import Expected, Kind, Recommendation, clipped
 from advisor.domain.site import SiteConfig
 from advisor.domain.units import MINUTE_S
 from advisor.features.queue import ANY_TYPE, QueueTable
@@ -63,11 +63,14 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
     }
     waits_s = dict(zip(rows.tolist(), _waits_s(queue, freed, rows).tolist(), strict=True))
     left = case.limits.max_changes - len(so_far)
+    likely_s: Mapping[int, float] = {}
     for row in _fitting(queue, freed, rows, soft_limits_s):
         job, run_time = queue.jobs[row], forecasts.of(queue.jobs[row].job_id).run_time
         if left > 0 and run_time is not None and waits_s[row] > 0.0 and waits_s[row] >= settings.min_saving_s:
             left -= 1
-            yield _recommendation(job, run_time.interval_s, soft_limits_s[row], waits_s[row], snapshot.config)
+            likely_s = likely_s or _likely_waits_s(case, queue, rows)
+            wait_s = Interval(low=0.0, median=clipped(likely_s[row], 0.0, waits_s[row]), high=waits_s[row])
+            yield _recommendation(job, run_time.interval_s, soft_limits_s[row], wait_s, snapshot.config)
 
 
 def _fitting(
@@ -112,6 +115,12 @@ def _waits_s(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> NDAr
     return waits_s
 
 
+def _likely_waits_s(case: Case, queue: QueueTable, rows: NDArray[np.intp]) -> Mapping[int, float]:
+    """Map rows to how long each job should wait if jobs run for as long as they are expected to."""
+    expected = replace(queue, limit_s=queue.run.expected_s)
+    return dict(zip(rows.tolist(), _waits_s(expected, case.freed, rows).tolist(), strict=True))
+
+
 def _by_work_s(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> NDArray[np.float64]:
     """Return the GPU-time before each job of one pool over the GPUs there are for it `(n_rows,)`.
 
@@ -131,7 +140,9 @@ def _by_work_s(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> ND
     return wait_s
 
 
-def _recommendation(job: Job, run_time_s: Interval, soft_s: float, wait_s: float, config: SiteConfig) -> Recommendation:
+def _recommendation(
+    job: Job, run_time_s: Interval, soft_s: float, wait_s: Interval, config: SiteConfig
+) -> Recommendation:
     limit_s = job.time_limit_s or soft_s
     return Recommendation(
         kind=Kind.REORDER,
@@ -145,7 +156,13 @@ def _recommendation(job: Job, run_time_s: Interval, soft_s: float, wait_s: float
             chance_longer=CHANCE_LONGER,
             chance_others_delayed=CHANCE_LONGER if config.traits.soft_limits_outlast_start else 1.0,
             others_delayed_s_max=limit_s - soft_s,
-            expected_wait_s_max=wait_s,
+            expected_wait_s_max=wait_s.high,
         ),
-        expected=Expected(saved_s_low=0.0, saved_s_high=wait_s, jobs_helped=1, added_delay_max_s=0.0),
+        expected=Expected(
+            saved_s=wait_s.median,
+            saved_s_low=wait_s.low,
+            saved_s_high=wait_s.high,
+            jobs_helped=1,
+            added_delay_max_s=0.0,
+        ),
     )

@@ -12,7 +12,7 @@ published: a mean wait plus one standard deviation knows neither what a wait sav
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,21 +75,35 @@ def best_wait_s(rate_per_s: Rates, worth_s: float, bound_s: float) -> float:
 
     `engine/delay_scheduling.c` of the simulator repeats this and `timer_s` to the byte.
     """
-    best_s = 0.0
-    worth, most = 0.0, 0.0
+    best_s, most = 0.0, 0.0
+    for end_s, worth in _worths(rate_per_s, worth_s, bound_s):
+        if worth > most:
+            best_s, most = end_s, worth
+    return best_s
+
+
+def mean_gain_s(rate_per_s: Rates, worth_s: float, wait_s: float) -> float:
+    """Return what a wait up to `wait_s` gains on average, where a place is worth `worth_s`; below 0 for a loss."""
+    gain_s = 0.0
+    for _, gain_s in _worths(rate_per_s, worth_s, wait_s):  # noqa: B007  (the last is that of the whole wait)
+        pass
+    return gain_s
+
+
+def _worths(rate_per_s: Rates, worth_s: float, bound_s: float) -> Iterator[tuple[float, float]]:
+    """Yield what waits are worth that end with a stretch between `EDGES_S`, each with its length."""
+    worth = 0.0
     waiting = 1.0  # the probability to be still waiting
     for stretch in range(len(rate_per_s)):
         begin_s, end_s = EDGES_S[stretch], min(EDGES_S[stretch + 1], bound_s)
         if end_s <= begin_s:
-            break
+            return
         rate = rate_per_s[stretch]
         ends = 1.0 - math.exp(-rate * (end_s - begin_s))
         # A place ends the wait at this rate, so a stretch pays throughout or not at all.
         worth += waiting * ends * (worth_s - 1.0 / rate)
         waiting *= 1.0 - ends
-        if worth > most:
-            best_s, most = end_s, worth
-    return best_s
+        yield end_s, worth
 
 
 def timer_s(

@@ -26,7 +26,11 @@ class RolloutTrial:
     def tried(self, case: Case, changes: Sequence[Recommendation]) -> PlanTrial:
         """Return the trial of judged changes; where there is nothing to simulate, that of none."""
         try:
-            rollout = SlurmRollout(places=self.places, threads=self.threads, limit_s=self.limit_s)
-            return try_plan(case, changes, rollout, self.size)
+            return self.rolled_out(case, changes)
         except SimulationError as err:
             return untried(changes, str(err))
+
+    def rolled_out(self, case: Case, changes: Sequence[Recommendation]) -> PlanTrial:
+        """Return the trial of judged changes; raises `SimulationError` for none, and where it would take too long."""
+        rollout = SlurmRollout(places=self.places, threads=self.threads, limit_s=self.limit_s)
+        return try_plan(case, changes, rollout, self.size)

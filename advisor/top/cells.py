@@ -8,7 +8,7 @@ from rich.style import Style
 from advisor.domain.forecast import Interval
 from advisor.domain.units import duration
 from advisor.top.row_list import RowColumn
-from advisor.view.documents import in_words
+from advisor.view.documents import in_words, saves_in_words
 from advisor.view.rule_words import rule_in_short
 from advisor.watch.cluster_view import ClusterView, NodeUse, WaitingJob
 from advisor.watch.clusters import ClusterLook
@@ -56,9 +56,8 @@ def notes_of(job: WaitingJob) -> str:
 
 
 def saving(row: Row) -> str:
-    """Return the interval of job completion time that a recommendation saves."""
-    low_s, high_s = row["expected"]["jct_saved_s"]
-    return f"{length(low_s)} to {length(high_s)}"
+    """Return the job completion time that a recommendation saves, with its range."""
+    return saves_in_words(row["expected"])
 
 
 def change_in_words(row: Row) -> str:
@@ -90,8 +89,8 @@ ADVICE_COLUMNS: Final = (
     RowColumn(title="kind", width=11, cell=lambda row: row["kind"]),
     RowColumn(title="job", width=8, is_right=True, cell=lambda row: ",".join(map(str, row["job_ids"]))),
     RowColumn(title="user", width=8, rank=1, cell=lambda row: row["user"]),
-    RowColumn(title="change", width=24, takes_rest=True, cell=change_in_words),
-    RowColumn(title="saves", width=18, cell=saving),
+    RowColumn(title="change", width=20, takes_rest=True, cell=change_in_words),
+    RowColumn(title="saves", width=22, cell=saving),
     RowColumn(title="name", width=16, rank=2, cell=lambda row: row["name"]),
     RowColumn(title="partition", width=10, rank=3, cell=lambda row: row["partition"]),
     RowColumn(title="reason", width=20, rank=4, cell=lambda row: row["reason"]),

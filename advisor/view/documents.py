@@ -13,7 +13,7 @@ from advisor.domain.actions import ACTIONS, Lever, exchanged_with
 from advisor.domain.overview import Overview
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.units import plural, span
+from advisor.domain.units import gain, plural
 from advisor.planning.timer_out import TimerOut
 from advisor.view.overall import COLUMNS, change_in_short, cost_in_words, cost_to_others, total
 from advisor.view.sentences import assumption, sentence, timer_out_sentence
@@ -49,6 +49,7 @@ def recommendation(change: Recommendation, cluster: str | None) -> dict[str, Any
         "text": sentence(change),
         "expected": {
             "jct_saved_s": [round(expected.saved_s_low, 1), round(expected.saved_s_high, 1)],
+            "jct_saved_expected_s": round(expected.saved_s, 1),
             "jobs_helped": expected.jobs_helped,
             "added_delay_max_s": round(expected.added_delay_max_s, 1),
             "others": {
@@ -94,10 +95,14 @@ def in_words(row: Mapping[str, Any], name: str) -> str:
 
 def saving_in_words(expected: Mapping[str, Any]) -> str:
     """Return the expected saving for people."""
-    low, high = expected["jct_saved_s"]
     helped = expected["jobs_helped"]
     over = plural(helped, "job") if helped else "jobs that other changes help too"
-    return f"{span(low, high)} of job completion time over {over}"
+    return f"{saves_in_words(expected)} of job completion time over {over}"
+
+
+def saves_in_words(expected: Mapping[str, Any]) -> str:
+    """Return the expected saving in short, with its range: `9.0 h (-0.4 to 41.4)`."""
+    return gain(expected["jct_saved_expected_s"], *expected["jct_saved_s"])
 
 
 def cluster_values(overview: Overview) -> dict[str, Any]:
@@ -157,6 +162,7 @@ FIELDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "job_ids": lambda row: ",".join(map(str, row["job_ids"])),
     "others_delayed": lambda row: _known(row["expected"]["others"]["jobs"]),
     "others_delay_max_s": lambda row: _known(row["expected"]["others"]["delay_s_max"]),
+    "saved_s": lambda row: f"{row['expected']['jct_saved_expected_s']:.0f}",
 }
 
 
@@ -176,7 +182,7 @@ def short_fields(row: Mapping[str, Any]) -> list[str]:
         **row,
         "job": str(row["job_id"]),
         "change": change_in_short(in_words(row, "before"), in_words(row, "after")),
-        "saves": span(*row["expected"]["jct_saved_s"]),
+        "saves": saves_in_words(row["expected"]),
         "others wait": cost_in_words(others["jobs"], others["delay_s_max"]),
         "command": shell(row["command"]),
     }

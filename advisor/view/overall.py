@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from advisor.domain.plan import Recommendation
-from advisor.domain.units import duration, plural, span
+from advisor.domain.units import duration, gain, plural
 from advisor.planning.checkpoint_requeue import GangNeedsThePlace
 from advisor.planning.compensation import DelayedByAdvice
 from advisor.planning.exchange import GivesPlace
@@ -17,12 +17,13 @@ from advisor.view.table_layout import TableForm
 
 # One line per change; what is named in `omissible` leaves a narrow terminal, the first first.
 COLUMNS: Final = (
-    "job", "user", "name", "change", "saves", "others wait", "kind", "account", "partition", "reason", "command",
+    "job", "kind", "user", "name", "change", "saves", "others wait", "account", "partition", "reason", "command",
 )  # fmt: skip
 FORM: Final = TableForm(
     whole=frozenset({"saves", "others wait", "kind", "reason", "command"}),
-    narrowest={"change": 22},
-    omissible=("command", "reason", "partition", "account", "kind"),
+    narrowest={"name": 6, "change": 16},
+    omissible=("command", "reason", "partition", "account", "user"),
+    last_resort=("name", "kind"),
     names_omitted=False,
 )
 # The jobs that these delay are not counted one by one.
@@ -45,16 +46,12 @@ class Total:
     """
 
     changes: int
+    saved_s: float
     saved_s_low: float
     saved_s_high: float
     jobs_delayed: int
     delay_s_max: float
     is_complete: bool
-
-    @property
-    def saved_s(self) -> float:
-        """The middle of the range, by which changes are ordered."""
-        return (self.saved_s_low + self.saved_s_high) / 2
 
 
 def cost_to_others(change: Recommendation) -> CostToOthers:
@@ -87,6 +84,7 @@ def total(changes: Sequence[Recommendation]) -> Total:
     delayed |= {change.job_id: change.facts.moved_s_high for change in changes if isinstance(change.facts, GivesPlace)}
     return Total(
         changes=len(changes),
+        saved_s=sum(change.expected.saved_s for change in changes),
         saved_s_low=sum(change.expected.saved_s_low for change in changes),
         saved_s_high=sum(change.expected.saved_s_high for change in changes),
         jobs_delayed=len(delayed),
@@ -104,8 +102,9 @@ def _delays(change: Recommendation) -> Iterable[tuple[int, float]]:
 def total_sentence(total: Total, *, left_out: int = 0) -> str:
     """Return the line under the changes; `left_out` is how many more there are."""
     changes = f"{total.changes} of {total.changes + left_out} changes" if left_out else plural(total.changes, "change")
-    saved = f"{duration(total.saved_s)} of job completion time ({span(total.saved_s_low, total.saved_s_high)})"
-    return f"{changes} {'saves' if total.changes == 1 else 'save'} {saved}; {_delayed_words(total)}"
+    saved = gain(total.saved_s, total.saved_s_low, total.saved_s_high)
+    verb = "saves" if total.changes == 1 else "save"
+    return f"{changes} {verb} {saved} of job completion time; {_delayed_words(total)}"
 
 
 def _delayed_words(total: Total) -> str:
@@ -125,7 +124,12 @@ def cost_in_words(jobs: int | None, delay_s_max: float | None) -> str:
 
 
 def change_in_short(before: str, after: str) -> str:
-    """Return a change without the words that both sides share: `nice 0 -> -50`, `8 -> 4 v100`."""
+    """Return a change without the words that both sides share, and without a side that is nothing.
+
+    `nice 0 -> -50`, `8 -> 4 v100`, `1 leaf switch for up to 30 min`.
+    """
+    if before.startswith("no "):
+        return after
     parts = [(old.split(), new.split()) for old, new in zip(before.split(", "), after.split(", "), strict=False)]
     if before.count(", ") != after.count(", ") or any(len(old) != len(new) for old, new in parts):
         return f"{before} -> {after}"

@@ -26,14 +26,15 @@ class TableForm:
 
     Numbers and the columns in `whole` are never cut, those in `folded` are folded between words, any other one is cut.
     `narrowest` maps columns to the width that they are cut to at most. `omissible` names the columns that can be left
-    out, the first first. A line below the table names them where
-    `names_omitted` is True. `styles` maps cells to their colours.
+    out, the first first, and `last_resort` those that are left out only where the table does not fit at its narrowest.
+    A line below the table names them where `names_omitted` is True. `styles` maps cells to their colours.
     """
 
     whole: Collection[str] = frozenset()
     folded: Collection[str] = frozenset()
     narrowest: Mapping[str, int] = field(default_factory=dict)
     omissible: Sequence[str] = ()
+    last_resort: Sequence[str] = ()
     names_omitted: bool = True
     styles: Mapping[str, str] = field(default_factory=dict)
 
@@ -97,16 +98,24 @@ def cut(text: str, width: int) -> str:
     return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + CUT
 
 
-def laid_out(columns: Sequence[TableColumn], width: int, omissible: Sequence[str] = ()) -> TableLayout:
+def laid_out(
+    columns: Sequence[TableColumn], width: int, omissible: Sequence[str] = (), last_resort: Sequence[str] = ()
+) -> TableLayout:
     """Return the layout of a table on a terminal; `omissible` names the columns that can be left out, the first first.
 
-    They are left out before names are cut to less than 24 characters, and where they are empty. On a terminal that is
-    narrower than the first two columns, lines are longer than the terminal.
+    They are left out before names are cut to less than 24 characters, and where they are empty; those in `last_resort`
+    only where the others do not fit at their narrowest. On a terminal that is narrower than the first two columns,
+    lines are longer than the terminal.
     """
     kept = [column for column in columns if column.widest or column.name not in omissible]
     omitted: list[str] = []
     for name in omissible:
         if sum(column.comfortable for column in kept) + GAP * (len(kept) - 1) <= width:
+            break
+        omitted.append(name)
+        kept = [column for column in kept if column.name != name]
+    for name in last_resort:
+        if _taken(kept) <= width:
             break
         omitted.append(name)
         kept = [column for column in kept if column.name != name]

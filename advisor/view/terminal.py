@@ -37,6 +37,9 @@ _GPU_HEADER = (
     "under leaf",
     "anywhere",
 )
+_GPU_HEADER_IN_SHORT = ("GPU type", "total", "in use", "idle", "startable", "down", "asked for")
+# The width of labels in the first column.
+LABEL: Final = 13
 
 
 def is_terminal() -> bool:
@@ -73,7 +76,7 @@ def print_table(
         for index, name in enumerate(header)
     ]
     out = console()
-    layout = laid_out(columns, out.width, form.omissible)
+    layout = laid_out(columns, out.width, form.omissible, form.last_resort)
     for number, block in enumerate(layout.blocks):
         if number:
             out.print()
@@ -180,18 +183,41 @@ def title(snapshot: Snapshot, source: str) -> str:
     return f"{config.cluster or 'cluster'}, {release}, {read}"
 
 
-def print_overview(snapshot: Snapshot, overview: Overview, source: str) -> None:
-    """Print the state of the cluster; first the partitions that start nothing, though jobs wait for them."""
+def print_overview(snapshot: Snapshot, overview: Overview, source: str, *, long: bool) -> None:
+    """Print the state of the cluster; first the partitions that start nothing, though jobs wait for them.
+
+    Without `long`, what takes one look: the GPUs of each type, and how many jobs wait for how many.
+    """
     out = console()
     for partition in overview.stopped:
         print_labelled("stopped", stopped_sentence(partition))
     out.print(Text(escaped(title(snapshot, source)), style="bold"), soft_wrap=True)
     out.print()
-    if overview.gpu_types:
+    if not overview.gpu_types:
+        out.print("no node has GPUs")
+    elif long:
         print_table(_GPU_HEADER, [_gpu_row(row) for row in overview.gpu_types], right=range(1, 11))
     else:
-        out.print("no node has GPUs")
+        rows = [[row.gpu_type, *_numbers_in_short(row)] for row in overview.gpu_types]
+        print_table(_GPU_HEADER_IN_SHORT, rows, right=range(1, 7))
     out.print()
+    if long:
+        _print_jobs(overview)
+    else:
+        print_labelled("jobs", _jobs_in_short(overview), width=LABEL)
+
+
+def _jobs_in_short(overview: Overview) -> str:
+    """Return how many jobs run and wait: `8 running, 22 pending; 21 ask for 116 GPUs, the oldest for 1 min`."""
+    jobs, oldest = overview.jobs, overview.oldest
+    since = "" if oldest is None else f", the oldest for {duration(oldest.queueing_delay_s)}"
+    verb = "asks" if overview.pending_gpu_jobs == 1 else "ask"
+    asked = f"{overview.pending_gpu_jobs} {verb} for {plural(overview.pending_gpus, 'GPU')}{since}"
+    return f"{jobs.running} running, {jobs.pending} pending" + (f"; {asked}" if overview.pending_gpu_jobs else "")
+
+
+def _print_jobs(overview: Overview) -> None:
+    """Print how many jobs run and wait, what waits for parts of GPUs, and what could not be read."""
     jobs = overview.jobs
     print_labelled(
         "jobs",
@@ -218,6 +244,19 @@ def stopped_sentence(partition: StoppedPartition) -> str:
         f"partition {partition.name} is not up: {jobs} {verb} for {gpus}, and {partition.idle_gpus} are idle there; "
         f"to do: `{shlex.join(('scontrol', 'update', f'PartitionName={partition.name}', 'State=UP'))}`"
     )
+
+
+def _numbers_in_short(gpus: GpuTypeOverview) -> list[str]:
+    """Return the GPUs of one type in all, in use, idle, idle and startable, down, and those that jobs wait for."""
+    idle = gpus.idle
+    return [
+        str(gpus.total),
+        _known(gpus.in_use),
+        _known(None if idle is None else idle.total),
+        _known(None if idle is None else idle.startable),
+        _known(gpus.unavailable),
+        str(gpus.pending_gpus),
+    ]
 
 
 def _gpu_row(gpus: GpuTypeOverview) -> list[str]:

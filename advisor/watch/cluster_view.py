@@ -184,5 +184,4 @@ def _instants(in_s: Interval, now: float) -> Interval:
 
 
 def _gain_s(row: Mapping[str, Any]) -> float:
-    low_s, high_s = row["expected"]["jct_saved_s"]
-    return float(low_s + high_s)
+    return float(row["expected"]["jct_saved_expected_s"])

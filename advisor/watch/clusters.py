@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 from advisor.config import chosen_clusters
 from advisor.errors import AdvisorError, OptionsError
 from advisor.watch.reading import Reading
-from advisor.watch.viewer import Viewer
 
 if TYPE_CHECKING:
     from advisor.watch.cluster_view import ClusterView
+    from advisor.watch.viewer import Viewer
 
 # Slurm answers slowly when it is loaded; the other clusters do not wait for it.
 MOST_AT_ONCE: Final = 16
@@ -66,7 +66,10 @@ class WatchedCluster:
             view = viewer.last
         return ClusterLook(name=self.name, view=view, fault=viewer.fault)
 
-    def _opened(self) -> Viewer:
+    def _opened(self) -> "Viewer":
+        # Commands that look once need neither the sources nor the journal that a view reads again and again.
+        from advisor.watch.viewer import Viewer
+
         with self._lock:
             if self._viewer is None:
                 self._viewer = Viewer(

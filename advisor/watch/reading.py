@@ -162,12 +162,13 @@ class Reading:
         """Return the pipeline with the settings and the models in force, or with a forecaster opened already."""
         from advisor.cycle import Cycle, NoForecaster
 
-        serving = forecaster or self.forecaster(config) or NoForecaster()
+        # Plans do not use when jobs start.
+        serving = forecaster or self.forecaster(config, start_times=False) or NoForecaster()
         cycle = Cycle(planning=config.planning, limits=config.guard, forecaster=serving)
         if self.tries_plans:
             from advisor.daemon.plan_trials import trials_by
 
-            cycle = replace(cycle, trial=trials_by(config.planning))
+            cycle = replace(cycle, trial=trials_by(config.planning, is_command=True))
         if self.policy is None:
             return cycle
         from advisor.predict.library import Library

@@ -34,6 +34,7 @@ class ExpectedEffect(TypedDict):
     """What a change is expected to save and to cost."""
 
     jct_saved_s: list[float]
+    jct_saved_expected_s: float
     jobs_helped: int
     added_delay_max_s: float
     revert_after_s: float | None

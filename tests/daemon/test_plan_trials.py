@@ -11,11 +11,12 @@ import pytest
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.config import Config
 from advisor.cycle import Cycle
-from advisor.daemon.plan_trials import MOST_WAITING, ChildTrial, RunTrial, run_trial, trials_by
+from advisor.daemon.plan_trials import MOST_WAITING, ChildTrial, RunTrial, ShortTrial, run_trial, trials_by
 from advisor.daemon.service import Outfit, Service
 from advisor.daemon.shadow import Shadow
 from advisor.domain.actions import Lever, NodeRange, SetNice, SetNodeRange
 from advisor.domain.plan import Kind, Recommendation
+from advisor.domain.snapshot import Snapshot
 from advisor.errors import SlurmError
 from advisor.journal import opened
 from advisor.journal.views import Done, RowQuery
@@ -205,6 +206,39 @@ def test_snapshot_with_nothing_to_simulate_sends_the_lifts_alone() -> None:
 
     assert "nothing to simulate" in trial.fault
     assert trial.changes[0].finding is TrialFinding.NOT_TRIED
+
+
+def test_command_tries_the_plan_of_a_short_queue_itself_and_finds_the_same() -> None:
+    changes = [lift(4), hold(1)]
+
+    trial = ShortTrial(otherwise=Decided(TrialFinding.NOT_TRIED)).tried(case(), changes)
+
+    assert trial == ChildTrial(run=run_trial(), deadline_s=60.0).tried(case(), changes)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(make_snapshot([], []), id="nothing to simulate"),
+        pytest.param(make_snapshot([make_job(number) for number in range(1, 202)], []), id="long queue"),
+    ],
+)
+def test_command_leaves_other_plans_to_a_process(seen: Snapshot) -> None:
+    elsewhere = Decided(TrialFinding.NOT_TRIED, fault="elsewhere")
+
+    trial = ShortTrial(otherwise=elsewhere).tried(Case(snapshot=seen), [lift(4), hold(1)])
+
+    assert trial.fault == "elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("is_command", "deadline_s", "kind"), [(True, 15.0, ShortTrial), (True, 1.0, ChildTrial), (False, 15.0, ChildTrial)]
+)
+def test_daemon_and_short_deadlines_always_take_a_process(is_command: bool, deadline_s: float, kind: type) -> None:
+    trials = trials_by(PlanningSettings(rollout_deadline_s=deadline_s), is_command=is_command)
+
+    assert isinstance(trials, KeptTrials)
+    assert isinstance(trials.trial, kind)
 
 
 def test_deadline_of_zero_plans_by_the_formulas_alone() -> None:

@@ -91,5 +91,5 @@ def _verdict(change: Recommendation) -> Iterator[str]:
     judged = {"refused_by": change.refused_by, "revert_after_s": change.revert_after_s}
     made = f"{type(change.action).__name__} {fields(action)}"
     yield f"job {change.action.job_id} {change.kind} {change.reason} {made} {fields(judged)}".rstrip()
-    yield f"  expected {fields(asdict(change.expected))}"
+    yield f"  expected {fields(change.expected.decides)}"
     yield f"  evidence {fields(change.evidence)}"

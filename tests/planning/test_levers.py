@@ -9,7 +9,7 @@ from advisor.domain.actions import Lever
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
-from advisor.domain.units import duration, plural
+from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration, gain, plural
 from advisor.planning.levers import missing_by_lever, need_of
 from advisor.settings import PlanningSettings
 from tests.builders import make_config, make_snapshot, make_topology
@@ -56,6 +56,22 @@ def test_missing_lever_says_what_is_missing(lever: Lever, snapshot: Snapshot, wo
 )
 def test_durations_read_in_their_largest_fitting_unit(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("value_s", "low_s", "high_s", "words"),
+    [
+        pytest.param(9 * HOUR_S, -27.0, 41.4 * HOUR_S, "9.0 h (0 to 41.4)", id="little beside much is 0"),
+        pytest.param(9 * HOUR_S, -0.4 * HOUR_S, 41.4 * HOUR_S, "9.0 h (-0.4 to 41.4)", id="a loss shows"),
+        pytest.param(90.0, 0.0, 10 * MINUTE_S, "2 min (0 to 10)", id="minutes"),
+        pytest.param(5.0, -9.0, 8.0, "5 s (-9 to 8)", id="seconds"),
+        pytest.param(3 * DAY_S, HOUR_S, 4 * DAY_S, "3.0 d (0 to 4.0)", id="days"),
+        pytest.param(1.5 * HOUR_S, 1.5 * HOUR_S, 1.5 * HOUR_S, "1.5 h", id="no range"),
+        pytest.param(0.0, 0.0, 0.0, "0 s", id="nothing"),
+    ],
+)
+def test_gain_reads_in_one_unit_with_its_range(value_s: float, low_s: float, high_s: float, words: str) -> None:
+    assert gain(value_s, low_s, high_s) == words
 
 
 def test_counts_agree_with_their_noun() -> None:

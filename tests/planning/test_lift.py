@@ -85,6 +85,8 @@ def test_facts_and_net_saving_of_a_lift() -> None:
     assert facts.sooner_s_high == pytest.approx(SHARES.passed * 4 * HOUR_S + SHARES.run * run_s)
     assert change.expected.saved_s_low == pytest.approx(facts.sooner_s_low - LATER_SHARE * 0.4 / 32 * HOUR_S)
     assert change.expected.saved_s_high == facts.sooner_s_high
+    # On average a share of the work that it passes.
+    assert change.expected.saved_s == pytest.approx((SHARES.mean * 4 - LATER_SHARE * 0.4 / 32) * HOUR_S)
     assert (change.expected.jobs_helped, change.expected.added_delay_max_s) == (1, 0.0)
 
 

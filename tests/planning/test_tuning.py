@@ -1,5 +1,7 @@
 """Delay timers from the waits that were seen, on cases small enough to compute by hand."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from advisor.planning.tuning import (
     Tuner,
     Tuning,
     best_wait_s,
+    mean_gain_s,
     rates,
     timer_s,
     tuning_of,
@@ -239,3 +242,13 @@ def test_the_assumptions_are_those_of_the_settings() -> None:
     settings = PlanningSettings(node_timer_s=100.0, leaf_timer_s=200.0, timer_memory_s=300.0, timer_imagined=4.0)
 
     assert tuning_of(settings) == Tuning(expected_s={NODE: 100.0, LEAF: 200.0}, imagined=4.0, memory_s=300.0)
+
+
+def test_wait_gains_its_worth_as_often_as_a_place_comes_less_the_wait() -> None:
+    rate_per_s = np.full(STRETCHES, 1.0 / 600.0)
+    got = 1.0 - math.exp(-1800.0 / 600.0)
+
+    # The mean of a wait that ends at a place or after 1800 s is 600 s for each place that came.
+    assert mean_gain_s(rate_per_s, 3600.0, 1800.0) == pytest.approx(got * (3600.0 - 600.0))
+    assert -1800.0 < mean_gain_s(rate_per_s, 0.0, 1800.0) < 0.0
+    assert mean_gain_s(rate_per_s, 3600.0, 0.0) == 0.0

@@ -138,7 +138,7 @@ def test_every_key_does_what_the_footer_says(size: tuple[int, int]) -> None:
         await pilot.press("r")
         await until(pilot, "wait 5 s more")
         await pilot.press("tab", "down", "e")
-        await until(pilot, "Why job 14 waits")
+        await until(pilot, "Why job 13 waits")
         await pilot.press("q")
         await pilot.press("question_mark")
         await until(pilot, "pause the daemon")

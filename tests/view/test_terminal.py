@@ -115,11 +115,20 @@ def test_a_change_is_one_line_and_the_total_follows(site: Path) -> None:
     shown = lines("recommend", "--snapshot", f"{site}/seen.json", columns=80)
     wide = lines("recommend", "--demo", "--top", "2", columns=120)
 
-    start = next(number for number, line in enumerate(shown) if line.split()[:2] == ["job", "user"])
+    start = next(number for number, line in enumerate(shown) if line.split()[:2] == ["job", "kind"])
     rows = shown[start + 1 : shown.index("", start)]
-    assert rows and all(row.split()[0].isdecimal() and "+" in row for row in rows)
+    assert rows and all(row.split()[0].isdecimal() for row in rows)
+    assert any("+" in row for row in rows)
     assert any(line.startswith(f"total        {len(rows)} changes save") for line in shown)
     assert any(re.match(r"total +2 of \d+ changes save", line) for line in wide)
+
+
+def test_the_demo_fits_a_screen() -> None:
+    shown = lines("recommend", "--demo", columns=80)
+
+    assert len(shown) <= 23  # the prompt takes one
+    assert {"reorder", "resize", "consolidate"} <= {line.split()[1] for line in shown if line[:3].strip().isdecimal()}
+    assert any(re.search(r" \d+\.\d h \(-?[\d.]+ to [\d.]+\)", line) for line in shown)
 
 
 def test_the_story_of_a_change_folds_and_its_commands_stay_whole() -> None:
@@ -155,6 +164,17 @@ def test_columns_leave_in_the_order_stated_and_empty_ones_first() -> None:
     assert laid_out(columns, 200, ("note", "path", "user")).omitted == ()
     assert laid_out(columns, 40, ("note", "path", "user")).omitted == ("path",)
     assert [column.name for column, _ in laid_out(columns, 12, ("note", "path", "user")).blocks[0]] == ["job"]
+
+
+def test_columns_of_the_last_resort_leave_only_where_nothing_can_be_cut_further() -> None:
+    columns = [
+        TableColumn(name="job", cells=("123456",), is_whole=True),
+        TableColumn(name="name", cells=("n" * 20,)),
+        TableColumn(name="change", cells=("c" * 20,)),
+    ]
+
+    assert laid_out(columns, 26, last_resort=("name",)).omitted == ()
+    assert laid_out(columns, 25, last_resort=("name",)).omitted == ("name",)
 
 
 def test_columns_that_must_stay_follow_below_beside_the_first() -> None:

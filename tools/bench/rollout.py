@@ -155,7 +155,7 @@ def _trial(snapshot: Snapshot) -> PlanTrial:
 
 
 def _change(kind: Kind, action: Action) -> Recommendation:
-    expected = Expected(saved_s_low=0.0, saved_s_high=600.0, jobs_helped=1, added_delay_max_s=0.0)
+    expected = Expected(saved_s=300.0, saved_s_low=0.0, saved_s_high=600.0, jobs_helped=1, added_delay_max_s=0.0)
     return Recommendation(kind=kind, action=action, facts=MadeUp(), expected=expected)
 
 

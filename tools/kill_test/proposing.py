@@ -139,6 +139,6 @@ def recommended(action: Action, revert_after_s: float | None) -> Recommendation:
         kind=Kind.REORDER,
         action=action,
         facts=_MADE_UP,
-        expected=Expected(saved_s_low=0.0, saved_s_high=0.0, jobs_helped=0, added_delay_max_s=0.0),
+        expected=Expected(saved_s=0.0, saved_s_low=0.0, saved_s_high=0.0, jobs_helped=0, added_delay_max_s=0.0),
         revert_after_s=revert_after_s,
     )

@@ -2,8 +2,8 @@
 
     python -m tools.other_python
 
-It takes root, and works on a copy of the root file system in which Slurm 24.11 is tested, which is thrown away at the end.
-The commit that is checked out is cloned there; changes that are not committed are not in it.
+It takes root, and works on a copy of the root file system in which Slurm 24.11 is tested, thrown away at the end. The
+commit that is checked out is cloned there; changes that are not committed are not in it.
 """
 
 import os

@@ -42,7 +42,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def sentence(counts: Counter[str], skipped: Sequence[str]) -> str:
     """Return the line for the tests that were not selected, by mark, and the reasons of those that were skipped."""
-    parts = [f"{counts[mark]} {mark} ones ({command})" for mark, command in COMMANDS.items() if counts[mark]]
+    parts = [f"{counts[mark]} {mark} ({command})" for mark, command in COMMANDS.items() if counts[mark]]
     if skipped:
         needed = {reason.removeprefix("Skipped: needs ").partition(":")[0] for reason in skipped}
         parts.append(f"{len(skipped)} that need {', '.join(sorted(needed))} ({ALL} installs what it can)")

@@ -45,5 +45,5 @@ def sentence(counts: Counter[str], skipped: Sequence[str]) -> str:
     parts = [f"{counts[mark]} {mark} ({command})" for mark, command in COMMANDS.items() if counts[mark]]
     if skipped:
         needed = {reason.removeprefix("Skipped: needs ").partition(":")[0] for reason in skipped}
-        parts.append(f"{len(skipped)} that need {', '.join(sorted(needed))} ({ALL} installs what it can)")
+        parts.append(f"{len(skipped)} that need {', '.join(sorted(needed))} ({ALL})")
     return f"tests left out: {'; '.join(parts)}" if parts else ""

@@ -34,13 +34,13 @@ def test_quick() -> None: ...
         (
             {"live": 3, "slow": 2},
             ["Skipped: needs rpm: it is not installed", "Skipped: needs root: takes root", "Skipped: needs rpm: no"],
-            "tests left out: 3 live (make test-live); 2 slow (make test-all); 3 that need root, rpm (make test-all ...)",
+            "tests left out: 3 live (make test-live); 2 slow (make test-all); 3 that need root, rpm (make test-all)",
         ),
     ],
     ids=["nothing", "live", "all"],
 )
 def test_one_line_names_the_tests_and_the_commands(counts: dict[str, int], skipped: list[str], line: str) -> None:
-    assert sentence(Counter(counts), skipped).replace("installs what it can", "...") == line
+    assert sentence(Counter(counts), skipped) == line
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one process", "two workers"])

@@ -49,6 +49,7 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdis
         return group_of(nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling | None:
     """Return the scheduler of `--dist loadgroup`, which takes the groups in the order of the tests."""
     if config.getvalue("dist") != "loadgroup":

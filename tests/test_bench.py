@@ -61,7 +61,7 @@ def test_commands_are_measured_on_a_queue(capsys: pytest.CaptureFixture[str]) ->
     assert main(["commands", "--jobs", "12", "--nodes", "4", "--repeat", "1", "--json"]) == 0
 
     rows = json.loads(capsys.readouterr().out)["runs"]
-    assert [row["command"] for row in rows] == ["--version", "recommend", "explain"]
+    assert [row["command"] for row in rows] == ["--version", "recommend --demo", "recommend", "explain"]
     assert all(row["cpu_s"] > 0.0 for row in rows)
 
 

@@ -57,7 +57,7 @@ def test_recommend_plans_by_time_limits_while_the_run_time_model_is_on_probation
     sadvise: Sadvise, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SADVISE_PLANNING__ROLLOUT_DEADLINE_S", "0")
-    text = sadvise("recommend", "--demo", "--journal", str(journal)).out
+    text = sadvise("recommend", "--demo", "--long", "--journal", str(journal)).out
     document = json.loads(sadvise("recommend", "--demo", "--journal", str(journal), "--json").out)
     file = json.loads(sadvise("recommend", "--demo", "--json").out)
 

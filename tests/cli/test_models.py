@@ -84,10 +84,10 @@ def test_fit_on_accounting_is_used_and_rolled_back(sadvise: Sadvise, site: Path,
     assert fitted.out.startswith("# run_time site-1")
     assert "## Graph" not in fitted.out and "## Graph" in sadvise("models", "show", "run_time").out
     assert "`sadvise models rollback run_time` undoes this" in fitted.err
-    assert "run_time site-1" in sadvise("recommend", "--demo").out
+    assert "run_time site-1" in sadvise("recommend", "--demo", "--long").out
     assert "run_time site-1  forests of this site: on " in sadvise("models", "list").out
     assert sadvise("models", "rollback", "run_time").out == "run_time: default-1 is in use\n"
-    assert "run_time default-1" in sadvise("recommend", "--demo").out
+    assert "run_time default-1" in sadvise("recommend", "--demo", "--long").out
 
 
 @pytest.mark.slow

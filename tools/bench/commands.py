@@ -1,4 +1,4 @@
-"""Time and CPU of commands on a long queue: `--version`, `recommend` and `explain`, each as a process of its own.
+"""Time and CPU of commands, each as a process of its own: `--version`, the demo, and two commands on a long queue.
 
     python -m tools.bench commands [--jobs 10000] [--nodes 1000] [--repeat 3] [--json]
 
@@ -45,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
         write_snapshot(synthetic(options.jobs, options.nodes, options.seed), queue)
         commands = {
             "--version": ["--version"],
+            "recommend --demo": ["recommend", "--demo"],
             "recommend": ["recommend", "--snapshot", str(queue)],
             "explain": ["explain", "--snapshot", str(queue), str(options.jobs // 2)],
         }
@@ -53,9 +54,9 @@ def run(options: argparse.Namespace) -> int:
         meta = {"tool": "bench commands", "jobs": options.jobs, "nodes": options.nodes, "seed": options.seed}
         print(json.dumps({"meta": meta, "runs": [asdict(row) for row in rows]}, indent=1))
         return 0
-    print(f"{options.jobs} pending jobs, {options.nodes} nodes\n{'command':12}{'wall s':>8}{'CPU s':>8}")
+    print(f"{options.jobs} pending jobs, {options.nodes} nodes\n{'command':17}{'wall s':>8}{'CPU s':>8}")
     for row in rows:
-        print(f"{row.command:12}{row.wall_s:8.2f}{row.cpu_s:8.2f}")
+        print(f"{row.command:17}{row.wall_s:8.2f}{row.cpu_s:8.2f}")
     return 0
 
 

@@ -158,6 +158,7 @@ def test_a_burst_counts_once_in_its_share() -> None:
     assert by_burst(inside, np.array([7, 7, 7, 7, 2])) == pytest.approx((0.75 + 0.0) / 2)
 
 
+@pytest.mark.slow
 def test_the_order_of_rows_and_further_columns_do_not_matter(table: Path, tmp_path: Path) -> None:
     rows = site_rows()
     order = np.random.default_rng(5).permutation(len(rows)).tolist()

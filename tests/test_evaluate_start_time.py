@@ -197,6 +197,7 @@ def test_forecast_of_june_beats_the_mean_of_may_where_bursts_count_as_one() -> N
     assert ours["squared, bursts"] < mean["squared, bursts"]
 
 
+@pytest.mark.slow
 def test_parts_of_the_polls_and_their_mean_are_judged_on_the_same_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "polls.csv", poll_rows(days=30))
 

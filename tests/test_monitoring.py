@@ -176,6 +176,7 @@ def test_prometheus_understands_the_alerts(promtool: str) -> None:
     assert status == 0, said
 
 
+@pytest.mark.slow
 @pytest.mark.needs("promtool")
 def test_the_alerts_fire_when_they_should(promtool: str) -> None:
     status, said = run(promtool, "test", "rules", RULE_TESTS)

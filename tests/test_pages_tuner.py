@@ -161,6 +161,7 @@ def test_timers_fall_where_places_become_rare_and_rise_where_they_become_frequen
     assert np.array_equal(rare, place_curve(0, FREQUENT_S, RARE_S, 8.0))
 
 
+@pytest.mark.slow
 def test_the_page_is_written(tmp_path: Path) -> None:
     output = tmp_path / "tuner.md"
 

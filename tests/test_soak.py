@@ -41,6 +41,7 @@ def test_memory_stays_flat_over_rounds_in_which_changes_come_and_go(tmp_path: Pa
     assert {"judge", "journal, writing", "journal, reading"} <= stages.cpu_s.keys()
 
 
+@pytest.mark.slow
 def test_equal_seeds_soak_alike(tmp_path: Path) -> None:
     def applied(folder: Path) -> list[tuple[int, int]]:
         folder.mkdir()

@@ -51,6 +51,7 @@ def adapt(sadvise: Sadvise, journal: Path) -> None:
     assert answer.exit_code == 0, answer.err
 
 
+@pytest.mark.slow
 def test_adaptation_publishes_a_model_and_the_policy_with_it_and_puts_neither_in_use(
     sadvise: Sadvise, site: Library, journal: Path
 ) -> None:
@@ -168,6 +169,7 @@ def test_dry_run_writes_nothing(sadvise: Sadvise, site: Library, journal: Path) 
     assert "## Graph" in answer.out and not site.site.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("private_data", "mode"), [((), 0o644), (("jobs",), 0o640)], ids=["shown", "hidden"])
 def test_names_of_models_are_as_open_as_slurm_shows_jobs(
     sadvise: Sadvise, site: Library, tmp_path: Path, private_data: tuple[str, ...], mode: int

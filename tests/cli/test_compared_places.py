@@ -78,6 +78,7 @@ def words_of(sadvise: Sadvise, models: Path, path: Path, *arguments: str) -> str
     return answer.out
 
 
+@pytest.mark.slow
 def test_named_nodes_are_compared_by_the_performance_model(sadvise: Sadvise, models: Path, path: Path) -> None:
     document: Any = json.loads(words_of(sadvise, models, path, "--json"))
     words = words_of(sadvise, models, path)

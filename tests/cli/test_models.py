@@ -76,6 +76,7 @@ def test_wrong_name_is_one_line(sadvise: Sadvise, site: Path, arguments: tuple[s
     assert len(answer.err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_fit_on_accounting_is_used_and_rolled_back(sadvise: Sadvise, site: Path, tmp_path: Path) -> None:
     fitted = sadvise("fit", "runtime", "--from", str(history(tmp_path)))
 
@@ -114,6 +115,7 @@ def test_history_of_users_is_as_open_as_slurm_shows_their_jobs(
     assert ("closed to other users" in fitted.err) is (mode == 0o640)
 
 
+@pytest.mark.slow
 def test_dry_run_of_a_fit_writes_nothing(sadvise: Sadvise, site: Path, tmp_path: Path) -> None:
     answer = sadvise("fit", "runtime", "--from", str(history(tmp_path)), "--dry-run")
 
@@ -130,6 +132,7 @@ def test_history_that_is_too_short_fails_in_one_line(sadvise: Sadvise, site: Pat
     assert "Traceback" not in answer.err
 
 
+@pytest.mark.slow
 def test_damaged_model_of_the_site_leaves_the_advice_to_rules(sadvise: Sadvise, site: Path, tmp_path: Path) -> None:
     sadvise("fit", "runtime", "--from", str(history(tmp_path)))
     (site / "run_time" / "site-1" / "model.onnx").write_bytes(b"damaged")
@@ -163,6 +166,7 @@ def test_models_of_the_site_lie_where_the_state_lies() -> None:
     assert Path("/var/lib/sadvise/models") == SITE_FOLDER
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("jobs", "words"),
     [(240, "run_time: on probation, so plans rest on time limits"), (600, "run_time: not on probation: ")],

@@ -224,6 +224,7 @@ def test_the_simulator_itself_answers(sadvise: Sadvise, commands: None, tmp_path
     assert run["gpu_allocated_ratio"] == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["simulate", "compare"])
 def test_gpu_types_are_not_merged_without_a_word(
     sadvise: Sadvise, simulator: Simulator, tmp_path: Path, command: str

@@ -82,6 +82,7 @@ def test_short_jobs_first_gain_and_what_that_costs_is_published(
     assert "user" not in meta["sampled"]
 
 
+@pytest.mark.slow
 def test_the_command_in_json_gives_the_same_points_again(sadvise: Sadvise, trace: str) -> None:
     first = document_of(sadvise, trace, *CLUSTER, "--jobs", "12", "--seed", "3")
 
@@ -114,6 +115,7 @@ def test_parameters_of_slurm_are_varied_alone_and_under_the_chosen_lift(sadvise:
     assert document["not_varied"] == ["time_min_as_soft_limit: no job of the trace has a --time-min"]
 
 
+@pytest.mark.slow
 def test_people_see_the_table_and_the_lines_to_set(sadvise: Sadvise, trace: str, kept: tuple[str, str]) -> None:
     out = sadvise("tune", trace, *CLUSTER, *SMALL, *kept, "--all").out
 
@@ -168,6 +170,7 @@ def test_the_report_draws_the_points_and_is_the_same_again(
     assert "http" not in re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL).replace("http-equiv", "")
 
 
+@pytest.mark.slow
 def test_settings_of_the_site_are_tried_too(
     sadvise: Sadvise, trace: str, kept: tuple[str, str], tmp_path: Path
 ) -> None:

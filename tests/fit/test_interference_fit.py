@@ -117,6 +117,7 @@ def _slowed(row: str) -> str:
     return ",".join([*cells, str(float(beside) / 2), str(float(other_beside) / 2)])
 
 
+@pytest.mark.slow
 def test_model_that_was_never_measured_is_forecast_by_its_speed_alone(tmp_path: Path) -> None:
     pairs = write(tmp_path, DEEPSHARE, deepshare_rows())
     speeds = {model: 100.0 * 2.0 ** (3.0 * need) for model, need in NEED_BY_MODEL.items()}

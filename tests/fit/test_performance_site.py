@@ -90,6 +90,7 @@ def test_errors_that_a_family_has_in_common_teach_nothing(shipped: PerformanceMo
     assert np.abs(plain.log_speed - moved.log_speed).max() < 0.1
 
 
+@pytest.mark.slow
 def test_shift_of_the_last_days_is_learnt_in_one_run(shipped: PerformanceModel) -> None:
     jobs = shifted(jobs_of(5000), 0.12, "h100", -0.9)
 

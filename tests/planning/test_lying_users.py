@@ -67,6 +67,7 @@ def beyond(speeds: Floats) -> float:
     return float((speeds < 1.0 - SLOWDOWN).mean())
 
 
+@pytest.mark.slow
 def test_honest_site_keeps_affected_jobs_within_the_bound() -> None:
     speeds = speeds_of_affected(hides_all, lies=0, capped=True)
 

@@ -4,6 +4,7 @@ import json
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,6 +87,7 @@ def test_listing_order_does_not_matter(snapshot: Snapshot, chance: random.Random
     assert EAGER.judge(shuffled).judged == EAGER.judge(snapshot).judged
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(contended())
 def test_planning_after_applying_soon_proposes_nothing_new(snapshot: Snapshot) -> None:

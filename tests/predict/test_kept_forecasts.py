@@ -109,6 +109,7 @@ def queues(draw: st.DrawFn) -> list[tuple[Snapshot, EndedJobs | None]]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(queues())
 def test_what_is_kept_is_what_would_be_forecast_anew(steps: list[tuple[Snapshot, EndedJobs | None]]) -> None:

@@ -35,6 +35,7 @@ def even_curve(limit_s: float = 10_000.0) -> Curves:
     return Curves(levels=np.array([[0.0, 0.5, 1.0]]), logs=np.array([[0.0, 0.5, 1.0]]) * cap[:, None], cap=cap)
 
 
+@pytest.mark.slow
 def test_a_users_usual_run_time_lies_in_a_narrow_interval(forecaster: RunTimeForecaster) -> None:
     jobs = make_jobs(2, user=["user0", "user11"], account=["account0", "account2"], submit_time=LATER)
 
@@ -173,6 +174,7 @@ def test_a_burst_moves_the_levels_less_than_as_many_jobs_apart() -> None:
     assert apart.levels[0, 0] < together.levels[0, 0] < LEVELS[0]
 
 
+@pytest.mark.slow
 def test_coverage_recovers_after_a_shift(bundle: Bundle) -> None:
     """Every user's run times spread twice as far from one day on; the fit knows nothing of it."""
     chance = np.random.default_rng(1)

@@ -126,6 +126,7 @@ def test_policy_without_the_performance_model_that_it_looks_at_is_refused(tmp_pa
         open_policy(library, "sites")
 
 
+@pytest.mark.slow
 def test_two_versions_with_one_graph_and_other_tables_have_other_digests(tmp_path: Path) -> None:
     library = published(tmp_path, performance="one")
     publish_tables(tmp_path, "two", seed=1)

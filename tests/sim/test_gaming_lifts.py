@@ -79,6 +79,7 @@ def test_a_piece_of_work_is_done_when_its_last_part_has_ended() -> None:
     assert np.array_equal(honest(trace).done_s(np.array([5.0, 6.0])), [-5.0, 6.0])
 
 
+@pytest.mark.slow
 def test_what_gaming_gains_beyond_plain_slurm_is_bounded() -> None:
     trace = saturated()
 

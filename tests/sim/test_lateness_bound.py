@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -54,6 +55,7 @@ def due_s(plain: Run) -> np.ndarray:
     return np.asarray(start_time + np.maximum(BOUND_S, 0.5 * (start_time - submit_time)))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(trace=attacks())
 def test_only_overdue_jobs_start_before_an_overdue_one(trace: Trace) -> None:

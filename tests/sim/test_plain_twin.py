@@ -123,6 +123,7 @@ def test_starts_are_those_of_a_cluster_without_advice(seed: int, policy: Policy)
     assert starts.unknown_ratio == 0.0
 
 
+@pytest.mark.slow
 def test_without_advice_the_interval_holds_no_difference() -> None:
     run = played(2)
 
@@ -133,6 +134,7 @@ def test_without_advice_the_interval_holds_no_difference() -> None:
     assert difference.high_s - difference.low_s < 0.3 * difference.plain_s
 
 
+@pytest.mark.slow
 def test_shorter_waits_by_lifts_are_found() -> None:
     plain, run = played(0), played(0, lift_small)
     twin = observed(run)

@@ -141,6 +141,7 @@ def check_outcomes(run: Run, trace: Trace) -> None:
         assert (outcomes[part] <= outcomes["held_gpu_s"] * (1 + 1e-9) + 1e-6).all()
 
 
+@pytest.mark.slow
 @EVERY_POLICY
 @small
 @given(trace=traces(elastic=False), cluster=clusters())

@@ -210,6 +210,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     trace=gangs(),

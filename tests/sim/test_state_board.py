@@ -153,6 +153,7 @@ def bits(board: Board) -> tuple[bytes, ...]:
     return tuple(str((array.shape, array.dtype)).encode() + array.tobytes() for array in arrays)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(trace=traces(), cluster=clusters(), stops=STOPS, seed=st.integers(0, 3), depth=st.sampled_from([1, 3, 500]))
 def test_board_of_the_arrays_is_that_of_the_snapshot(

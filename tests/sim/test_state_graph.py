@@ -67,6 +67,7 @@ def graphs(simulated: SimulatedSlurm, trace: Trace, seed: int) -> tuple[ClusterG
     return graph_of(*ours, neighbours), graph_of(*theirs, neighbours)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(trace=traces(), cluster=clusters(), times=TIMES, draws=st.integers(0, 99))
 def test_graph_of_the_arrays_is_that_of_the_snapshot(

@@ -42,6 +42,7 @@ def test_no_jobs_are_no_waits() -> None:
     assert stretch.by_user == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_true_differences_lie_in_the_intervals(seed: int) -> None:
     plain, run = play(queue(seed)), play(queue(seed), lift_small)

@@ -1,9 +1,10 @@
 """Campaigns of live runs, made by a program that only leaves what a run leaves."""
 
 import json
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -130,6 +131,15 @@ def test_an_interrupt_stops_what_runs_and_begins_nothing_more(plan: Path, tmp_pa
     assert len(starter.commands) < len(runs)
 
 
+@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["in the foreground", "in the background"])
+def ctrl_c(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run a test as a shell does: one that starts a command in the background lets it ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, request.param)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_process_that_is_stopped_can_end_by_itself(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     program = f"""

@@ -101,7 +101,7 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [80, pytest.param(120, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_fits(site: Path, name: str, columns: int) -> None:
     shown = lines(*(word.format(site=site) for word in TABLES[name]), columns=columns)

@@ -104,6 +104,9 @@ class Processes:
 
     def __init__(self) -> None:
         """Begin with none."""
+        # A shell without job control starts what runs in the background with SIGINT ignored, and programs inherit that.
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self._running: list[subprocess.Popen[bytes]] = []
         self._is_stopped = False
         # Held while a program starts: a stop in between would not reach it.

@@ -59,6 +59,7 @@ def bits(window: Window) -> tuple[bytes, bytes]:
     return first.columns.astype(np.float32).tobytes(), first.is_legal.tobytes()
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(trace=traces(), cluster=clusters(), times=TIMES, knows=st.booleans())
 def test_windows_of_the_arrays_are_those_of_the_snapshot(

@@ -1,6 +1,7 @@
 """Puts what a reader found into one snapshot, the same for every reader."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
@@ -9,6 +10,7 @@ from advisor.backends.records import JobRecord, NodeRecord, UnreadJob, jobs_and_
 from advisor.backends.site_reader import Site
 from advisor.domain.actions import Lever
 from advisor.domain.job import Job
+from advisor.domain.node import Node
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import DecodeError
@@ -35,7 +37,7 @@ def assemble(  # noqa: PLR0913  (the parts of a snapshot)
     left out.
     """
     try:
-        all_nodes = sorted(map(node_of, nodes), key=lambda node: node.name)
+        all_nodes = sorted((_for_jobs(node_of(node), site) for node in nodes), key=lambda node: node.name)
     except ValueError as err:
         raise DecodeError(f"Slurm answered with a node that cannot be: {err}; try another --source") from err
     read_jobs, unread_jobs = jobs_and_unread(jobs, all_nodes)
@@ -64,6 +66,14 @@ def assemble(  # noqa: PLR0913  (the parts of a snapshot)
     _check_unique("node", [node.name for node in snapshot.nodes])
     _check_unique("partition", [partition.name for partition in snapshot.partitions])
     return snapshot
+
+
+def _for_jobs(node: Node, site: Site) -> Node:
+    """Return a node with the CPUs and the memory that jobs can have."""
+    if node.name not in site.for_jobs:
+        return node
+    cpus, memory_mib = site.for_jobs[node.name]
+    return replace(node, cpus=min(node.cpus, cpus), memory_mib=min(node.memory_mib, memory_mib))
 
 
 def _left_out(jobs: Sequence[UnreadJob]) -> Iterator[str]:

@@ -70,14 +70,19 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         comment=_comment(raw),
         nodes_shown=_number(raw, "node_count"),
         nodes_max=_optional(raw, "max_nodes") or 0,
+        nodes_open="max_nodes" in raw and _optional(raw, "max_nodes") == 0,
         tasks=max(1, _optional(raw, "tasks") or 1),
         cpus=_optional(raw, "cpus") or 0,
+        cpus_per_node=_optional(raw, "minimum_cpus_per_node") or 1,
+        tmp_disk_mib=_optional(raw, "minimum_tmp_disk_per_node") or 0,
         tres=tres(allocated or requested, field="squeue --json tres_alloc_str"),
         requests={
             scope: gres_list(_text(raw, key), field=f"squeue --json {key}") for scope, key in _REQUEST_KEYS.items()
         },
         cpus_per_gres=gres_list(_text(raw, "cpus_per_tres"), field="squeue --json cpus_per_tres"),
         exclusive="NONE" in _words(raw, "shared"),
+        only_user="USER" in _words(raw, "shared"),
+        uncounted=_uncounted(raw),
         switch_count=next((_optional(raw, key) or 0 for key in SWITCHES_IN_JSON if key in raw), 0),
         switch_wait_s=float(_optional(raw, "maximum_switch_wait_time") or 0),
         features=_text(raw, "features"),
@@ -101,6 +106,24 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
     )
 
 
+# Options of which the fit knows nothing, by the field that shows them.
+_UNCOUNTED: Final[Mapping[str, str]] = {
+    "sockets_per_node": "--sockets-per-node",
+    "cores_per_socket": "--cores-per-socket",
+    "threads_per_core": "--threads-per-core",
+    "tasks_per_core": "--ntasks-per-core",
+    "tasks_per_socket": "--ntasks-per-socket",
+    "core_spec": "--core-spec",
+}
+
+
+def _uncounted(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the options of a job that no fit counts."""
+    numbers = (option for key, option in _UNCOUNTED.items() if _optional(raw, key))
+    contiguous = ("--contiguous",) if raw.get("contiguous") is True else ()
+    return (*numbers, *contiguous, *(("--exclusive",) if "MCS" in _words(raw, "shared") else ()))
+
+
 def upper_end(raw: Mapping[str, Any]) -> int | None:
     """Return the most nodes that a pending job accepts, 0 where Slurm does not hold them; None if it is not pending."""
     return _optional(raw, "max_nodes") if "PENDING" in _words(raw, "job_state") else None
@@ -112,12 +135,14 @@ def node_record(raw: Mapping[str, Any]) -> NodeRecord:
         name=_text(raw, "name"),
         states=(*_words(raw, "state"), *_words(raw, "state_flags")),
         reason=_text(raw, "reason"),
-        cpus=_number(raw, "cpus"),
+        cpus=_number(raw, "cpus") if (effective := _optional(raw, "effective_cpus")) is None else effective,
         cpus_used=_number(raw, "alloc_cpus"),
-        memory_mib=_number(raw, "real_memory"),
+        memory_mib=max(0, _number(raw, "real_memory") - (_optional(raw, "specialized_memory") or 0)),
         memory_used_mib=_number(raw, "alloc_memory"),
         gres=gres_list(_text(raw, "gres"), field="node gres"),
         gres_used=gres_list(_text(raw, "gres_used"), field="node gres_used"),
+        tmp_disk_mib=_optional(raw, "temporary_disk"),
+        threads_per_core=_optional(raw, "threads") or 1,
         partitions=_strings(raw, "partitions"),
         features=_strings(raw, "active_features"),
         weight=_number(raw, "weight"),
@@ -140,6 +165,7 @@ def partition(raw: Mapping[str, Any]) -> Partition:
         is_default="DEFAULT" in (raw.get("flags") or ()),
         qos=_text(raw["qos"], "assigned") if isinstance(raw.get("qos"), dict) else "",
         over_subscribe=_over_subscribe(raw),
+        max_cpus_per_node=_optional(maximums, "cpus_per_node"),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from advisor.backends.records import JobRecord, NodeRecord
 from advisor.backends.spelling import NO_LIMIT, names, node_names, optional_text, signed, unreadable
-from advisor.backends.tres import GPU, SHARES, Gres, Tres, counts_of
+from advisor.backends.tres import GPU, Gres, Tres, counts_of, is_generic
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.site import Partition
@@ -141,6 +141,7 @@ def job_record(raw: Raw, *, tres_counted: Counted, sharing_tells_exclusive: bool
         comment=optional_text(_text(values, "comment")),
         nodes_shown=_number(values, "num_nodes") or 1,
         nodes_max=_number(values, "max_nodes") or 0,
+        nodes_open="max_nodes" in values and not _number(values, "max_nodes"),
         tasks=max(1, _number(values, "ntasks") or 1),
         cpus=_number(values, "cpus") or 0,
         tres=allocated or requested or Tres(),
@@ -313,16 +314,13 @@ def _mapping(values: Values, key: str) -> Values | None:
 def _gres(values: Values, key: str) -> tuple[Gres, ...]:
     """Return the GRES of a mapping of names to numbers (`{"gres/gpu:a100": 4}`, `{"gpu:a100": 8}`)."""
     value = _mapping(values, key) or {}
-    return tuple(
-        gres
-        for name in value
-        if (gres := _named(str(name).removeprefix("gres/"), _number(value, name) or 0)) is not None
-    )
+    named = (_named(str(name).removeprefix("gres/"), _number(value, name) or 0) for name in value)
+    return tuple(gres for gres in named if is_generic(gres.name))
 
 
-def _named(name: str, number: int) -> Gres | None:
+def _named(name: str, number: int) -> Gres:
     kind, _, gres_type = name.partition(":")
-    return Gres(name=kind, gres_type=gres_type or None, count=number) if kind in (GPU, *SHARES) else None
+    return Gres(name=kind, gres_type=gres_type or None, count=number)
 
 
 def _dependency(raw: Values) -> str:

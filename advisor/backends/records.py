@@ -14,7 +14,18 @@ from typing import Final
 
 from advisor.backends.hints import hints
 from advisor.backends.spelling import CACHED_TEXTS, reason_word, time_limit_s
-from advisor.backends.tres import NO_TRES, Gres, Tres, counts_of, gpu_counts, gpu_pools, requested, share_counts
+from advisor.backends.tres import (
+    NO_TRES,
+    Gres,
+    Tres,
+    counts_of,
+    gpu_counts,
+    gpu_pools,
+    gres_counts,
+    gres_pools,
+    requested,
+    share_counts,
+)
 from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.node import Node
@@ -74,7 +85,9 @@ class JobRecord:
     """The fields of a job as Slurm shows them, decoded but not yet interpreted.
 
     `tres` is what is allocated, or requested while the job waits. `nodes_shown` is Slurm's own estimate of a
-    waiting job's node count, `nodes_max` the most it accepts or 0. `unseen` names what could not be read.
+    waiting job's node count, `nodes_max` the most it accepts or 0; `nodes_open` is whether it leaves the count open,
+    None where the source cannot tell. `only_user` is `--exclusive=user`, `uncounted` names options of the request that
+    no fit counts. `unseen` names what could not be read.
     """
 
     job_id: int
@@ -88,13 +101,18 @@ class JobRecord:
     comment: str = ""
     nodes_shown: int = 1
     nodes_max: int = 0
+    nodes_open: bool | None = None
     tasks: int = 1
     cpus: int = 1
+    cpus_per_node: int = 1
+    tmp_disk_mib: int = 0
     tres: Tres = NO_TRES
     requests: Mapping[GpuScope, tuple[Gres, ...]] = field(default_factory=dict)
     gpus_known: bool = True
     cpus_per_gres: tuple[Gres, ...] = ()
     exclusive: bool = False
+    only_user: bool = False
+    uncounted: tuple[str, ...] = ()
     switch_count: int = 0
     switch_wait_s: float = 0.0
     features: str = ""
@@ -128,7 +146,10 @@ class UnreadJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecord:
-    """The fields of a node as Slurm shows them; `gres_used` is empty where the source cannot tell."""
+    """The fields of a node as Slurm shows them; `gres_used` is empty where the source cannot tell.
+
+    CPUs and memory are those that jobs can have.
+    """
 
     name: str
     states: tuple[str, ...]
@@ -139,6 +160,8 @@ class NodeRecord:
     memory_used_mib: int
     gres: tuple[Gres, ...] = ()
     gres_used: tuple[Gres, ...] = ()
+    tmp_disk_mib: int | None = None
+    threads_per_core: int = 1
     partitions: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     weight: int = 1
@@ -161,6 +184,9 @@ def node_of(record: NodeRecord) -> Node:
         memory_used_mib=record.memory_used_mib,
         gpus=gpu_pools(record.gres, record.gres_used),
         shares=share_counts(record.gres),
+        gres=gres_pools(record.gres, record.gres_used),
+        tmp_disk_mib=record.tmp_disk_mib,
+        threads_per_core=record.threads_per_core,
         partitions=tuple(sorted(record.partitions)),
         features=tuple(sorted(set(record.features))),
         weight=record.weight,
@@ -183,10 +209,11 @@ def jobs_and_unread(
     What is a job already stays as it is. A job whose rows disagree is one that cannot be read.
     """
     nodes_by_name = {node.name: node for node in nodes}
+    most_gpus = max((sum(pool.total for pool in node.gpus) for node in nodes_by_name.values()), default=MOST)
     jobs: list[Job] = []
     unread: dict[int, UnreadJob] = {}
     for record in records:
-        made = _made(record, nodes_by_name) if isinstance(record, JobRecord) else record
+        made = _made(record, nodes_by_name, most_gpus) if isinstance(record, JobRecord) else record
         if isinstance(made, Job):
             jobs.append(made)
         elif made is not None:
@@ -209,23 +236,23 @@ def record_or_unread(decode: Callable[[], JobRecord], job_id: int) -> JobRecord 
         return UnreadJob(job_id=job_id, why=str(err))
 
 
-def _made(record: JobRecord, nodes_by_name: Mapping[str, Node]) -> Job | UnreadJob | None:
-    """Make the job of a record; None if it has ended."""
+def _made(record: JobRecord, nodes_by_name: Mapping[str, Node], most_gpus: int) -> Job | UnreadJob | None:
+    """Make the job of a record; None if it has ended. No node has more than `most_gpus`."""
     if _state_word(record.states) in _FINAL_STATES:
         return None
     try:
-        return _job(record, nodes_by_name)
+        return _job(record, nodes_by_name, most_gpus)
     except (ValueError, DecodeError) as err:
         cause = f"Slurm answered with a job that cannot be: {err}; try another --source"
         return UnreadJob(job_id=record.job_id, why=str(err) if isinstance(err, DecodeError) else cause)
 
 
-def _job(record: JobRecord, nodes_by_name: Mapping[str, Node]) -> Job:
+def _job(record: JobRecord, nodes_by_name: Mapping[str, Node], most_gpus: int) -> Job:
     if record.submit_time is None:
         raise DecodeError(f"Slurm gives no submit time for job {record.job_id}: try another --source")
     state = _STATES.get(_state_word(record.states), JobState.OTHER)
     started = state in _STARTED
-    gang = _gang(record, pending=state is JobState.PENDING)
+    gang = _gang(record, most_gpus, pending=state is JobState.PENDING)
     limit_s = time_limit_s(record.limit_s)
     return Job(
         job_id=record.job_id,
@@ -266,7 +293,7 @@ def _head(dependency: str) -> str:
     return _LAST_DEPENDENCY.sub(_CUT, dependency[: DEPENDENCY_LENGTH - len(_CUT)], count=1)
 
 
-def _gang(record: JobRecord, *, pending: bool) -> GangRequest:
+def _gang(record: JobRecord, most_gpus: int, *, pending: bool) -> GangRequest:
     nodes_min, nodes_max = _node_range(record, pending=pending)
     memory_mib = record.tres.memory_mib
     return _asked(
@@ -276,10 +303,15 @@ def _gang(record: JobRecord, *, pending: bool) -> GangRequest:
         # As with GPUs: what is larger never starts.
         nodes_min=min(nodes_min, MOST),
         nodes_max=min(nodes_max, MOST),
+        nodes_open=pending and _is_open(record, nodes_min, most_gpus),
         tasks=min(record.tasks, MOST),
         cpus=min(record.cpus, MOST),
+        cpus_per_node=min(record.cpus_per_node, MOST),
+        tmp_disk_mib=min(record.tmp_disk_mib, MOST**2),
         memory_mib_per_node=min(memory_mib // (record.tres.nodes or nodes_min), MOST**2) if memory_mib else None,
         exclusive=record.exclusive,
+        only_beside=record.user if record.only_user else "",
+        uncounted=record.uncounted,
         switches=(record.switch_count, record.switch_wait_s),
         features=record.features,
         nodes=(record.required_nodes, record.excluded_nodes),
@@ -294,10 +326,15 @@ def _asked(  # noqa: PLR0913  (what a request is made of, as a key of the cache)
     gpus_known: bool,
     nodes_min: int,
     nodes_max: int,
+    nodes_open: bool,
     tasks: int,
     cpus: int,
+    cpus_per_node: int,
+    tmp_disk_mib: int,
     memory_mib_per_node: int | None,
     exclusive: bool,
+    only_beside: str,
+    uncounted: tuple[str, ...],
     switches: tuple[int, float],
     features: str,
     nodes: tuple[tuple[str, ...], tuple[str, ...]],
@@ -307,6 +344,10 @@ def _asked(  # noqa: PLR0913  (what a request is made of, as a key of the cache)
     cpus_per_gpu = gpu_counts(cpus_per_gres)
     switch_count, switch_wait_s = switches
     required_nodes, excluded_nodes = nodes
+    others = {scope: gres_counts(requested(listed)) for scope, listed in requests}
+    # Of what is counted over a job or its tasks, nothing tells how much of it each node has to give.
+    elsewhere = tuple(sorted({f"gres/{gres.name}" for scope, listed in others.items() for gres in listed
+                              if scope is not GpuScope.NODE}))  # fmt: skip
     return GangRequest(
         per_job=gpus.get(GpuScope.JOB, ()),
         per_node=gpus.get(GpuScope.NODE, ()),
@@ -316,11 +357,17 @@ def _asked(  # noqa: PLR0913  (what a request is made of, as a key of the cache)
         gpus_known=gpus_known,
         nodes_min=nodes_min,
         nodes_max=nodes_max,
+        nodes_open=nodes_open,
         tasks=tasks,
         cpus=cpus,
         cpus_per_gpu=cpus_per_gpu[0].count if cpus_per_gpu else None,
         memory_mib_per_node=memory_mib_per_node,
+        cpus_per_node=cpus_per_node,
+        tmp_disk_mib=tmp_disk_mib,
+        gres=others.get(GpuScope.NODE, ()),
         exclusive=exclusive,
+        only_beside=only_beside,
+        uncounted=(*uncounted, *elsewhere),
         switches=SwitchRequest(count=switch_count, max_wait_s=switch_wait_s) if switch_count else None,
         features=features,
         required_nodes=required_nodes,
@@ -336,6 +383,24 @@ def _node_range(record: JobRecord, *, pending: bool) -> tuple[int, int]:
     # What the user asked for at least stands in the TRES only; the node count shown is an estimate.
     nodes_min = record.tres.nodes or shown
     return nodes_min, max(nodes_min, shown, record.nodes_max)
+
+
+def _is_open(record: JobRecord, nodes_min: int, most_gpus: int) -> bool:
+    """Return whether a pending job leaves its node count open.
+
+    squeue prints the most nodes of a range, and otherwise its estimate for both: the fewest that suffice, and one before
+    the first try. Slurm refuses a fixed count that no nodes suffice for.
+    """
+    if record.nodes_open is not None:
+        return record.nodes_open
+    if nodes_min > 1 or record.nodes_max > max(1, record.nodes_shown):
+        return False
+    times = {GpuScope.JOB: 1, GpuScope.TASK: record.tasks}
+    asked = (
+        sum(gpu.count for gpu in gpu_counts(requested(record.requests.get(scope, ())))) * factor
+        for scope, factor in times.items()
+    )
+    return record.nodes_shown > 1 or max(asked) > most_gpus
 
 
 def _allocation(record: JobRecord, gang: GangRequest, nodes_by_name: Mapping[str, Node]) -> Allocation:

@@ -1,14 +1,14 @@
 """Decodes the blocks of `Key=value` that `scontrol show` prints.
 
-The format escapes nothing, so a cluster is asked only for what holds no user's text: partitions, switches and the
-configuration.
+The format escapes nothing, so a cluster is asked only for what holds no user's text: partitions, switches, the
+configuration, and the first keys of nodes, which stand before the text of administrators.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from advisor.backends.spelling import node_names
+from advisor.backends.spelling import count, node_names
 from advisor.backends.text_decode import Row, partition
 from advisor.domain.site import Partition
 from advisor.errors import DecodeError
@@ -25,7 +25,12 @@ _PARTITION_KEYS: Final[Mapping[str, str]] = {
     "PriorityJobFactor": "PriorityJobFactor",
 }
 # Keys that are read where they are shown, and what they are elsewhere.
-_FURTHER_KEYS: Final[Mapping[str, str]] = {"Default": "NO", "QoS": "N/A", "OverSubscribe": "NO"}
+_FURTHER_KEYS: Final[Mapping[str, str]] = {
+    "Default": "NO",
+    "QoS": "N/A",
+    "OverSubscribe": "NO",
+    "MaxCPUsPerNode": "UNLIMITED",
+}
 
 
 def blocks(text: str, *, key: str) -> Iterator[Row]:
@@ -35,6 +40,20 @@ def blocks(text: str, *, key: str) -> Iterator[Row]:
         raise DecodeError(f"scontrol show gave no {key}: try another --source")
     for chunk in chunks[1:]:
         yield dict(reversed(_PAIR.findall(chunk)))
+
+
+def for_jobs(text: str) -> Mapping[str, tuple[int, int]]:
+    """Map the nodes of `scontrol show node` to the CPUs and the MiB of memory that jobs can have.
+
+    The rest is reserved for the system (CoreSpecCount, CpuSpecList, MemSpecLimit).
+    """
+    return {block["NodeName"]: _for_jobs(block) for block in blocks(text, key="NodeName")}
+
+
+def _for_jobs(block: Row) -> tuple[int, int]:
+    cpus = count(block.get("CPUEfctv", block.get("CPUTot", "")), field="scontrol CPUEfctv")
+    memory_mib = count(block.get("RealMemory", ""), field="scontrol RealMemory")
+    return cpus, max(0, memory_mib - count(block.get("MemSpecLimit", "0"), field="scontrol MemSpecLimit"))
 
 
 def partitions(text: str) -> tuple[Partition, ...]:

@@ -7,13 +7,14 @@ can cost (docs/decisions/0002-four-rpcs.md). The result is kept for some minutes
 import os
 import pwd
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from advisor.backends.process import Commands, printable, text_of
 from advisor.backends.site_config import config_lines, site_config, topology_kind
-from advisor.backends.slurm_conf import ConfigFileError, conf_path, read_conf, read_topology
+from advisor.backends.scontrol_text import for_jobs
+from advisor.backends.slurm_conf import ConfigFileError, conf_path, read_conf, read_topology, reserves_for_system
 from advisor.backends.topology_text import shown_topology
 from advisor.clock import Clock
 from advisor.domain.load import RateLimit
@@ -32,12 +33,16 @@ _TRUSTED_LEVELS: Final = frozenset(("operator", "administrator"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """The site as read; `unread` lists in plain words what could be missing, `limit` is on this user's requests."""
+    """The site as read; `unread` lists in plain words what could be missing, `limit` is on this user's requests.
+
+    `for_jobs` maps nodes to the CPUs and the MiB of memory that jobs can have, where that is not all of them.
+    """
 
     config: SiteConfig
     topology: Topology
     unread: tuple[str, ...] = ()
     limit: RateLimit | None = None
+    for_jobs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +123,7 @@ class SiteReader:
             topology=self._topology(topology_kind(config)),
             unread=unread,
             limit=rate_limit(raw, self._identity),
+            for_jobs=self._for_jobs(),
         )
 
     def _configuration(self) -> tuple[Mapping[str, str], str]:
@@ -134,6 +140,14 @@ class SiteReader:
             return read_topology(self._conf_path(), kind)
         except ConfigFileError:
             return shown_topology(kind, self._text("scontrol", "show", "topology"))
+
+    def _for_jobs(self) -> Mapping[str, tuple[int, int]]:
+        """Ask which CPUs and memory jobs can have, unless slurm.conf keeps none from them."""
+        try:
+            asks = reserves_for_system(self._conf_path())
+        except ConfigFileError:
+            asks = True
+        return for_jobs(self._text("scontrol", "show", "node")) if asks else {}
 
     def _conf_path(self) -> Path:
         if self._commands.cluster is not None:

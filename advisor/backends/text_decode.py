@@ -22,6 +22,7 @@ from advisor.backends.spelling import (
     instant,
     integer,
     is_unset,
+    memory_mib,
     names,
     node_names,
     optional_text,
@@ -65,6 +66,15 @@ JOB_FIELDS: Final = (
     "Feature",
     "ReqNodes",
     "ExcNodes",
+    "MinCPUs",
+    "MinTmpDisk",
+    "Sockets",
+    "Cores",
+    "Threads",
+    "NTPerCore",
+    "NTPerSocket",
+    "CoreSpec",
+    "Contiguous",
     "NodeList",
     "SubmitTime",
     "EligibleTime",
@@ -100,6 +110,9 @@ NODE_FIELDS: Final = (
     "PriorityJobFactor",
     "Partition",
     "OverSubscribe",
+    "MaxCPUsPerNode",
+    "Disk",
+    "Threads",
 )
 REQUEST_FIELDS: Final[Mapping[GpuScope, str]] = {
     GpuScope.JOB: "tres-per-job",
@@ -237,7 +250,13 @@ def job_record(row: Row) -> JobRecord:
         partitions=names(row["Partition"]),
         qos=optional_text(row["QOS"]),
         comment=optional_text(row["Comment"]),
-        **_asked(_REQUEST(row), row.get("ExcNodes", ""), row.get("Exclusive")),
+        **_asked(
+            _REQUEST(row),
+            row.get("ExcNodes", ""),
+            row.get("Exclusive"),
+            tuple(row.get(field, "") for field in ("MinCPUs", "MinTmpDisk")),
+        ),
+        uncounted=_uncounted(tuple(row.get(field, "") for field in _UNCOUNTED)),
         nodes=node_names(row["NodeList"], field="squeue NodeList"),
         array=_array(row),
         het=_het(row),
@@ -270,6 +289,29 @@ _REQUEST = itemgetter(
     "ReqNodes",
     *REQUEST_FIELDS.values(),
 )
+# Options of which the fit knows nothing, by the field that shows them.
+_UNCOUNTED: Final[Mapping[str, str]] = {
+    "Sockets": "--sockets-per-node",
+    "Cores": "--cores-per-socket",
+    "Threads": "--threads-per-core",
+    "NTPerCore": "--ntasks-per-core",
+    "NTPerSocket": "--ntasks-per-socket",
+    "CoreSpec": "--core-spec",
+    "Contiguous": "--contiguous",
+    "OverSubscribe": "--exclusive",
+}
+# What stands in these fields for a job that does not ask: of --exclusive only that of a label bars nodes unseen.
+_NOT_ASKED: Final = frozenset(("", "*", "0", "n/a", "(null)", "65534", "65535", "no", "yes", "ok", "user", "topo"))
+
+
+@lru_cache(CACHED_TEXTS)
+def _uncounted(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the options among those of `_UNCOUNTED` that a job uses."""
+    return tuple(
+        option
+        for option, value in zip(_UNCOUNTED.values(), values, strict=True)
+        if value.strip().lower() not in _NOT_ASKED
+    )
 
 
 class _Asked(TypedDict):
@@ -279,10 +321,13 @@ class _Asked(TypedDict):
     nodes_max: int
     tasks: int
     cpus: int
+    cpus_per_node: int
+    tmp_disk_mib: int
     tres: Tres
     requests: Mapping[GpuScope, tuple[Gres, ...]]
     cpus_per_gres: tuple[Gres, ...]
     exclusive: bool
+    only_user: bool
     switch_count: int
     switch_wait_s: float
     features: str
@@ -291,14 +336,19 @@ class _Asked(TypedDict):
 
 
 @lru_cache(CACHED_TEXTS)
-def _asked(values: tuple[str, ...], excluded_nodes: str, exclusive: str | None) -> _Asked:
+def _asked(
+    values: tuple[str, ...], excluded_nodes: str, exclusive: str | None, per_node: tuple[str, ...]
+) -> _Asked:
     """Read what a job asks for; whole queues ask for the same few things."""
     nodes, most_nodes, tasks, cpus, counted, per_tres, sharing, switches, wait, feature, required, *asked = values
+    cpus_per_node, tmp_disk = per_node
     return _Asked(
         nodes_shown=count(nodes, field="squeue NumNodes"),
         nodes_max=count(most_nodes, field="squeue MaxNodes"),
         tasks=max(1, count(tasks, field="squeue NumTasks")),
         cpus=count(cpus, field="squeue NumCPUs"),
+        cpus_per_node=1 if is_unset(cpus_per_node) else max(1, count(cpus_per_node, field="squeue MinCPUs")),
+        tmp_disk_mib=0 if is_unset(tmp_disk) else memory_mib(tmp_disk, field="squeue MinTmpDisk"),
         tres=tres(counted, field="squeue tres-alloc"),
         requests={
             scope: gres_list(text, field=f"squeue {key}")
@@ -307,6 +357,7 @@ def _asked(values: tuple[str, ...], excluded_nodes: str, exclusive: str | None) 
         },
         cpus_per_gres=gres_list(per_tres, field="squeue cpus-per-tres"),
         exclusive=_is_exclusive(sharing, exclusive),
+        only_user=(sharing if exclusive is None else exclusive).strip().upper() == "USER",
         switch_count=count(switches, field="squeue ReqSwitch"),
         switch_wait_s=duration_s(wait, field="squeue Wait4Switch") or 0.0,
         features=optional_text(feature),
@@ -347,6 +398,8 @@ def node_record(row: Row, partitions: Iterable[str]) -> NodeRecord:
         memory_used_mib=count(row["AllocMem"], field="sinfo AllocMem"),
         gres=gres_list(row["Gres"], field="sinfo Gres"),
         gres_used=gres_list(row["GresUsed"], field="sinfo GresUsed"),
+        tmp_disk_mib=None if is_unset(row.get("Disk", "")) else count(row["Disk"], field="sinfo Disk"),
+        threads_per_core=1 if is_unset(row.get("Threads", "")) else count(row["Threads"], field="sinfo Threads"),
         partitions=tuple(set(partitions)),
         features=names(row["features_act"]),
         weight=count(row["Weight"], field="sinfo Weight"),
@@ -368,7 +421,14 @@ def partition(row: Row, nodes: Iterable[str]) -> Partition:
         is_default=row["Default"] == "YES" if "Default" in row else row["Partition"].strip().endswith("*"),
         qos="" if is_unset(row.get("QoS", "")) else row["QoS"],
         over_subscribe=row["OverSubscribe"].strip().upper(),
+        max_cpus_per_node=_most_cpus(row.get("MaxCPUsPerNode", "")),
     )
+
+
+def _most_cpus(text: str) -> int | None:
+    """Decode the most CPUs that the jobs of a partition hold on a node together."""
+    unbounded = is_unset(text) or text.strip().lower() in NO_LIMIT
+    return None if unbounded else count(text, field="sinfo MaxCPUsPerNode")
 
 
 def _most_nodes(size: str) -> int | None:

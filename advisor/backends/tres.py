@@ -8,12 +8,16 @@ from functools import lru_cache
 from typing import Final
 
 from advisor.backends.spelling import CACHED_TEXTS, count, is_unset, memory_mib, unreadable
-from advisor.domain.gang import MOST, GpuCount, ShareCount
-from advisor.domain.node import GpuPool
+from advisor.domain.gang import MOST, GpuCount, GresCount, ShareCount
+from advisor.domain.node import GpuPool, GresPool
 
 GPU: Final = "gpu"
 # Parts of GPUs; never mixed with whole ones.
 SHARES: Final = ("mps", "shard")
+# Newer releases print this word for a resource that jobs do not use up.
+NO_CONSUME: Final = "no_consume"
+# Of the resources that Slurm counts, those that are no generic ones.
+_OTHER_TRES: Final = frozenset(("billing", "cpu", "energy", "mem", "node", "pages", "vmem"))
 
 # A comma inside parentheses separates a resource's own details: `gpu:2(IDX:0,3),shard:1(1/4,0/4)`.
 _COMMA = re.compile(r",(?![^()]*\))")
@@ -53,6 +57,11 @@ def gres_list(text: str, *, field: str) -> tuple[Gres, ...]:
     return tuple(gres for gres in entries if gres is not None)
 
 
+def is_generic(name: str) -> bool:
+    """Return whether a name among TRES is that of a generic resource (`gpu`), not `cpu` or `license/matlab`."""
+    return name not in _OTHER_TRES and "/" not in name
+
+
 def requested(items: tuple[Gres, ...]) -> tuple[Gres, ...]:
     """Return what a request comes to: where it names a resource twice, Slurm goes by the last count.
 
@@ -74,6 +83,25 @@ def share_counts(items: tuple[Gres, ...]) -> tuple[ShareCount, ...]:
         ShareCount(kind=kind, gpu_type=gpu_type, count=number)
         for kind in SHARES
         for gpu_type, number in _by_type(_totals(items, kind))
+    )
+
+
+def gres_counts(items: Iterable[Gres]) -> tuple[GresCount, ...]:
+    """Add up the resources of a list that are no GPUs, nor parts of one."""
+    totals = _others(items)
+    return tuple(
+        GresCount(name=name, gres_type=gres_type, count=number)
+        for (name, gres_type), number in sorted(totals.items(), key=str)
+        if number > 0
+    )
+
+
+def gres_pools(configured: Iterable[Gres], used: Iterable[Gres]) -> tuple[GresPool, ...]:
+    """Pair a node's resources that are no GPUs with those in use; none of those that jobs do not use up are."""
+    in_use = _others(used)
+    return tuple(
+        GresPool(name=name, gres_type=gres_type, total=total, used=in_use[name, gres_type])
+        for (name, gres_type), total in sorted(_others(configured).items(), key=str)
     )
 
 
@@ -135,18 +163,30 @@ def _tres_gpus(values: Mapping[str, str], *, field: str) -> tuple[GpuCount, ...]
 
 
 def _gres(item: str, *, field: str) -> Gres | None:
-    """Decode one resource; None for one that is no GPU nor part of one."""
+    """Decode one resource; None for one that is not generic, or unreadable and no GPU nor part of one."""
     bare = _DETAIL.sub("", item.replace("(null)", "no_type"))
     for prefix in ("gres:", "gres/"):
         bare = bare.removeprefix(prefix)
     name, *rest = re.split("[:=]", bare)
-    if name != GPU and name not in SHARES:
+    if not is_generic(name):
         return None
     number = rest.pop() if rest and _NUMBER.fullmatch(rest[-1]) else "1"
+    if rest[-1:] == [NO_CONSUME] and name != GPU:
+        rest.pop()
     if len(rest) > 1 or any(char in bare for char in "()"):
+        if name != GPU and name not in SHARES:
+            return None
         raise unreadable(field, item, "a generic resource")
     gres_type = rest[0] if rest and rest[0] not in _UNTYPED else None
     return Gres(name=name, gres_type=gres_type, count=count(number, field=field))
+
+
+def _others(items: Iterable[Gres]) -> Counter[tuple[str, str | None]]:
+    totals: Counter[tuple[str, str | None]] = Counter()
+    for item in items:
+        if item.name != GPU and item.name not in SHARES:
+            totals[item.name, item.gres_type] += item.count
+    return totals
 
 
 def _totals(items: Iterable[Gres], name: str) -> Counter[str | None]:

@@ -240,7 +240,8 @@ class SetNodeRange(_Update):
 
     def applied_to(self, job: Job) -> Job:
         """Return the job with the node range."""
-        return replace(job, gang=replace(job.gang, nodes_min=self.after.low, nodes_max=self.after.high))
+        nodes = {"nodes_min": self.after.low, "nodes_max": self.after.high}
+        return replace(job, gang=replace(job.gang, **nodes, nodes_open=False))
 
     def arguments(self) -> tuple[str, ...]:
         """Return the node range as Slurm takes it: `NumNodes=1-4`."""

@@ -40,6 +40,15 @@ class ShareCount:
     count: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class GresCount:
+    """A count of a generic resource that is no GPU, nor part of one, per node; `gres_type` None is any type."""
+
+    name: str
+    gres_type: str | None = None
+    count: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchRequest:
     """Slurm's own delay timer: wait up to `max_wait_s` for at most `count` leaf switches."""
@@ -57,7 +66,9 @@ class GangRequest:
 
     Each `per_*` field holds the counts of that request form, sorted; a job can use several. `gpus_known` is
     False where the source cannot tell (never read as "no GPUs"). `nodes_max` None means that the job leaves
-    the node count open. `memory_mib_per_node` None means unknown or all of the node's.
+    the node count open; with `nodes_open` it does so too, and `nodes_max` is Slurm's estimate. `memory_mib_per_node` None means unknown or all of the node's. `cpus_per_node`,
+    `tmp_disk_mib` and `gres` are what every node has to give at least. `only_beside` is a user who shares nodes with
+    nobody else (`--exclusive=user`). `uncounted` names the options of the request that no fit counts.
     """
 
     per_job: tuple[GpuCount, ...] = ()
@@ -68,11 +79,17 @@ class GangRequest:
     gpus_known: bool = True
     nodes_min: int = 1
     nodes_max: int | None = None
+    nodes_open: bool = False
     tasks: int = 1
     cpus: int = 1
     cpus_per_gpu: int | None = None
     memory_mib_per_node: int | None = None
+    cpus_per_node: int = 1
+    tmp_disk_mib: int = 0
+    gres: tuple[GresCount, ...] = ()
     exclusive: bool = False
+    only_beside: str = ""
+    uncounted: tuple[str, ...] = ()
     switches: SwitchRequest | None = None
     features: str = ""
     required_nodes: tuple[str, ...] = ()
@@ -87,6 +104,11 @@ class GangRequest:
             raise ValueError(f"{self.nodes_max} nodes at most are no request")
         if not 0 <= (self.memory_mib_per_node or 0) <= MOST**2:
             raise ValueError(f"{self.memory_mib_per_node} MiB per node are no request")
+
+    @property
+    def most_nodes(self) -> int | None:
+        """The most nodes that the job takes, None where it does not bound them."""
+        return None if self.nodes_open else self.nodes_max
 
     def counts(self, scope: GpuScope) -> tuple[GpuCount, ...]:
         """Return the counts asked in one form."""

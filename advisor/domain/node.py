@@ -23,6 +23,16 @@ class GpuPool:
         return 0 if self.used is None else max(0, self.total - self.used)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class GresPool:
+    """The units of a generic resource of a node that is no GPU, nor part of one."""
+
+    name: str
+    gres_type: str | None = None
+    total: int
+    used: int = 0
+
+
 # A node in one of these states, or with one of these flags, starts no new job.
 _CLOSED = frozenset(
     (
@@ -57,7 +67,8 @@ class Node:
     """A node with its capacity and use.
 
     `state` is Slurm's base state and `flags` its flags, both in capitals, flags sorted.
-    `reason` is free text of an administrator or a health check.
+    `reason` is free text of an administrator or a health check. CPUs and memory are those that jobs can have, without
+    what is reserved for the system. `tmp_disk_mib` is None where the source cannot tell.
     """
 
     name: str
@@ -70,6 +81,9 @@ class Node:
     memory_used_mib: int = 0
     gpus: tuple[GpuPool, ...] = ()
     shares: tuple[ShareCount, ...] = ()
+    gres: tuple[GresPool, ...] = ()
+    tmp_disk_mib: int | None = None
+    threads_per_core: int = 1
     partitions: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     weight: int = 1

@@ -13,6 +13,7 @@ class Partition:
     """A partition; `max_time_s` None means unlimited, `nodes` stand in name order.
 
     Not every reader shows `qos`, and whether it is the default. `over_subscribe` is as scontrol spells it.
+    `max_cpus_per_node` bounds what all of its jobs together hold on a node.
     """
 
     name: str
@@ -26,6 +27,12 @@ class Partition:
     is_default: bool = False
     qos: str = ""
     over_subscribe: str = "NO"
+    max_cpus_per_node: int | None = None
+
+    @property
+    def gives_whole_nodes(self) -> bool:
+        """Whether every job of the partition gets whole nodes, whatever it asks for."""
+        return self.over_subscribe == "EXCLUSIVE"
 
 
 def longest_limit_s(names: Iterable[str], partitions: Mapping[str, Partition]) -> float:

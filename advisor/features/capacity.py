@@ -3,17 +3,22 @@
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum, auto
+from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.gang import GangRequest
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.topology import LocalityTier
-from advisor.features.nodes import NodeTable, memory_is_shared_out, node_table
+from advisor.domain.topology import LocalityTier, TopologyKind
+from advisor.features.nodes import Counts, Flags, NodeTable, memory_is_shared_out, node_table, rows_of
 from advisor.features.offers import NodeView, Offer, PartitionOffer, chooses_among_required
 
 __all__ = ["Doubt", "Fit", "Fitter", "NodeTable", "node_table"]
+
+
+_THREADS: Final = frozenset(("--threads-per-core", "--ntasks-per-core"))
 
 
 class Doubt(StrEnum):
@@ -21,6 +26,8 @@ class Doubt(StrEnum):
 
     FEATURES = "features"
     SHARES = "shares"
+    OPTIONS = "options"
+    BARRED_NODES = "barred_nodes"
     SOCKETS = "sockets"
     MEMORY = "memory"
     GPUS_UNKNOWN = "gpus_unknown"
@@ -70,6 +77,7 @@ class Fitter:
 
     def __init__(self, snapshot: Snapshot, table: NodeTable) -> None:
         self.table = table
+        self._snapshot = snapshot
         self._partitions = snapshot.partitions_by_name
         self._number_by_partition = {name: number for number, name in enumerate(table.partition_names)}
         shared_out = memory_is_shared_out(snapshot.config)
@@ -163,7 +171,7 @@ class Fitter:
         # More nodes never turn a yes into a no, so the first count that suffices can be bisected.
         while low < high:
             middle = (low + high) // 2
-            if self._tier(_When.IN_SERVICE, replace(gang, nodes_max=middle), partitions) is None:
+            if self._tier(_When.IN_SERVICE, replace(gang, nodes_max=middle, nodes_open=False), partitions) is None:
                 low = middle + 1
             else:
                 high = middle
@@ -173,12 +181,33 @@ class Fitter:
         holds = {
             Doubt.FEATURES: bool(gang.features),
             Doubt.SHARES: bool(gang.shares),
+            Doubt.OPTIONS: bool(self._uncounted(gang)),
+            Doubt.BARRED_NODES: self._is_barred(gang, partitions),
             Doubt.SOCKETS: bool(gang.per_socket),
             Doubt.MEMORY: gang.memory_mib_per_node is None and self._memory_binds_surely,
             Doubt.GPUS_UNKNOWN: not gang.gpus_known,
             Doubt.PARTITION_UNKNOWN: not partitions or not self._number_by_partition.keys() >= set(partitions),
         }
         return tuple(doubt for doubt, there in holds.items() if there)
+
+    def _is_barred(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
+        """Return whether what a gang needs beside GPUs, CPUs and memory bars nodes that plans count on for it."""
+        if not (gang.gres or gang.tmp_disk_mib):
+            return False
+        free = replace(gang, gres=(), tmp_disk_mib=0)
+        for name in self._asked(_When.EVER, gang, partitions):
+            with_all, with_fewer = self._offer(_When.EVER, free, name), self._offer(_When.EVER, gang, name)
+            if (0 if with_all is None else len(with_all.rows)) != (0 if with_fewer is None else len(with_fewer.rows)):
+                return True
+        return False
+
+    def _uncounted(self, gang: GangRequest) -> tuple[str, ...]:
+        """Return the options of a gang that can bar nodes unseen; those about threads bar none where cores have one."""
+        return () if self._has_one_thread and _THREADS.issuperset(gang.uncounted) else gang.uncounted
+
+    @cached_property
+    def _has_one_thread(self) -> bool:
+        return all(node.threads_per_core == 1 for node in self._snapshot.nodes)
 
     def _tier(self, when: "_When", gang: GangRequest, partitions: tuple[str, ...]) -> LocalityTier | None:
         key = (when, self._number(gang), partitions)
@@ -220,6 +249,10 @@ class Fitter:
         if not offer.is_enough(nodes_min, nodes_max):
             return None
         switches = {LocalityTier.LEAF: self.table.leaf, LocalityTier.SPINE: self.table.spine}
+        if self._component is not None:
+            component = self._component[offer.rows]
+            if (component != component[0]).any() and not offer.is_enough_together(component, nodes_min, nodes_max):
+                return None
         together = (
             tier
             for tier, switch in switches.items()
@@ -234,7 +267,7 @@ class Fitter:
             LocalityTier.NODE: every,
             LocalityTier.LEAF: self.table.leaf,
             LocalityTier.SPINE: self.table.spine,
-            LocalityTier.CLUSTER: np.zeros_like(every),
+            LocalityTier.CLUSTER: np.zeros_like(every) if self._component is None else self._component,
         }[tier][offer.rows]
         # Names of nodes settle ties, so that their order in the snapshot does not matter.
         idle, rank = self.table.gpus_idle[offer.rows].sum(axis=1), self.table.rank[offer.rows]
@@ -259,7 +292,7 @@ class Fitter:
         return min(counts, default=None)
 
     def _most_nodes(self, gang: GangRequest, partition: str) -> int | None:
-        limits = (gang.nodes_max, self._partitions[partition].max_nodes_per_job)
+        limits = (gang.most_nodes, self._partitions[partition].max_nodes_per_job)
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _offer(self, when: "_When", gang: GangRequest, partition: str) -> Offer | None:
@@ -270,14 +303,49 @@ class Fitter:
             partition,
             (gang.per_job, gang.per_node, gang.per_socket, gang.per_task),
             (gang.tasks if several else 1, gang.cpus, gang.cpus_per_gpu, gang.memory_mib_per_node, gang.exclusive),
+            (gang.cpus_per_node, gang.tmp_disk_mib, gang.gres, gang.only_beside),
             (gang.required_nodes, gang.excluded_nodes, chooses_among_required(gang)),
         )
         if key not in self._offers:
             if (when, partition) not in self._sides:
                 member = self.table.partition_member[self._number_by_partition[partition]]
-                self._sides[when, partition] = PartitionOffer.of(self.table, member, self._views[when])
+                view = self._within_partition(self._views[when], partition)
+                self._sides[when, partition] = PartitionOffer.of(self.table, member & self._joined, view)
             self._offers[key] = Offer.of(self._sides[when, partition], gang)
         return self._offers[key]
+
+
+    def _within_partition(self, view: NodeView, partition: str) -> NodeView:
+        """Return what nodes offer within the bound of a partition on the CPUs that its jobs hold on a node together."""
+        most = self._partitions[partition].max_cpus_per_node
+        if most is None:
+            return view
+        held = cpus_held(self._snapshot, self.table, partition) if view.promise else 0
+        return replace(view, cpus=np.minimum(view.cpus, np.maximum(0, most - held)).astype(np.int32))
+
+    @cached_property
+    def _joined(self) -> Flags:
+        """Return the nodes that jobs can start on at all: a tree starts none on a node that no switch joins."""
+        if self._component is None:
+            return np.ones_like(self.table.usable)
+        return np.asarray(self._component >= 0)
+
+    @cached_property
+    def _component(self) -> Counts | None:
+        """Return the number of the topmost switch above each node, `(n_nodes,)`, -1 for none; None without a tree."""
+        topology = self._snapshot.topology
+        if topology.kind is not TopologyKind.TREE or not topology.switches:
+            return None
+        return np.where(self.table.spine >= 0, self.table.spine, self.table.leaf).astype(np.int32)
+
+
+def cpus_held(snapshot: Snapshot, table: NodeTable, partition: str) -> Counts:
+    """Return the CPUs that the jobs of a partition can hold on each node, all of a job's on each: `(n_nodes,)`."""
+    held = np.zeros(len(table.names), dtype=np.int64)
+    for job in snapshot.jobs:
+        if job.allocation is not None and not job.is_pending and partition in job.partitions:
+            held[rows_of(table, job.allocation.nodes)] += job.gang.cpus
+    return np.minimum(held, table.cpus_total - table.cpus_idle).astype(np.int32)
 
 
 def _restrict(doubts: tuple[Doubt, ...]) -> bool:

@@ -29,5 +29,5 @@ def hold(fitter: Fitter, job: Job, names: Sequence[str]) -> bool:
     count = len(names)
     if not count or not job.gang.nodes_min <= count <= (job.gang.nodes_max or count):
         return False
-    gang = replace(job.gang, nodes_min=count, nodes_max=count, required_nodes=tuple(names))
+    gang = replace(job.gang, nodes_min=count, nodes_max=count, nodes_open=False, required_nodes=tuple(names))
     return fitter.tier_now(gang, job.partitions) is not None

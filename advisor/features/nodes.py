@@ -1,7 +1,7 @@
 """Holds the nodes of a snapshot as arrays, made once per snapshot."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,8 @@ Counts = NDArray[np.int32]
 Mebibytes = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+# What stands for a node that several users hold; no name of a user is that.
+SEVERAL = "\0"
 # The type name of GPUs for which Slurm has no type.
 UNTYPED = "gpu"
 
@@ -28,7 +30,9 @@ class NodeTable:
     """The nodes of a snapshot as arrays; rows stand in the order of `names`.
 
     `leaf` and `spine` number the leaf and the topmost switch above each node, -1 for none. Counts of idle things
-    say nothing about whether the node takes new jobs; `usable` does.
+    say nothing about whether the node takes new jobs; `usable` does. `holder` is the user whose jobs hold a node, ""
+    where none do and `SEVERAL` for several; `owned` marks the nodes that a user shares with nobody else. `gres` maps
+    resources that are no GPUs to how much of them is idle, `gres_total` to all of it.
     """
 
     names: tuple[str, ...]
@@ -42,6 +46,11 @@ class NodeTable:
     cpus_idle: Counts  # (n_nodes,)
     memory_total_mib: Mebibytes  # (n_nodes,)
     memory_idle_mib: Mebibytes  # (n_nodes,)
+    tmp_disk_mib: Mebibytes  # (n_nodes,), -1 where it is unknown
+    gres_total: Mapping[tuple[str, str | None], Mebibytes]  # (n_nodes,) each
+    gres_idle: Mapping[tuple[str, str | None], Mebibytes]  # (n_nodes,) each
+    holder: NDArray[np.object_]  # (n_nodes,)
+    owned: Flags  # (n_nodes,)
     leaf: Counts  # (n_nodes,)
     spine: Counts  # (n_nodes,)
     partition_names: tuple[str, ...]
@@ -77,6 +86,8 @@ def node_table(snapshot: Snapshot) -> NodeTable:
     for row, count in _gpus_in_parts(snapshot, row_by_name).items():
         # Slurm does not show which of a node's types is shared; then none of them is promised.
         idle[row] = np.maximum(0, idle[row] - count)
+    gres_total, gres_idle = _gres(nodes)
+    holder, owned = _holders(snapshot, row_by_name)
     return NodeTable(
         names=tuple(node.name for node in nodes),
         row_by_name=row_by_name,
@@ -89,12 +100,47 @@ def node_table(snapshot: Snapshot) -> NodeTable:
         cpus_idle=np.array([max(0, node.cpus - node.cpus_used) for node in nodes], dtype=np.int32),
         memory_total_mib=np.array([node.memory_mib for node in nodes], dtype=np.int64),
         memory_idle_mib=np.array([max(0, node.memory_mib - node.memory_used_mib) for node in nodes], dtype=np.int64),
+        tmp_disk_mib=np.array(
+            [-1 if node.tmp_disk_mib is None else node.tmp_disk_mib for node in nodes], dtype=np.int64
+        ),
+        gres_total=gres_total,
+        gres_idle=gres_idle,
+        holder=holder,
+        owned=owned,
         leaf=_switch_index(snapshot.topology, row_by_name, leaves=True),
         spine=_switch_index(snapshot.topology, row_by_name, leaves=False),
         partition_names=tuple(partition.name for partition in snapshot.partitions),
         partition_member=_membership(snapshot, row_by_name),
         rank=np.argsort(np.argsort(np.array([node.name for node in nodes], dtype=np.str_))),
     )
+
+
+def _gres(
+    nodes: Sequence[Node],
+) -> tuple[Mapping[tuple[str, str | None], Mebibytes], Mapping[tuple[str, str | None], Mebibytes]]:
+    """Return the resources that are no GPUs, all of them and the idle ones, by name and type."""
+    total: dict[tuple[str, str | None], Mebibytes] = {}
+    idle: dict[tuple[str, str | None], Mebibytes] = {}
+    for row, node in enumerate(nodes):
+        for pool in node.gres:
+            key = pool.name, pool.gres_type
+            for counts, number in ((total, pool.total), (idle, max(0, pool.total - pool.used))):
+                counts.setdefault(key, np.zeros(len(nodes), dtype=np.int64))[row] += number
+    return total, idle
+
+
+def _holders(snapshot: Snapshot, row_by_name: Mapping[str, int]) -> tuple[NDArray[np.object_], Flags]:
+    """Return whose jobs hold each node, and the nodes that one user shares with nobody; found only if a job asks."""
+    holder, owned = np.full(len(row_by_name), "", dtype=np.object_), np.zeros(len(row_by_name), dtype=np.bool_)
+    if not [job for job in snapshot.jobs if job.gang.only_beside]:
+        return holder, owned
+    for job in snapshot.jobs:
+        if job.allocation is None or job.state is JobState.PENDING:
+            continue
+        for row in (row_by_name[name] for name in job.allocation.nodes if name in row_by_name):
+            holder[row] = job.user if holder[row] in ("", job.user) else SEVERAL
+            owned[row] |= bool(job.gang.only_beside)
+    return holder, owned
 
 
 def _gpus_in_parts(snapshot: Snapshot, row_by_name: Mapping[str, int]) -> Mapping[int, int]:

@@ -81,8 +81,14 @@ class PartitionOffer:
         memory_mib = gang.memory_mib_per_node or 0
         chunk = Chunk(gpus=gang.per_node, cpus=_cpus_beside(gang, gang.per_node), memory_mib=memory_mib)
         able = chunks_in(types, self.gpus, self.cpus, self.memory_mib, chunk) >= 1
-        if gang.exclusive and self.promise:
+        able &= self._gives_more_than_gpus(gang)
+        if self.promise and gang.exclusive:
             able &= self.table.empty[self.rows]
+        if self.promise and gang.only_beside:
+            holder = self.table.holder[self.rows]
+            able &= (holder == "") | (holder == gang.only_beside)
+        elif self.promise:
+            able &= ~self.table.owned[self.rows]
         for gpu in gang.per_socket:
             # The sockets are unknown: one at least, and never more GPUs than the node has.
             whole = gpus_of(types, self.table.gpus_total[self.rows], gpu.gpu_type)
@@ -93,6 +99,23 @@ class PartitionOffer:
         if held:
             able &= held[0] if len(held) == 1 else np.any(np.stack(held), axis=0)
         return np.asarray(able)
+
+    def _gives_more_than_gpus(self, gang: GangRequest) -> Flags:
+        """Return a mask of the nodes with the CPUs, disk and other resources that every node must have: `(n_rows,)`."""
+        table, rows = self.table, self.rows
+        gives = self.cpus >= gang.cpus_per_node
+        if gang.tmp_disk_mib:
+            disk_mib = table.tmp_disk_mib[rows]
+            gives &= (disk_mib >= gang.tmp_disk_mib) | ((disk_mib < 0) & (not self.promise))
+        for asked in gang.gres:
+            kinds = table.gres_idle if self.promise else table.gres_total
+            held = [
+                counts[rows]
+                for (name, gres_type), counts in kinds.items()
+                if name == asked.name and asked.gres_type in (None, gres_type)
+            ]
+            gives &= sum(held, np.zeros(len(rows), dtype=np.int64)) >= asked.count
+        return np.asarray(gives)
 
     def amounts(self, gang: GangRequest, able: Flags) -> Floats:
         """Return what each of the `able` nodes gives of each thing that is counted over the gang, as a share of all.
@@ -241,7 +264,7 @@ class Offer:
 
 def chooses_among_required(gang: GangRequest) -> bool:
     """Return whether a gang names more nodes than it can have: Slurm 23.02 and later choose among them."""
-    return gang.nodes_max is not None and len(gang.required_nodes) > gang.nodes_max
+    return gang.most_nodes is not None and len(gang.required_nodes) > gang.most_nodes
 
 
 def _largest_sums(share: Floats, group: Counts, pinned: Flags | None, nodes_max: int | None) -> Floats:

@@ -358,7 +358,7 @@ class _Pools:
     def __init__(self, snapshot: Snapshot, table: NodeTable) -> None:
         has_gpus = table.gpus_total.any(axis=1)
         members = dict(zip(table.partition_names, table.partition_member & has_gpus, strict=True))
-        groups = _joined({name: np.flatnonzero(rows).tolist() for name, rows in members.items()})
+        groups = joined({name: np.flatnonzero(rows).tolist() for name, rows in members.items()})
         keys = {
             partition.name: (groups[partition.name], -partition.priority_tier)
             for partition in snapshot.partitions
@@ -393,7 +393,7 @@ class _Pools:
             return first
 
 
-def _joined(rows_by_partition: Mapping[str, Iterable[int]]) -> dict[str, int]:
+def joined(rows_by_partition: Mapping[str, Iterable[int]]) -> dict[str, int]:
     """Number the groups of partitions that share nodes; partitions without nodes are absent."""
     group_by_row: dict[int, int] = {}
     members: list[list[str]] = []

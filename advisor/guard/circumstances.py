@@ -10,6 +10,7 @@ from advisor.domain.mode import EVERYTHING, Mode, Modes
 from advisor.domain.releases import Traits
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
+from advisor.features.bars import barred
 from advisor.features.explored_share import NOTHING_ALLOWED, ExploredShare, explored_share
 from advisor.features.named_nodes import NamedNodes
 from advisor.guard.ledger import NOTHING_BOOKED, Ledger, ledger_of
@@ -27,7 +28,7 @@ class Circumstances:
     `observed` holds the pairs of partitions and account whose jobs are in mode observe. `hidden_levers` are the levers
     whose field the reader does not show. `lifted` names the jobs whose lift is in effect, but for those that have since
     become too late. `explored` is the GPU-time that places can take which are tried. `partitions` go by name.
-    `users_limit_s` are the own time limits of jobs whose size, and possibly time limit, we have changed.
+    `barred` are the jobs that a bar keeps from nodes with room for them. `users_limit_s` are the own time limits of jobs whose size, and possibly time limit, we have changed.
     """
 
     now: float
@@ -36,6 +37,7 @@ class Circumstances:
     takes_soft_limits: bool
     split_arrays: frozenset[int]
     outstanding: frozenset[int]
+    barred: frozenset[int] = frozenset()
     nodes: NamedNodes | None = None
     names_nodes: bool = False
     preempts: bool = False
@@ -100,6 +102,7 @@ def circumstances(  # noqa: PLR0913  (each is read from another place)
         takes_soft_limits=snapshot.config.takes_soft_limits,
         split_arrays=_split_arrays(snapshot),
         outstanding=outstanding,
+        barred=barred(snapshot),
         nodes=NamedNodes(snapshot=snapshot),
         names_nodes=names_nodes,
         preempts=preempts,

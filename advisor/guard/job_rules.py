@@ -97,6 +97,11 @@ def nothing_unseen(job: Job, _circumstances: Circumstances) -> bool:
     return not job.unseen
 
 
+def no_bar(job: Job, circumstances: Circumstances) -> bool:
+    """A job that a bar keeps from nodes with room for it would gain nothing by a change."""
+    return job.job_id not in circumstances.barred
+
+
 def update_has_no_side_effect(job: Job, circumstances: Circumstances) -> bool:
     """A job regains its old priority when an update is reverted.
 
@@ -129,6 +134,7 @@ JOB_RULES: Mapping[str, JobRule] = {
     "not_reserved": not_reserved,
     "not_opted_out": not_opted_out,
     "old_enough": old_enough,
+    "no_bar": no_bar,
     "update_has_no_side_effect": update_has_no_side_effect,
     "mode_allows_advice": mode_allows_advice,
     "no_person_objected": no_person_objected,

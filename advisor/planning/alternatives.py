@@ -30,12 +30,12 @@ def alternatives(inquiry: Inquiry) -> Iterator[Alternative]:
 
 def _more_nodes(inquiry: Inquiry) -> Iterator[Alternative]:
     gang = inquiry.gang
-    if gang.nodes_max is None or gang.scope not in {GpuScope.JOB, GpuScope.TASK}:
+    if gang.most_nodes is None or gang.scope not in {GpuScope.JOB, GpuScope.TASK}:
         return
     most = min(gang.gpu_count or 0, MOST_NODES)
-    if not inquiry.fits_now_as(replace(gang, nodes_max=max(most, gang.nodes_max))):
+    if not inquiry.fits_now_as(replace(gang, nodes_max=max(most, gang.most_nodes))):
         return
-    nodes = _least(gang.nodes_max, most, lambda count: inquiry.fits_now_as(replace(gang, nodes_max=count)))
+    nodes = _least(gang.most_nodes, most, lambda count: inquiry.fits_now_as(replace(gang, nodes_max=count)))
     yield Alternative(concession=Concession.MORE_NODES, count=nodes)
 
 
@@ -112,6 +112,8 @@ def _all_nodes(inquiry: Inquiry) -> Iterator[Alternative]:
 
 
 def _shared_nodes(inquiry: Inquiry) -> Iterator[Alternative]:
+    if any(partition.gives_whole_nodes for partition in inquiry.partitions):
+        return
     if inquiry.gang.exclusive and inquiry.fits_now_as(replace(inquiry.gang, exclusive=False)):
         yield Alternative(concession=Concession.SHARED_NODES)
 

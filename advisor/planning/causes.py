@@ -202,7 +202,9 @@ def _unread(inquiry: Inquiry, ahead: Ahead, causes: set[Cause]) -> Iterator[str]
     """Yield descriptions of the facts about this job that could not be read."""
     if gives_no_reason(inquiry.job.reason):
         yield "Slurm's reason: it gives none before it first tries a job, and after each change of one"
-    yield from (_DOUBTS[doubt] for doubt in inquiry.fit.doubts)
+    yield from (_DOUBTS[doubt] for doubt in inquiry.fit.doubts if doubt in _DOUBTS)
+    if Doubt.OPTIONS in inquiry.fit.doubts:
+        yield f"which nodes {', '.join(inquiry.gang.uncounted)} bar; none was assumed"
     unknown = ~inquiry.table.gpu_use_known.all(axis=1) & inquiry.nodes
     if unknown.any():
         yield f"how many GPUs are in use on {plural(int(unknown.sum()), 'node')} of its partitions; all were assumed"

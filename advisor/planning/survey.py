@@ -127,7 +127,7 @@ def _piece(gang: GangRequest, partitions: tuple[str, ...], table: NodeTable) -> 
         exclusive=gang.exclusive,
         partitions=partitions,
         # A list of required nodes may be filled up with others unless it is longer than the node count.
-        required_nodes=gang.required_nodes if len(gang.required_nodes) >= (gang.nodes_max or np.inf) else (),
+        required_nodes=gang.required_nodes if len(gang.required_nodes) >= (gang.most_nodes or np.inf) else (),
         excluded_nodes=gang.excluded_nodes,
     )
 
@@ -139,7 +139,7 @@ def _least_gpus(gang: GangRequest, table: NodeTable) -> tuple[GpuCount, ...]:
     total = gang.gpu_count or 0
     largest = int(gpus_of(table.gpu_types, table.gpus_total, gang.gpu_type).max(initial=0))
     # When its other nodes give all they have, the last one gives what is left.
-    left = 1 if gang.nodes_max is None else max(1, total - (gang.nodes_max - 1) * largest)
+    left = 1 if gang.most_nodes is None else max(1, total - (gang.most_nodes - 1) * largest)
     return (GpuCount(gpu_type=gang.gpu_type, count=left),)
 
 
@@ -149,7 +149,7 @@ def _least_cpus(gang: GangRequest, gpus: tuple[GpuCount, ...]) -> int:
         return min(max(1, gang.cpus_per_gpu * sum(gpu.count for gpu in gpus)), MOST)
     if gang.per_task:
         return max(1, gang.cpus // gang.tasks)
-    return 1 if gang.nodes_max is None else max(1, gang.cpus // gang.nodes_max)
+    return 1 if gang.most_nodes is None else max(1, gang.cpus // gang.most_nodes)
 
 
 def _idle_gpus(snapshot: Snapshot, table: NodeTable) -> list[IdleGpus]:

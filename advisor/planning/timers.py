@@ -151,7 +151,7 @@ def _held(job: Job, fit: Fit, fitter: Fitter) -> GangRequest | None:
     fewest = fitter.fewest_nodes(gang, job.partitions)
     if fewest is None or fewest >= gang.nodes_max:
         return None
-    narrowed = replace(gang, nodes_max=fewest)
+    narrowed = replace(gang, nodes_max=fewest, nodes_open=False)
     at_fewest = fitter.fit_in_service(narrowed, job.partitions)
     return None if at_fewest.fits_now or at_fewest.best_tier > fit.best_tier else narrowed
 

@@ -165,7 +165,7 @@ class _Case:
 def _words(finding: Finding, diagnosis: Diagnosis) -> Words:
     job, cause = diagnosis.job, finding.cause
     if finding.variant is Variant.DISPUTED:
-        return "Slurm gives this reason; the snapshot does not confirm it", ()
+        return _disputed(diagnosis)
     if finding.variant is Variant.NAMED:
         return _NAMED[cause]
     if finding.variant is Variant.NAMED_FOR_ONE_JOB:
@@ -179,6 +179,22 @@ def _words(finding: Finding, diagnosis: Diagnosis) -> Words:
             cause, GateCase(evidence=finding.evidence, variant=finding.variant, job=job, now=diagnosis.taken_at)
         )
     return _SEEN[cause](_Case(finding=finding, diagnosis=diagnosis, job=job))
+
+
+def _disputed(diagnosis: Diagnosis) -> Words:
+    """Return what a reason of Slurm's means that the snapshot does not confirm."""
+    if diagnosis.tier_now is None:
+        return "Slurm gives this reason; the snapshot does not confirm it", ()
+    text = (
+        f"Slurm did not start it in its last pass, although there is room for it{_place_now(diagnosis)}: Slurm sees a bar "
+        "that sadvise cannot see, unless the room came free after that pass"
+    )
+    look = (
+        f"look at what it asks for and where it may run: scontrol show job {diagnosis.job_id}; scontrol show partition; "
+        "scontrol show reservation; scontrol show node",
+        f"see when Slurm expects to start it: squeue --start -j {diagnosis.job_id}",
+    )
+    return text, look
 
 
 def _started(case: _Case) -> Words:

@@ -13,17 +13,17 @@ def asked_in_words(gang: GangRequest) -> str:
     """Return what a gang asks for, with where: `8 a100 GPUs on one node`, `2 GPUs for each of 4 tasks`."""
     match gang.scope:
         case None:
-            return f"{plural(gang.cpus, 'CPU')}{_at_most(gang.nodes_max)}"
+            return f"{plural(gang.cpus, 'CPU')}{_at_most(gang.most_nodes)}"
         case GpuScope.JOB:
-            return f"{gpus_in_words(gang.per_job)}{_at_most(gang.nodes_max)}"
+            return f"{gpus_in_words(gang.per_job)}{_at_most(gang.most_nodes)}"
         case GpuScope.NODE:
             each = "one node" if gang.nodes_min == 1 else f"each of {gang.nodes_min} nodes"
             return f"{gpus_in_words(gang.per_node)} on {each}"
         case GpuScope.TASK:
             each = "one task" if gang.tasks == 1 else f"each of {gang.tasks} tasks"
-            return f"{gpus_in_words(gang.per_task)} for {each}{_at_most(gang.nodes_max)}"
+            return f"{gpus_in_words(gang.per_task)} for {each}{_at_most(gang.most_nodes)}"
         case GpuScope.SOCKET:
-            return f"{gpus_in_words(gang.per_socket)} on each socket{_at_most(gang.nodes_max)}"
+            return f"{gpus_in_words(gang.per_socket)} on each socket{_at_most(gang.most_nodes)}"
 
 
 def _at_most(nodes: int | None) -> str:

@@ -23,6 +23,7 @@ RULES_IN_SHORT: Final[Mapping[str, str]] = {
     "not_reserved": "in a reservation",
     "not_opted_out": "opted out",
     "old_enough": "just submitted",
+    "no_bar": "barred",
     "update_has_no_side_effect": "update has side effects",
     "mode_allows_advice": "only observed",
     "no_person_objected": "overruled",
@@ -50,6 +51,10 @@ RULES_IN_WORDS: Final[Mapping[str, str]] = {
     "not_reserved": "It asks for a reservation. To see it: `scontrol show reservation`.",
     "not_opted_out": "Its user wrote `sadvise: off` in its comment.",
     "old_enough": "It was submitted less than {guard.min_job_age_s} ago (guard.min_job_age_s). Wait.",
+    "no_bar": (
+        "Something bars it from nodes with room for it: a resource beside GPUs, or a bar that Slurm sees and sadvise cannot "
+        "see. To see which: `sadvise explain JOBID`."
+    ),
     "update_has_no_side_effect": "Any update would change its priority for good in this release of Slurm.",
     "mode_allows_advice": "Its partition or account is only observed. To change that, set it in [mode].",
     "no_person_objected": "A person took back or overrode a change of it. It is left alone for 30 days.",

@@ -142,6 +142,7 @@ class FakeSlurm(Streaming):
             "sinfo --version": "slurm 25.11.7\n",
             "scontrol show config": CONFIG_TEXT,
             "scontrol show topology": TOPOLOGY_TEXT,
+            "scontrol show node": "",
         }
     )
     complaints: str = ""

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from advisor.backends import json_decode, scontrol_text, text_decode
-from advisor.backends.assembly import assemble
+from advisor.backends import assembly, json_decode, scontrol_text, text_decode
 from advisor.backends.site_config import config_lines, site_config, topology_kind
 from advisor.backends.site_reader import Site
 from advisor.backends.topology_text import shown_topology
@@ -40,6 +40,17 @@ def text_snapshot() -> Snapshot:
         jobs=recorded_scontrol.job_records(text("jobs.txt")),
         nodes=recorded_scontrol.node_records(text("nodes.txt")),
         partitions=map(json_decode.partition, _listed("partitions")),
+    )
+
+
+def assemble(**parts: Any) -> Snapshot:
+    """Make a snapshot without what the text answers were not asked for when they were recorded."""
+    snapshot = assembly.assemble(**parts)
+    unasked: dict[str, Any] = {"nodes_open": False, "cpus_per_node": 1, "tmp_disk_mib": 0, "gres": (), "uncounted": ()}
+    return replace(
+        snapshot,
+        jobs=tuple(replace(job, gang=replace(job.gang, **unasked)) for job in snapshot.jobs),
+        nodes=tuple(replace(node, tmp_disk_mib=None, threads_per_core=1, gres=()) for node in snapshot.nodes),
     )
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from advisor.backends import pyslurm_decode
-from advisor.backends.assembly import assemble
 from advisor.backends.process import run
 from advisor.backends.pyslurm_decode import Counted, Raw
 from advisor.backends.pyslurm_source import CHILD, HIDDEN_LEVERS, INTERPRETER
@@ -38,7 +37,7 @@ def uncounted_records() -> Mapping[str, tuple[Raw, ...]]:
 
 def snapshot_of(records: Mapping[str, Iterable[Raw]], site: Site, counted: Counted) -> Snapshot:
     """Make the snapshot of records."""
-    return assemble(
+    return recorded.assemble(
         source="pyslurm",
         taken_at=0.0,
         site=site,

@@ -13,6 +13,17 @@ from tests.backends.fake_slurm import CONFIG_TEXT, FakeSlurm
 
 ADA = Identity(uid=1000, name="ada")
 LEAF = Topology(kind=TopologyKind.TREE, switches=(Switch(name="leaf1", level=0, nodes=("n01", "n02")),))
+NODES_TEXT = """NodeName=n01 Arch=x86_64 CoresPerSocket=16
+   CPUAlloc=0 CPUEfctv=60 CPUTot=64 CPULoad=4.52
+   Gres=gpu:a100:8
+   RealMemory=64000 AllocMem=0 FreeMem=20293 Sockets=2 Boards=1
+   CoreSpecCount=2 CPUSpecList=30-31,62-63 MemSpecLimit=1000
+   State=IDLE ThreadsPerCore=2 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A
+   Reason=said CPUEfctv=999
+NodeName=n02 CoresPerSocket=16
+   CPUAlloc=0 CPUEfctv=32 CPUTot=32 CPULoad=N/A
+   RealMemory=64000 AllocMem=0 FreeMem=N/A Sockets=2 Boards=1
+"""
 LEVEL_QUESTION = "sacctmgr -n -P show user where name=ada format=adminlevel"
 
 
@@ -52,7 +63,17 @@ def test_slurmctld_is_asked_where_there_are_no_files() -> None:
     site = reader(slurm).read()
 
     assert (site.config.cluster, site.config.slurm_version, site.topology) == ("fake", "25.11.7", LEAF)
-    assert slurm.asked == [("scontrol", "show", "config"), ("scontrol", "show", "topology")]
+    assert slurm.asked == [("scontrol", "show", part) for part in ("config", "topology", "node")]
+
+
+@pytest.mark.parametrize("spelled", ["CoreSpecCount=2", "cpuspeclist=0-3", "MemSpecLimit=1024"])
+def test_what_nodes_keep_from_jobs_is_asked_where_the_file_names_it(conf: Path, spelled: str) -> None:
+    conf.write_text(f"{conf.read_text()}NodeName=DEFAULT {spelled}\n")
+    slurm = FakeSlurm()
+    slurm.texts["scontrol show node"] = NODES_TEXT
+
+    assert reader(slurm).read().for_jobs == {"n01": (60, 63000), "n02": (32, 64000)}
+    assert slurm.asked == [("sinfo", "--version"), ("scontrol", "show", "node")]
 
 
 def test_slurm_conf_that_is_not_there_is_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

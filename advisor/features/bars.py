@@ -1,0 +1,62 @@
+"""Finds pending jobs that a bar keeps from nodes with room for them: one that is read, or one that Slurm alone sees."""
+
+from collections.abc import Iterator
+
+from advisor.domain.job import Job
+from advisor.domain.slurm_reasons import RESOURCES, causes_named
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import LocalityTier
+from advisor.features.capacity import Doubt, Fitter
+from advisor.features.nodes import node_table
+from advisor.features.queue import competes_now, joined, slurms_place
+
+
+def barred(snapshot: Snapshot) -> frozenset[int]:
+    """Return the pending GPU jobs of which nobody can promise that they start where there is room for them.
+
+    Either they need something beside GPUs that only some of their nodes have, or Slurm has planned a later start for
+    them although they fit now by what is read, and no job waits before them.
+    """
+    waiting = [job for job in snapshot.pending_gpu_jobs if competes_now(job, snapshot.taken_at)]
+    particular = [job for job in waiting if job.gang.gres or job.gang.tmp_disk_mib]
+    planned = [job for job in waiting if _is_planned_later(job, snapshot.taken_at)]
+    if not particular and not planned:
+        return frozenset()
+    fitter = Fitter(snapshot, node_table(snapshot))
+    narrowed = (
+        job.job_id for job in particular if Doubt.BARRED_NODES in fitter.fit_in_service(job.gang, job.partitions).doubts
+    )
+    first = {job.job_id for job in _first_in_line(snapshot, fitter)} if planned else set()
+    unseen = (
+        job.job_id
+        for job in planned
+        if _fits_now(fitter, job) and (causes_named(job.reason) == RESOURCES or job.job_id in first)
+    )
+    return frozenset((*narrowed, *unseen))
+
+
+def _is_planned_later(job: Job, now: float) -> bool:
+    return job.start_time is not None and job.start_time > now and not job.reservation
+
+
+def _fits_now(fitter: Fitter, job: Job) -> bool:
+    tier = fitter.tier_now(job.gang, job.partitions)
+    return tier is not None and (job.gang.switches is None or tier <= LocalityTier.LEAF)
+
+
+def _first_in_line(snapshot: Snapshot, fitter: Fitter) -> Iterator[Job]:
+    """Yield the pending jobs before which no other waits for nodes of their partitions."""
+    table = fitter.table
+    nodes = {
+        name: table.partition_member[number].nonzero()[0].tolist() for number, name in enumerate(table.partition_names)
+    }
+    group_by_partition = joined(nodes)
+    tier_by_name = {partition.name: partition.priority_tier for partition in snapshot.partitions}
+    line = [job for job in snapshot.pending if job.priority and not job.held and not job.dependency]
+    line.sort(key=lambda job: slurms_place(job, max((tier_by_name.get(name, 0) for name in job.partitions), default=0)))
+    taken: set[int] = set()
+    for job in line:
+        groups = {group_by_partition[name] for name in job.partitions if name in group_by_partition}
+        if not groups & taken:
+            yield job
+        taken |= groups

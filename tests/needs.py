@@ -132,7 +132,7 @@ def _no_tmpfs() -> str:
 
 
 THINGS: Final[Mapping[str, Thing]] = {
-    **{name: _program(name, package) for name, package in (LIVE_PROGRAMS | OTHERS | {PROMTOOL: "prometheus"}).items()},
+    **{name: _program(name, package) for name, package in {**LIVE_PROGRAMS, **OTHERS, PROMTOOL: "prometheus"}.items()},
     **{f"slurm {name}": _release(name) for name in RELEASES},
     "pyslurm": Thing(absent=_no_pyslurm, in_ci=False),
     "torch": _module("torch"),

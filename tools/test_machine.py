@@ -82,7 +82,7 @@ def main() -> int:
         "--release", action="append", default=[], choices=RELEASES, help="a release of Slurm to install"
     )
     options = parser.parse_args()
-    packages = missing(LIVE if options.live else LIVE | OTHERS)
+    packages = missing(LIVE if options.live else {**LIVE, **OTHERS})
     if packages and not options.live:
         packages += LIBRARIES
     promtool = not options.live and not is_there(PROMTOOL)

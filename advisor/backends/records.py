@@ -388,8 +388,8 @@ def _node_range(record: JobRecord, *, pending: bool) -> tuple[int, int]:
 def _is_open(record: JobRecord, nodes_min: int, most_gpus: int) -> bool:
     """Return whether a pending job leaves its node count open.
 
-    squeue prints the most nodes of a range, and otherwise its estimate for both: the fewest that suffice, and one before
-    the first try. Slurm refuses a fixed count that no nodes suffice for.
+    squeue prints the most nodes of a range, and otherwise its estimate for both: the fewest that suffice, and one
+    before the first try. Slurm refuses a fixed count that no nodes suffice for.
     """
     if record.nodes_open is not None:
         return record.nodes_open

@@ -3,6 +3,7 @@
 slurm.conf leaves out what has its default, scontrol prints every value in its own spelling; both come to the same.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -34,21 +35,27 @@ _IMPLIED: Final[Mapping[str, tuple[str, ...]]] = {
     "wckeys": ("associations",),
     "nojobs": ("nosteps",),
 }
-# Settings that are kept by their names, and how their defaults are spelled besides `_NONE`.
+# Settings that are kept by their names, and their defaults besides `_NONE`, as `_plain` spells them.
 _FURTHER: Final[Mapping[str, frozenset[str]]] = {
     "BurstBufferType": frozenset(),
-    "CompleteWait": frozenset({"0 sec"}),
+    "CompleteWait": frozenset({"0"}),
     "EnforcePartLimits": frozenset({"no"}),
     "FairShareDampeningFactor": frozenset({"1"}),
     "FederationParameters": frozenset(),
     "Licenses": frozenset(),
-    "OverTimeLimit": frozenset({"0 min"}),
+    "OverTimeLimit": frozenset({"0"}),
     "PreemptMode": frozenset({"off"}),
     "PriorityUsageResetPeriod": frozenset(),
     "SelectType": frozenset({"select/cons_tres"}),
-    "SuspendTime": frozenset({"infinite", "-1"}),
+    "SuspendTime": frozenset({"infinite"}),
 }
-_NONE: Final = frozenset(("", "(null)", "none", "n/a", "0"))
+# slurm.conf has these as numbers, to which scontrol adds a unit.
+_WITH_UNIT: Final = frozenset(("CompleteWait", "OverTimeLimit", "SuspendTime"))
+_ENDLESS: Final = frozenset(("infinite", "unlimited", "-1"))
+_SAME: Final[Mapping[str, Mapping[str, str]]] = {"EnforcePartLimits": {"yes": "all"}}
+_UNIT: Final = re.compile(r"(-?\d+) *(?:sec|min)s?", re.IGNORECASE)
+_UNSET: Final = frozenset(("", "(null)", "none", "n/a"))
+_NONE: Final = _UNSET | {"0"}
 _FLAT: Final = ("topology/none", "topology/default", "topology/flat")
 _KINDS: Final[Mapping[str, TopologyKind]] = {
     "topology/flat": TopologyKind.FLAT,
@@ -98,8 +105,22 @@ def site_config(raw: Mapping[str, str], *, version: str) -> SiteConfig:
 
 def further_settings(raw: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that are kept by their names and differ from their defaults; keys of `raw` are small."""
-    values = {name: _value(raw, name.lower()) for name in _FURTHER}
-    return {name: value for name, value in values.items() if value and value.lower() not in _FURTHER[name]}
+    values = {name: _plain(name, raw.get(name.lower(), "").strip()) for name in _FURTHER}
+    return {name: value for name, value in values.items() if value and value not in _FURTHER[name]}
+
+
+def _plain(name: str, text: str) -> str:
+    """Spell a setting in the one way for all that mean the same, as a file and scontrol spell it; "" for none."""
+    if text.lower() in _UNSET:
+        return ""
+    if name in _WITH_UNIT:
+        number = _UNIT.fullmatch(text)
+        text = number[1] if number else text
+        return "infinite" if text.lower() in _ENDLESS else text.lstrip("0") or "0" if text.isdecimal() else text
+    if name == "Licenses":
+        return ",".join(sorted(names(text)))
+    lowered = ",".join(sorted(names(text.lower().removeprefix("burst_buffer/"))))
+    return _SAME.get(name, {}).get(lowered, lowered)
 
 
 def topology_kind(config: SiteConfig) -> TopologyKind:
@@ -139,7 +160,8 @@ def _tres_weights(raw: Mapping[str, str]) -> dict[str, float]:
 
 
 def _duration(raw: Mapping[str, str], key: str, default: str) -> float:
-    text = _value(raw, key) or default
+    given = raw.get(key, "").strip()
+    text = default if given.lower() in _UNSET else given
     seconds = duration_s(text, field=key)
     if seconds is None:
         raise unreadable(key, text, "a duration")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from advisor.backends.process import Commands, printable, text_of
-from advisor.backends.site_config import config_lines, site_config, topology_kind
 from advisor.backends.scontrol_text import for_jobs
+from advisor.backends.site_config import config_lines, site_config, topology_kind
 from advisor.backends.slurm_conf import ConfigFileError, conf_path, read_conf, read_topology, reserves_for_system
 from advisor.backends.topology_text import shown_topology
 from advisor.clock import Clock

@@ -336,9 +336,7 @@ class _Asked(TypedDict):
 
 
 @lru_cache(CACHED_TEXTS)
-def _asked(
-    values: tuple[str, ...], excluded_nodes: str, exclusive: str | None, per_node: tuple[str, ...]
-) -> _Asked:
+def _asked(values: tuple[str, ...], excluded_nodes: str, exclusive: str | None, per_node: tuple[str, ...]) -> _Asked:
     """Read what a job asks for; whole queues ask for the same few things."""
     nodes, most_nodes, tasks, cpus, counted, per_tres, sharing, switches, wait, feature, required, *asked = values
     cpus_per_node, tmp_disk = per_node

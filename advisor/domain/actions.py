@@ -240,8 +240,8 @@ class SetNodeRange(_Update):
 
     def applied_to(self, job: Job) -> Job:
         """Return the job with the node range."""
-        nodes = {"nodes_min": self.after.low, "nodes_max": self.after.high}
-        return replace(job, gang=replace(job.gang, **nodes, nodes_open=False))
+        low, high = self.after.low, self.after.high
+        return replace(job, gang=replace(job.gang, nodes_min=low, nodes_max=high, nodes_open=False))
 
     def arguments(self) -> tuple[str, ...]:
         """Return the node range as Slurm takes it: `NumNodes=1-4`."""

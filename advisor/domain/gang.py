@@ -48,6 +48,11 @@ class GresCount:
     gres_type: str | None = None
     count: int
 
+    def __str__(self) -> str:
+        named = f"{self.name}:{self.gres_type}" if self.gres_type else self.name
+        power = max((power for power in range(5) if self.count % 1024**power == 0), default=0) if self.count else 0
+        return f"{named}:{self.count // 1024**power}{' KMGT'[power].strip()}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchRequest:
@@ -64,11 +69,12 @@ class SwitchRequest:
 class GangRequest:
     """The resources that must be granted together before a job starts.
 
-    Each `per_*` field holds the counts of that request form, sorted; a job can use several. `gpus_known` is
-    False where the source cannot tell (never read as "no GPUs"). `nodes_max` None means that the job leaves
-    the node count open; with `nodes_open` it does so too, and `nodes_max` is Slurm's estimate. `memory_mib_per_node` None means unknown or all of the node's. `cpus_per_node`,
-    `tmp_disk_mib` and `gres` are what every node has to give at least. `only_beside` is a user who shares nodes with
-    nobody else (`--exclusive=user`). `uncounted` names the options of the request that no fit counts.
+    Each `per_*` field holds the counts of that request form, sorted; a job can use several. `gpus_known` is False
+    where the source cannot tell (never read as "no GPUs"). `nodes_max` None means that the job leaves the node count
+    open; with `nodes_open` it does so too, and `nodes_max` is Slurm's estimate. `memory_mib_per_node` None means
+    unknown or all of the node's. `cpus_per_node`, `tmp_disk_mib` and `gres` are what every node has to give at least.
+    `only_beside` is a user who shares nodes with nobody else (`--exclusive=user`). `uncounted` names the options of
+    the request that no fit counts.
     """
 
     per_job: tuple[GpuCount, ...] = ()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from advisor.domain.gang import GangRequest
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.topology import LocalityTier, TopologyKind
+from advisor.domain.topology import LocalityTier
 from advisor.features.nodes import Counts, Flags, NodeTable, memory_is_shared_out, node_table, rows_of
 from advisor.features.offers import NodeView, Offer, PartitionOffer, chooses_among_required
 
@@ -77,7 +77,7 @@ class Fitter:
 
     def __init__(self, snapshot: Snapshot, table: NodeTable) -> None:
         self.table = table
-        self._snapshot = snapshot
+        self._snapshot, self._component = snapshot, table.component
         self._partitions = snapshot.partitions_by_name
         self._number_by_partition = {name: number for number, name in enumerate(table.partition_names)}
         shared_out = memory_is_shared_out(snapshot.config)
@@ -314,7 +314,6 @@ class Fitter:
             self._offers[key] = Offer.of(self._sides[when, partition], gang)
         return self._offers[key]
 
-
     def _within_partition(self, view: NodeView, partition: str) -> NodeView:
         """Return what nodes offer within the bound of a partition on the CPUs that its jobs hold on a node together."""
         most = self._partitions[partition].max_cpus_per_node
@@ -330,14 +329,6 @@ class Fitter:
             return np.ones_like(self.table.usable)
         return np.asarray(self._component >= 0)
 
-    @cached_property
-    def _component(self) -> Counts | None:
-        """Return the number of the topmost switch above each node, `(n_nodes,)`, -1 for none; None without a tree."""
-        topology = self._snapshot.topology
-        if topology.kind is not TopologyKind.TREE or not topology.switches:
-            return None
-        return np.where(self.table.spine >= 0, self.table.spine, self.table.leaf).astype(np.int32)
-
 
 def cpus_held(snapshot: Snapshot, table: NodeTable, partition: str) -> Counts:
     """Return the CPUs that the jobs of a partition can hold on each node, all of a job's on each: `(n_nodes,)`."""
@@ -345,7 +336,7 @@ def cpus_held(snapshot: Snapshot, table: NodeTable, partition: str) -> Counts:
     for job in snapshot.jobs:
         if job.allocation is not None and not job.is_pending and partition in job.partitions:
             held[rows_of(table, job.allocation.nodes)] += job.gang.cpus
-    return np.minimum(held, table.cpus_total - table.cpus_idle).astype(np.int32)
+    return np.asarray(np.minimum(held, table.cpus_total - table.cpus_idle), dtype=np.int32)
 
 
 def _restrict(doubts: tuple[Doubt, ...]) -> bool:

@@ -12,7 +12,7 @@ from advisor.domain.job import JobState
 from advisor.domain.node import Node
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.topology import Topology
+from advisor.domain.topology import Topology, TopologyKind
 
 Flags = NDArray[np.bool_]
 Counts = NDArray[np.int32]
@@ -53,9 +53,18 @@ class NodeTable:
     owned: Flags  # (n_nodes,)
     leaf: Counts  # (n_nodes,)
     spine: Counts  # (n_nodes,)
+    is_tree: bool
     partition_names: tuple[str, ...]
     partition_member: Flags  # (n_partitions, n_nodes)
     rank: NDArray[np.intp]  # (n_nodes,), the place of each node in the order of names
+
+    @property
+    def component(self) -> Counts | None:
+        """The topmost switch above each node, -1 for none, `(n_nodes,)`; None where Slurm joins all nodes.
+
+        On a tree Slurm starts no job on nodes that no switch joins.
+        """
+        return np.where(self.spine >= 0, self.spine, self.leaf).astype(np.int32) if self.is_tree else None
 
     @property
     def gpus_startable(self) -> Counts:
@@ -109,6 +118,7 @@ def node_table(snapshot: Snapshot) -> NodeTable:
         owned=owned,
         leaf=_switch_index(snapshot.topology, row_by_name, leaves=True),
         spine=_switch_index(snapshot.topology, row_by_name, leaves=False),
+        is_tree=snapshot.topology.kind is TopologyKind.TREE and bool(snapshot.topology.switches),
         partition_names=tuple(partition.name for partition in snapshot.partitions),
         partition_member=_membership(snapshot, row_by_name),
         rank=np.argsort(np.argsort(np.array([node.name for node in nodes], dtype=np.str_))),

@@ -21,14 +21,15 @@ from advisor.settings import APART_S, Limits
 class Circumstances:
     """The instant, the limits, the outstanding changes, and the delay that changes have added so far.
 
-    `names_nodes` is whether nodes can be named for gangs, and `nodes` are the nodes of the snapshot.
-    `preempts` is whether running jobs can be stopped for gangs, `restarts` whether to restart with more GPUs; `stopped`
-    names the jobs stopped within the last hour, `restarted` those ever stopped to grow. `restarting` maps those of them
-    that have neither started nor got a size since to the GPUs they were stopped for.
-    `observed` holds the pairs of partitions and account whose jobs are in mode observe. `hidden_levers` are the levers
-    whose field the reader does not show. `lifted` names the jobs whose lift is in effect, but for those that have since
-    become too late. `explored` is the GPU-time that places can take which are tried. `partitions` go by name.
-    `barred` are the jobs that a bar keeps from nodes with room for them. `users_limit_s` are the own time limits of jobs whose size, and possibly time limit, we have changed.
+    `names_nodes` is whether nodes can be named for gangs, and `nodes` are the nodes of the snapshot. `preempts` is
+    whether running jobs can be stopped for gangs, `restarts` whether to restart with more GPUs; `stopped` names the
+    jobs stopped within the last hour, `restarted` those ever stopped to grow. `restarting` maps those of them that
+    have neither started nor got a size since to the GPUs they were stopped for. `observed` holds the pairs of
+    partitions and account whose jobs are in mode observe. `hidden_levers` are the levers whose field the reader does
+    not show. `lifted` names the jobs whose lift is in effect, but for those that have since become too late.
+    `explored` is the GPU-time that places can take which are tried. `partitions` go by name. `barred` are the jobs
+    that a bar keeps from nodes with room for them. `users_limit_s` are the own time limits of jobs whose size, and
+    possibly time limit, we have changed.
     """
 
     now: float

@@ -202,9 +202,7 @@ def _unread(inquiry: Inquiry, ahead: Ahead, causes: set[Cause]) -> Iterator[str]
     """Yield descriptions of the facts about this job that could not be read."""
     if gives_no_reason(inquiry.job.reason):
         yield "Slurm's reason: it gives none before it first tries a job, and after each change of one"
-    yield from (_DOUBTS[doubt] for doubt in inquiry.fit.doubts if doubt in _DOUBTS)
-    if Doubt.OPTIONS in inquiry.fit.doubts:
-        yield f"which nodes {', '.join(inquiry.gang.uncounted)} bar; none was assumed"
+    yield from _doubted(inquiry)
     unknown = ~inquiry.table.gpu_use_known.all(axis=1) & inquiry.nodes
     if unknown.any():
         yield f"how many GPUs are in use on {plural(int(unknown.sum()), 'node')} of its partitions; all were assumed"
@@ -223,6 +221,13 @@ def _unread(inquiry: Inquiry, ahead: Ahead, causes: set[Cause]) -> Iterator[str]
     if inquiry.job.het is not None:
         yield "whether the other components of its heterogeneous job fit at the same time"
     yield from _hidden(inquiry.snapshot)
+
+
+def _doubted(inquiry: Inquiry) -> Iterator[str]:
+    doubts = inquiry.fit.doubts
+    yield from (_DOUBTS[doubt] for doubt in doubts if doubt in _DOUBTS)
+    if Doubt.OPTIONS in doubts:
+        yield f"which nodes {', '.join(inquiry.gang.uncounted)} bar; none was assumed"
 
 
 def _ends_unknown(inquiry: Inquiry) -> bool:

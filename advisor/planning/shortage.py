@@ -128,6 +128,9 @@ def _spread(inquiry: Inquiry) -> dict[str, Evidence]:
         "nodes_with_idle_gpus": int((idle > 0).sum()),
         "most_idle_on_one_node": int(idle.max(initial=0)),
     }
+    component = inquiry.table.component
+    if component is not None and inquiry.gang.nodes_min > 1 and len(np.unique(component[inquiry.nodes])) > 1:
+        evidence["unjoined_switches"] = len(np.unique(component[inquiry.nodes]))
     if known.any():
         evidence["most_idle_under_one_leaf"] = int(np.bincount(inquiry.table.leaf[known], weights=idle[known]).max())
     return evidence
@@ -149,6 +152,9 @@ def _idle_beside_gpus(inquiry: Inquiry) -> dict[str, Evidence]:
         evidence["most_idle_memory_mib_there"] = int(inquiry.table.memory_idle_mib[nodes].max(initial=0))
     if inquiry.gang.wants_gpus:
         evidence["nodes_with_idle_gpus"] = int(nodes.sum())
+    most = [partition.max_cpus_per_node for partition in inquiry.partitions]
+    if len(most) == 1 and most[0] is not None:
+        evidence["max_cpus_per_node"] = most[0]
     return evidence
 
 

@@ -240,8 +240,17 @@ def _largest_gang(table: NodeTable, free: Counts, members: Flags, leaves: int) -
         )
         if leaves
         else None,
-        anywhere=max((int(gpus.sum()) for gpus in by_partition), default=0),
+        anywhere=max((_joined(table, gpus) for gpus in by_partition), default=0),
     )
+
+
+def _joined(table: NodeTable, gpus: Counts) -> int:
+    """Return the most GPUs `(n_nodes,)` on nodes that Slurm joins in one job."""
+    component = table.component
+    if component is None:
+        return int(gpus.sum())
+    inside = component >= 0
+    return int(np.bincount(component[inside], weights=gpus[inside]).max(initial=0))
 
 
 def _shares(snapshot: Snapshot, pending: Sequence[Job]) -> Iterator[ShareOverview]:

@@ -11,7 +11,7 @@ from advisor.domain.job import Job, JobState
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import MINUTE_S, duration, plural
 from advisor.planning.requests import gpus_by_type
-from advisor.view.gangs import asked_in_words, gpus_in_words
+from advisor.view.gangs import asked_in_words, beside_gpus_in_words, gpus_in_words
 from advisor.view.gate_words import GATES, GateCase, Words, gate_words, moment
 from advisor.view.share_words import share_sentence
 
@@ -186,12 +186,14 @@ def _disputed(diagnosis: Diagnosis) -> Words:
     if diagnosis.tier_now is None:
         return "Slurm gives this reason; the snapshot does not confirm it", ()
     text = (
-        f"Slurm did not start it in its last pass, although there is room for it{_place_now(diagnosis)}: Slurm sees a bar "
-        "that sadvise cannot see, unless the room came free after that pass"
+        f"Slurm did not start it in its last pass, although there is room for it{_place_now(diagnosis)}: Slurm sees a "
+        "bar that sadvise cannot see, unless the room came free after that pass"
     )
     look = (
-        f"look at what it asks for and where it may run: scontrol show job {diagnosis.job_id}; scontrol show partition; "
-        "scontrol show reservation; scontrol show node",
+        (
+            f"look at what it asks for and where it may run: scontrol show job {diagnosis.job_id}; scontrol show "
+            "partition; scontrol show reservation; scontrol show node"
+        ),
         f"see when Slurm expects to start it: squeue --start -j {diagnosis.job_id}",
     )
     return text, look
@@ -306,7 +308,9 @@ def _nodes_unavailable(case: _Case) -> Words:
 
 
 def _cpus_or_memory(case: _Case) -> Words:
-    return f"{_LACKING[case.finding.variant]} for {asked_in_words(case.job.gang)}", _or_wait(case)
+    most = case.evidence.get("max_cpus_per_node")
+    within = "" if most is None else f"; jobs of its partition hold at most {most} CPUs on a node (MaxCPUsPerNode)"
+    return f"{_LACKING[case.finding.variant]} for {asked_in_words(case.job.gang)}{within}", _or_wait(case)
 
 
 def _gpus(case: _Case) -> Words:
@@ -319,8 +323,9 @@ def _gpus(case: _Case) -> Words:
 
 def _fragmentation(case: _Case) -> Words:
     gang = case.job.gang
-    whole = ", on nodes without other jobs" if gang.exclusive else ""
-    text = f"enough GPUs are idle, but not as it asks for them: {asked_in_words(gang)}{whole}"
+    text = f"enough GPUs are idle, but not as it asks for them: {asked_in_words(gang)}{beside_gpus_in_words(gang)}"
+    if case.evidence.get("unjoined_switches"):
+        text += ", under switches that are joined; Slurm starts no job across others"
     return text, _or_wait(case)
 
 

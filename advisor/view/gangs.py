@@ -26,6 +26,18 @@ def asked_in_words(gang: GangRequest) -> str:
             return f"{gpus_in_words(gang.per_socket)} on each socket{_at_most(gang.most_nodes)}"
 
 
+def beside_gpus_in_words(gang: GangRequest) -> str:
+    """Return what each node has to give beside GPUs, CPUs and memory: `, with VramPerGpu:40G`; "" for nothing."""
+    parts = [f"with {gres}" for gres in gang.gres]
+    if gang.tmp_disk_mib:
+        parts.append(f"with {gang.tmp_disk_mib} MiB of local disk (--tmp)")
+    if gang.exclusive:
+        parts.append("on nodes without other jobs")
+    if gang.only_beside:
+        parts.append("on nodes without jobs of other users (--exclusive=user)")
+    return "".join(f", {part}" for part in parts)
+
+
 def _at_most(nodes: int | None) -> str:
     if nodes is None:
         return ""

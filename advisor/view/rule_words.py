@@ -52,8 +52,8 @@ RULES_IN_WORDS: Final[Mapping[str, str]] = {
     "not_opted_out": "Its user wrote `sadvise: off` in its comment.",
     "old_enough": "It was submitted less than {guard.min_job_age_s} ago (guard.min_job_age_s). Wait.",
     "no_bar": (
-        "Something bars it from nodes with room for it: a resource beside GPUs, or a bar that Slurm sees and sadvise cannot "
-        "see. To see which: `sadvise explain JOBID`."
+        "Something bars it from nodes with room for it: a resource beside GPUs, or a bar that Slurm sees and sadvise "
+        "cannot see. To see which: `sadvise explain JOBID`."
     ),
     "update_has_no_side_effect": "Any update would change its priority for good in this release of Slurm.",
     "mode_allows_advice": "Its partition or account is only observed. To change that, set it in [mode].",

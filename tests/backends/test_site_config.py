@@ -26,6 +26,35 @@ def test_file_and_running_configuration_come_to_the_same() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "said", "shown"),
+    [
+        ("CompleteWait", "32", "32 sec"),
+        ("CompleteWait", "0", "0 sec"),
+        ("OverTimeLimit", "5", "5 min"),
+        ("OverTimeLimit", "UNLIMITED", "UNLIMITED"),
+        ("SuspendTime", "600", "600 sec"),
+        ("SuspendTime", "-1", "INFINITE"),
+        ("SuspendTime", "NONE", "INFINITE"),
+        ("EnforcePartLimits", "YES", "ALL"),
+        ("PreemptMode", "requeue,gang", "GANG,REQUEUE"),
+        ("Licenses", "matlab:4,abaqus:2", "abaqus:2,matlab:4"),
+        ("BurstBufferType", "burst_buffer/lua", "burst_buffer/lua"),
+        ("PriorityDecayHalfLife", "0", "00:00:00"),
+        ("PriorityMaxAge", "1-0", "1-00:00:00"),
+    ],
+)
+def test_settings_are_compared_by_what_they_mean(name: str, said: str, shown: str) -> None:
+    assert config(**{name: said}) == config(**{name: shown})
+
+
+def test_zero_is_zero_and_no_default() -> None:
+    without_decay = config(PriorityType="priority/multifactor", PriorityDecayHalfLife="0", SuspendTime="0")
+
+    assert without_decay.priority_decay_half_life_s == 0.0
+    assert without_decay.further_settings == {"SuspendTime": "0"}
+
+
+@pytest.mark.parametrize(
     ("version", "priority_type"),
     [("22.05.8", "priority/basic"), ("23.11.4", ""), ("24.11.5", "priority/multifactor"), ("", "priority/multifactor")],
 )

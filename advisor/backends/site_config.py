@@ -44,7 +44,7 @@ _FURTHER: Final[Mapping[str, frozenset[str]]] = {
     "FederationParameters": frozenset(),
     "Licenses": frozenset(),
     "OverTimeLimit": frozenset({"0"}),
-    "PreemptMode": frozenset({"off"}),
+    "PreemptMode": frozenset({"OFF"}),
     "PriorityUsageResetPeriod": frozenset(),
     "SelectType": frozenset({"select/cons_tres"}),
     "SuspendTime": frozenset({"infinite"}),
@@ -119,6 +119,8 @@ def _plain(name: str, text: str) -> str:
         return "infinite" if text.lower() in _ENDLESS else text.lstrip("0") or "0" if text.isdecimal() else text
     if name == "Licenses":
         return ",".join(sorted(names(text)))
+    if name == "PreemptMode":
+        return ",".join(sorted(names(text.upper())))
     lowered = ",".join(sorted(names(text.lower().removeprefix("burst_buffer/"))))
     return _SAME.get(name, {}).get(lowered, lowered)
 

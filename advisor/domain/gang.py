@@ -1,10 +1,14 @@
 """Defines gangs: the GPUs of a job, which must start together, in every form of request that Slurm has."""
 
+import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 # Far above any cluster; a larger number is damage or malice, and would overflow the arrays of the planner.
 MOST = 10**8
+
+
+_FEATURES = re.compile(r"[\w.-]+(?:&[\w.-]+)*", re.ASCII)
 
 
 class GpuScope(StrEnum):
@@ -115,6 +119,11 @@ class GangRequest:
     def most_nodes(self) -> int | None:
         """The most nodes that the job takes, None where it does not bound them."""
         return None if self.nodes_open else self.nodes_max
+
+    @property
+    def features_open(self) -> bool:
+        """Whether the features are more than names that every node must have, so that no fit counts them."""
+        return bool(self.features) and _FEATURES.fullmatch(self.features) is None
 
     def counts(self, scope: GpuScope) -> tuple[GpuCount, ...]:
         """Return the counts asked in one form."""

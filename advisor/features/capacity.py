@@ -179,7 +179,7 @@ class Fitter:
 
     def _doubts(self, gang: GangRequest, partitions: tuple[str, ...]) -> tuple[Doubt, ...]:
         holds = {
-            Doubt.FEATURES: bool(gang.features),
+            Doubt.FEATURES: gang.features_open,
             Doubt.SHARES: bool(gang.shares),
             Doubt.OPTIONS: bool(self._uncounted(gang)),
             Doubt.BARRED_NODES: self._is_barred(gang, partitions),
@@ -203,6 +203,8 @@ class Fitter:
 
     def _uncounted(self, gang: GangRequest) -> tuple[str, ...]:
         """Return the options of a gang that can bar nodes unseen; those about threads bar none where cores have one."""
+        if not gang.uncounted:
+            return ()
         return () if self._has_one_thread and _THREADS.issuperset(gang.uncounted) else gang.uncounted
 
     @cached_property
@@ -303,7 +305,7 @@ class Fitter:
             partition,
             (gang.per_job, gang.per_node, gang.per_socket, gang.per_task),
             (gang.tasks if several else 1, gang.cpus, gang.cpus_per_gpu, gang.memory_mib_per_node, gang.exclusive),
-            (gang.cpus_per_node, gang.tmp_disk_mib, gang.gres, gang.only_beside),
+            (gang.cpus_per_node, gang.tmp_disk_mib, gang.gres, gang.only_beside, gang.features),
             (gang.required_nodes, gang.excluded_nodes, chooses_among_required(gang)),
         )
         if key not in self._offers:

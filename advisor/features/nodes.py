@@ -49,6 +49,7 @@ class NodeTable:
     tmp_disk_mib: Mebibytes  # (n_nodes,), -1 where it is unknown
     gres_total: Mapping[tuple[str, str | None], Mebibytes]  # (n_nodes,) each
     gres_idle: Mapping[tuple[str, str | None], Mebibytes]  # (n_nodes,) each
+    features: Mapping[str, Flags]  # (n_nodes,) each
     holder: NDArray[np.object_]  # (n_nodes,)
     owned: Flags  # (n_nodes,)
     leaf: Counts  # (n_nodes,)
@@ -114,6 +115,7 @@ def node_table(snapshot: Snapshot) -> NodeTable:
         ),
         gres_total=gres_total,
         gres_idle=gres_idle,
+        features=_features(nodes),
         holder=holder,
         owned=owned,
         leaf=_switch_index(snapshot.topology, row_by_name, leaves=True),
@@ -137,6 +139,15 @@ def _gres(
             for counts, number in ((total, pool.total), (idle, max(0, pool.total - pool.used))):
                 counts.setdefault(key, np.zeros(len(nodes), dtype=np.int64))[row] += number
     return total, idle
+
+
+def _features(nodes: Sequence[Node]) -> Mapping[str, Flags]:
+    """Return which nodes have each feature."""
+    found: dict[str, Flags] = {}
+    for row, node in enumerate(nodes):
+        for name in node.features:
+            found.setdefault(name, np.zeros(len(nodes), dtype=np.bool_))[row] = True
+    return found
 
 
 def _holders(snapshot: Snapshot, row_by_name: Mapping[str, int]) -> tuple[NDArray[np.object_], Flags]:

@@ -176,8 +176,11 @@ def _disagreement(inquiry: Inquiry, findings: list[Finding]) -> Disagreement | N
 
 
 def _tier_now(inquiry: Inquiry) -> LocalityTier | None:
-    """Return the tier at which the job fits now; None inside a reservation, which is not in the snapshot."""
-    return None if inquiry.job.reservation else inquiry.fit.tier_now
+    """Return the tier at which the job fits now.
+
+    None inside a reservation, which is not in the snapshot, and where something that is not counted could bar it.
+    """
+    return None if inquiry.job.reservation or inquiry.fit.restricted else inquiry.fit.tier_now
 
 
 def _last_word(inquiry: Inquiry, disagreement: Disagreement | None) -> Finding:

@@ -183,7 +183,7 @@ def _words(finding: Finding, diagnosis: Diagnosis) -> Words:
 
 def _disputed(diagnosis: Diagnosis) -> Words:
     """Return what a reason of Slurm's means that the snapshot does not confirm."""
-    if diagnosis.tier_now is None:
+    if diagnosis.tier_now is None or (diagnosis.job is not None and diagnosis.job.het is not None):
         return "Slurm gives this reason; the snapshot does not confirm it", ()
     text = (
         f"Slurm did not start it in its last pass, although there is room for it{_place_now(diagnosis)}: Slurm sees a "

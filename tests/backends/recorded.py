@@ -44,8 +44,12 @@ def text_snapshot() -> Snapshot:
 
 
 def assemble(**parts: Any) -> Snapshot:
-    """Make a snapshot without what the text answers were not asked for when they were recorded."""
-    snapshot = assembly.assemble(**parts)
+    """Make a snapshot as the text answers show it."""
+    return as_asked(assembly.assemble(**parts))
+
+
+def as_asked(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot without what the text answers were not asked for when they were recorded."""
     unasked: dict[str, Any] = {"nodes_open": False, "cpus_per_node": 1, "tmp_disk_mib": 0, "gres": (), "uncounted": ()}
     return replace(
         snapshot,

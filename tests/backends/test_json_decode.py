@@ -125,6 +125,7 @@ JOB = JobRecord(
     limit_min_s=600.0,
     priority=70,
     requeueable=True,
+    nodes_open=False,
 )
 
 
@@ -162,6 +163,14 @@ def test_old_and_new_json_are_the_same_job(raw: Mapping[str, Any]) -> None:
         ({"required_switches": 1, "maximum_switch_wait_time": 1800}, "switch_wait_s", 1800.0),
         ({"required_switches": 1}, "switch_count", 1),
         ({"max_nodes": wrapped(0)}, "nodes_max", 0),
+        ({"max_nodes": wrapped(0)}, "nodes_open", True),
+        ({"max_nodes": 4}, "nodes_open", False),
+        ({"minimum_tmp_disk_per_node": 500}, "tmp_disk_mib", 500),
+        ({"minimum_cpus_per_node": wrapped(6)}, "cpus_per_node", 6),
+        ({"shared": ["USER"]}, "only_user", True),
+        ({"shared": ["MCS"]}, "uncounted", ("--exclusive",)),
+        ({"sockets_per_node": 65534, "threads_per_core": wrapped(1)}, "uncounted", ("--threads-per-core",)),
+        ({"core_spec": 2, "contiguous": True}, "uncounted", ("--core-spec", "--contiguous")),
         ({"max_nodes": None}, "nodes_max", 0),
         ({"job_id": (1 << 64) - 3}, "job_id", (1 << 64) - 3),
         ({"het_job_id": wrapped(7), "het_job_offset": wrapped(1)}, "het", HetRecord(het_job_id=7, offset=1)),

@@ -110,7 +110,7 @@ ON_TWO: Mapping[str, object] = {"num_nodes": 2, "ntasks": 6}
             {"gres_per_node": {"gres/gpu:a100": 4, "gres/lustre": 1}},
             UNCOUNTED,
             True,
-            {GpuScope.NODE: (gpu(4, "a100"),)},
+            {GpuScope.NODE: (gpu(4, "a100"), Gres(name="lustre", gres_type=None, count=1))},
         ),
     ],
     ids=[

@@ -12,6 +12,9 @@ from advisor.domain.topology import Switch, Topology, TopologyKind
 from advisor.features.bars import barred
 from advisor.features.capacity import Doubt, Fit, Fitter, node_table
 from advisor.features.nodes import gpus_of
+from advisor.guard.circumstances import circumstances
+from advisor.guard.rules import permitted
+from advisor.settings import Limits
 from tests.builders import TAKEN_AT, make_job, make_node, make_partition, make_snapshot
 
 ONE = GangRequest(per_node=(GpuCount(count=1),), nodes_max=1)
@@ -173,3 +176,19 @@ def test_gpus_are_counted_as_before() -> None:
     table = node_table(make_snapshot(nodes=[with_other("n1", 24)]))
 
     assert gpus_of(table.gpu_types, table.gpus_total, None).tolist() == [8]
+
+
+def test_features_that_every_node_must_have_bar_the_others() -> None:
+    snapshot = make_snapshot(nodes=[make_node("n1", features=("a100",)), make_node("n2", features=("a100", "nvlink"))])
+
+    assert fit(snapshot, replace(PAIR, features="a100")).fits_now
+    assert fit(snapshot, replace(ONE, features="a100&nvlink")).fits_now
+    assert not fit(snapshot, replace(PAIR, features="nvlink")).fits_ever
+    assert not fit(snapshot, replace(ONE, features="h100")).fits_ever
+    assert Doubt.FEATURES in fit(snapshot, replace(ONE, features="a100|h100")).doubts
+
+
+def test_a_barred_job_is_left_alone_by_name() -> None:
+    snapshot = replace(make_snapshot(nodes=[make_node("n1")]), jobs=(waiting(1, "Resources", TAKEN_AT + 3600),))
+
+    assert permitted(snapshot, circumstances(snapshot, Limits(min_job_age_s=0.0))).left_alone == {1: "no_bar"}

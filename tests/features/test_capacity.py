@@ -248,7 +248,7 @@ def test_count_per_socket_is_promised_on_whole_nodes_only() -> None:
     ("gang", "partitions", "doubts"),
     [
         pytest.param(make_gang(memory_mib_per_node=1), ("gpu",), (), id="none"),
-        pytest.param(make_gang(memory_mib_per_node=1, features="a&b"), ("gpu",), (Doubt.FEATURES,), id="features"),
+        pytest.param(make_gang(memory_mib_per_node=1, features="a|b"), ("gpu",), (Doubt.FEATURES,), id="features"),
         pytest.param(
             make_gang(0, memory_mib_per_node=1, shares=(ShareCount(kind="mps", count=5),)),
             ("gpu",),

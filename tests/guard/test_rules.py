@@ -66,6 +66,7 @@ def test_every_job_rule_has_a_case() -> None:
     cases = {case[0] for mark in marks for case in mark.args[1]}
 
     assert set(NICE_RULES) == cases | {
+        "no_bar",
         "no_change_outstanding",
         "update_has_no_side_effect",
         "mode_allows_advice",

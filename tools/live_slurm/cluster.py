@@ -68,9 +68,11 @@ class LiveCluster:
         cred_expire_s: int = 0,
         accounting: bool = False,
         name: str = "live",
+        node_words: Mapping[str, str] | None = None,
+        other_gres: Mapping[str, Mapping[str, int]] | None = None,
         beside: "LiveCluster | None" = None,
     ) -> None:
-        """Take a release such as `24.11`; `gpu_types` and `shards` tell nodes apart, see `Shape`.
+        """Take a release such as `24.11`; `gpu_types`, `shards`, `node_words` and `other_gres` tell nodes apart.
 
         With `accounting` every job also goes to an own slurmdbd, which knows only root until other users are added. A
         cluster `beside` one that runs with accounting, under another `name`, uses the munged and the slurmdbd of that.
@@ -87,6 +89,8 @@ class LiveCluster:
             gpu_types=gpu_types,
             start_slurmd=start_slurmd,
             cred_expire_s=cred_expire_s,
+            node_words=node_words or {},
+            other_gres=other_gres or {},
             **({} if shards is None else {"shards": shards}),
         )
         self.version = ""

@@ -22,18 +22,24 @@ SCHEDULER_PARAMETERS = "batch_sched_delay=0,sched_interval=5,bf_interval=5,bf_co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One fake node; an empty GPU type leaves its GPUs untyped."""
+    """One fake node; an empty GPU type leaves its GPUs untyped.
+
+    `words` are further ones of its line, `others` its generic resources that are no GPUs.
+    """
 
     name: str
     gpu_count: int
     gpu_type: str
     shard_count: int
+    words: str = ""
+    others: Mapping[str, int] = field(default_factory=dict)
 
     def gres(self) -> str:
         """Spell what slurm.conf says of the node's generic resources."""
         parts = [f"gpu:{self.gpu_type}:{self.gpu_count}" if self.gpu_type else f"gpu:{self.gpu_count}"]
         if self.shard_count:
             parts.append(f"shard:{self.shard_count}")
+        parts += [f"{name}:{count}" for name, count in self.others.items()]
         return ",".join(parts) if self.gpu_count else ""
 
 
@@ -50,6 +56,8 @@ class Shape:
     shards: Mapping[str, int] = field(default_factory=lambda: {"n06": 32})
     scheduler_parameters: str = ""
     extra_lines: Sequence[str] = ()
+    node_words: Mapping[str, str] = field(default_factory=dict)
+    other_gres: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     start_slurmd: bool = True
     # What a requeued job is held back for follows from the life of credentials; 0 leaves Slurm's default.
     cred_expire_s: int = 0
@@ -68,6 +76,8 @@ class Shape:
                 gpu_count=self.gpus_per_node,
                 gpu_type=gpu_type,
                 shard_count=self.shards.get(name, 0) if self.gpus_per_node else 0,
+                words=self.node_words.get(name, ""),
+                others=self.other_gres.get(name, {}),
             )
             for name, gpu_type in zip(names, types, strict=True)
         ]
@@ -115,7 +125,7 @@ def slurm_conf(shape: Shape, *, release: str, folder: Path, munge: Path, host: s
         "PriorityWeightAge=1000",
         "PriorityWeightJobSize=1000",
         "PriorityCalcPeriod=1",
-        "GresTypes=gpu,shard",
+        f"GresTypes={','.join(['gpu', 'shard', *sorted({name for node in shape.nodes() for name in node.others})])}",
         *_node_lines(shape, ports),
         "PartitionName=gpu Nodes=ALL Default=YES MaxTime=UNLIMITED DefaultTime=1-00:00:00 State=UP",
         "PartitionName=debug Nodes=ALL MaxTime=01:00:00 DefaultTime=00:30:00 PriorityJobFactor=10 State=UP",
@@ -152,6 +162,10 @@ def gres_conf(shape: Shape, *, folder: Path) -> str:
         lines.append(f"NodeName={range_of(nodes)} Name=gpu{kind} File={folder}/gpu{file_range}")
         if node.shard_count:
             lines.append(f"NodeName={range_of(nodes)} Name=shard Count={node.shard_count}")
+        lines += [
+            f"NodeName={range_of(nodes)} Name={name} Count={count} Flags=CountOnly"
+            for name, count in node.others.items()
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -182,11 +196,11 @@ def _node_lines(shape: Shape, ports: range) -> Iterator[str]:
         yield (
             f"NodeName={range_of(nodes)} NodeAddr=127.0.0.1 Port={port} Sockets=2 CoresPerSocket={CPUS_PER_NODE // 2}"
             f" ThreadsPerCore=1 RealMemory={MEMORY_MIB}{f' Gres={gres}' if gres else ''}"
-            f"{f' Feature={feature}' if feature else ''} State=UNKNOWN"
+            f"{f' Feature={feature}' if feature else ''}{f' {nodes[0].words}' if nodes[0].words else ''} State=UNKNOWN"
         )
         first_port = last_port + 1 if shape.start_slurmd else first_port
 
 
 def _alike(shape: Shape) -> Iterator[list[Node]]:
-    for _, nodes in itertools.groupby(shape.nodes(), key=Node.gres):
+    for _, nodes in itertools.groupby(shape.nodes(), key=lambda node: (node.gres(), node.words)):
         yield list(nodes)

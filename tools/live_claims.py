@@ -1,0 +1,361 @@
+"""Holds what `explain` and `recommend` claim against what slurmctld then does, on random clusters and queues.
+
+    python -m tools.live_claims [--minutes 60] [--release 22.05 ...] [--seed 1] [--json]
+
+Each round starts a cluster with random nodes, limits, partitions, resources and reservations, fills a part of it with
+running jobs, and submits random requests of two users. Then each claim is tried alone, all other pending jobs being
+held: a job that fits now has to start in the next passes, one that is impossible must neither start nor get an expected
+start, and a resize that starts now has to start at that size. A claim that something unread bars is no claim. Jobs that
+start although no claim was made are counted as missed. It takes root. It exits with 1 if more than 1 in 1,000 claims is
+wrong.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from random import Random
+from typing import Any, Final
+
+from advisor.backends.particulars_reader import read_particulars
+from advisor.backends.process import SlurmCommands
+from advisor.backends.sources import open_source
+from advisor.clock import SystemClock
+from advisor.cycle import Cycle
+from advisor.domain.actions import Lever, SetGpus
+from advisor.domain.diagnosis import Cause
+from advisor.domain.job import Job
+from advisor.domain.snapshot import Snapshot
+from advisor.planning.causes import diagnose
+from advisor.settings import Limits
+from tools.live_slurm import LiveCluster
+from tools.live_slurm.errors import LiveSlurmError
+from tools.live_slurm.roots import RELEASES
+
+USERS: Final = (None, "games")
+# What Slurm is given to start a job that it can start: several passes of both schedulers.
+PATIENCE_S: Final = 6.0
+PASSES: Final = "bf_interval=2,sched_interval=2,bf_resolution=1"
+MOST_WRONG: Final = 1e-3
+# What keeps a job that by itself fits now from starting, and does not contradict that it does.
+ONLY_OTHERS: Final = frozenset((Cause.PRIORITY, Cause.NOT_TRIED, Cause.UNKNOWN, Cause.HELD_BY_USER, Cause.HELD_BY_ADMIN,
+                                Cause.HELD))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrong:
+    """A claim that slurmctld did not bear out."""
+
+    claim: str
+    release: str
+    seed: int
+    source: str
+    request: str
+    slurm_says: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """What one release came to: claims by kind, those that were wrong, and starts that nobody claimed."""
+
+    claims: Counter[str] = field(default_factory=Counter)
+    missed: Counter[str] = field(default_factory=Counter)
+    wrong: list[Wrong] = field(default_factory=list)
+
+
+def cluster(release: str, draw: Random) -> LiveCluster:
+    """Make a random cluster of a release."""
+    count = draw.choice((2, 3, 4, 6))
+    names = [f"n{number:02d}" for number in range(1, count + 1)]
+    types = draw.choice((["a100"] * count, [*["a100"] * (count - 1), "v100"], [""] * count))
+    words = {
+        name: " ".join(
+            word
+            for word in (
+                draw.choice(("", "", "CoreSpecCount=2")),
+                draw.choice(("", "", "MemSpecLimit=8000")),
+                draw.choice(("TmpDisk=1000", "TmpDisk=9000", "")),
+            )
+            if word
+        )
+        for name in names
+    }
+    others = {name: {"vram": draw.choice((24, 40, 80))} for name in names if draw.random() < 0.6}
+    some = ",".join(draw.sample(names, max(1, count // 2)))
+    limits = draw.choice(("MaxCPUsPerNode=8", "ExclusiveUser=YES", "OverSubscribe=EXCLUSIVE", "MaxNodes=1", "LLN=YES"))
+    return LiveCluster(
+        release,
+        topology=draw.choice(("tree", "tree", "flat")),
+        node_count=count,
+        leaf_nodes=draw.choice((1, 2)),
+        gpus_per_node=draw.choice((2, 4, 8)),
+        gpu_types=types,
+        shards={},
+        node_words=words,
+        other_gres=others,
+        scheduler_parameters=PASSES,
+        extra_lines=(f"PartitionName=odd Nodes={some} MaxTime=UNLIMITED State=UP {limits}",),
+    )
+
+
+def request(draw: Random, gpus: int, nodes: Sequence[str]) -> list[str]:
+    """Draw the options of a job, as people combine them."""
+    form = draw.choice(("gpus", "gres", "per_node", "per_task"))
+    options = {
+        "gpus": [f"--gpus={draw.randint(1, 2 * gpus)}"],
+        "gres": [f"--gres=gpu:{draw.randint(1, gpus)}"],
+        "per_node": [f"--gpus-per-node={draw.randint(1, gpus)}"],
+        "per_task": [f"--gpus-per-task={draw.choice((1, 1, 2))}", f"--ntasks={draw.randint(1, 4)}"],
+    }[form]
+    if draw.random() < 0.4:
+        low = draw.randint(1, 3)
+        options.append(draw.choice((f"--nodes={low}", f"--nodes={low}-{low + 1}")))
+    for chance, drawn in (
+        (0.35, f"--cpus-per-task={draw.choice((1, 2, 4, 7, 12))}"),
+        (0.15, f"--mem={draw.choice((4000, 30000, 60000))}"),
+        (0.1, "--exclusive"),
+        (0.1, "--exclusive=user"),
+        (0.15, f"--tmp={draw.choice((500, 5000))}"),
+        (0.1, f"--exclude={draw.choice(nodes)}"),
+        (0.1, f"--nodelist={draw.choice(nodes)}"),
+        (0.1, f"--mincpus={draw.choice((2, 6, 14))}"),
+        (0.1, "--ntasks-per-node=2"),
+        (0.05, "--contiguous"),
+        (0.05, "--threads-per-core=1"),
+        (0.05, "--cores-per-socket=4"),
+        (0.05, "--constraint=a100"),
+        (0.3, "--partition=odd"),
+    ):
+        if draw.random() < chance:
+            options.append(drawn)
+    if draw.random() < 0.2:
+        others = f"vram:{draw.choice((20, 40, 60))}"
+        options = [f"{option},{others}" if option.startswith("--gres") else option for option in options]
+        if not any("vram" in option for option in options):
+            options.append(f"--gres={others}")
+    return options
+
+
+def submitted(live: LiveCluster, draw: Random, *options: str) -> int | None:
+    """Submit a job; None where Slurm refuses it."""
+    try:
+        return live.submit(*options, user=draw.choice(USERS))
+    except LiveSlurmError:
+        return None
+
+
+def fill(live: LiveCluster, draw: Random) -> dict[int, list[str]]:
+    """Start some jobs, close some nodes, and submit the jobs about which claims are made; return their requests."""
+    nodes, gpus = [node.name for node in live.shape.nodes()], live.shape.gpus_per_node
+    for _ in range(draw.randint(1, 2 * len(nodes))):
+        width = ["--nodes=1", f"--gres=gpu:{draw.randint(1, max(1, gpus // 2))}"]
+        options = [
+            *width,
+            f"--cpus-per-task={draw.choice((1, 2, 6))}",
+            draw.choice(("--partition=gpu", "--partition=odd")),
+        ]
+        submitted(live, draw, "--time=600", *options)
+    if draw.random() < 0.3:
+        live.drain(draw.choice(nodes), "fuzz")
+    if draw.random() < 0.3:
+        when = draw.choice(("now", "now+2hours"))
+        size = draw.choice((f"Nodes={draw.choice(nodes)}", f"Nodes={draw.choice(nodes)} CoreCnt=2"))
+        live.run("scontrol", "create", "reservation", f"StartTime={when}", "Duration=600", "Users=root", *size.split(),
+                 check=False)  # fmt: skip
+    time.sleep(2.0)
+    held = ["--hold"] if draw.random() < 0.8 else []
+    requests: dict[int, list[str]] = {}
+    for _ in range(draw.randint(8, 16)):
+        options = request(draw, gpus, nodes)
+        if draw.random() < 0.3:
+            options.append(f"--comment=sadvise: gpus=1-{2 * gpus}")
+        job_id = submitted(live, draw, "--time=60", *held, *options)
+        if job_id is not None:
+            requests[job_id] = options
+    time.sleep(2 * PATIENCE_S / 3)
+    return requests
+
+
+def started(live: LiveCluster, job_id: int) -> bool:
+    """Return whether a job has started, after at most the passes that Slurm is given."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        if live.run("squeue", "-h", "-a", "-j", str(job_id), "-o", "%T", check=False).strip() not in ("PENDING", ""):
+            return True
+        time.sleep(0.3)
+    return False
+
+
+def ended(live: LiveCluster, job_id: int) -> None:
+    """Cancel a job, and wait until it has left its nodes."""
+    live.run("scancel", str(job_id), check=False)
+    live.wait_for(
+        lambda: not live.run("squeue", "-h", "-a", "-j", str(job_id), "-t", "R,CG,S", "-o", "%i", check=False).strip(),
+        30.0,
+        what="a cancelled job has left its nodes",
+    )
+
+
+def claims_of(snapshot: Snapshot, job: Job) -> str | None:
+    """Return what is claimed of a job: that it fits now, or never; None for neither."""
+    particulars = read_particulars(SlurmCommands(timeout_s=30.0), job, snapshot.config)
+    diagnosis = diagnose(snapshot, job.job_id, particulars=particulars)
+    causes = {finding.cause for finding in (diagnosis.first, *diagnosis.further)}
+    if Cause.IMPOSSIBLE in causes and diagnosis.slurm_reason != "BadConstraints":
+        return "impossible"
+    return "fits now" if diagnosis.tier_now is not None and causes <= ONLY_OTHERS else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A queue that was read, what is claimed of its jobs, and where the results go."""
+
+    live: LiveCluster
+    seed: int
+    source: str
+    requests: dict[int, list[str]]
+    found: Found
+
+    def squeue(self, job: Job, layout: str) -> str:
+        """Return what squeue prints of a job."""
+        return self.live.run("squeue", "-h", "-a", "-j", str(job.job_id), "-o", layout, check=False).strip()
+
+    def judge(self, job: Job, claim: str, *, is_right: bool) -> None:
+        """Count a claim, and keep it if it was wrong."""
+        self.found.claims[claim] += 1
+        if is_right:
+            return
+        request = f"{job.user}: {' '.join(self.requests[job.job_id])}"
+        where = {"release": self.live.release, "seed": self.seed, "source": self.source}
+        self.found.wrong.append(Wrong(claim=claim, request=request, slurm_says=self.squeue(job, "%T %r %S"), **where))
+
+    def attempt(self, job: Job, claim: str | None, resize: SetGpus | None) -> None:
+        """Let Slurm start one job, all others being held, and hold that against what was claimed of it."""
+        if resize is not None:
+            self.live.run(*resize.command(), check=False)
+        self.live.run("scontrol", "release", str(job.job_id), check=False)
+        has_started = started(self.live, job.job_id)
+        if resize is not None:
+            self.judge(job, "starts now at another size", is_right=has_started)
+        elif claim == "fits now":
+            self.judge(job, claim, is_right=has_started)
+        elif claim == "impossible":
+            self.judge(job, claim, is_right=not has_started and self.squeue(job, "%S") in ("N/A", ""))
+        elif has_started:
+            self.found.missed["started without a claim"] += 1
+        ended(self.live, job.job_id)
+
+
+def round_of(live: LiveCluster, draw: Random, seed: int, found: Found) -> None:
+    """Fill a cluster once, and try every claim about its queue."""
+    requests = fill(live, draw)
+    name = draw.choice(("text", "json"))
+    snapshot = open_source(name, cluster=None, timeout_s=30.0, clock=SystemClock()).snapshot()
+    waiting = [job for job in snapshot.pending if job.job_id in requests]
+    claimed = {job.job_id: claims_of(snapshot, job) for job in waiting}
+    cycle = Cycle(levers=frozenset({Lever.GPU_COUNT}), limits=Limits(min_job_age_s=0.0, nice_min=0))
+    resizes = {
+        change.job_id: change.action
+        for change in cycle.judge(snapshot).recommendations
+        if isinstance(change.action, SetGpus) and change.action.shrinks
+    }
+    trial = Trial(live=live, seed=seed, source=name, requests=requests, found=found)
+    if waiting:
+        live.run("scontrol", "hold", ",".join(str(job.job_id) for job in waiting), check=False)
+    for job in waiting:
+        trial.attempt(job, claimed[job.job_id], resizes.get(job.job_id))
+    emptied(live)
+
+
+def emptied(live: LiveCluster) -> None:
+    """Cancel what runs, delete the reservations, and return closed nodes to service."""
+    live.run("scancel", "-u", "root,games", check=False)
+    live.wait_for(lambda: not live.run("squeue", "-h", "-a", "-o", "%i").strip(), 60.0, what="the queue is empty")
+    for line in live.run("scontrol", "-o", "show", "reservation", check=False).splitlines():
+        if line.startswith("ReservationName="):
+            live.run("scontrol", "delete", line.split()[0], check=False)
+    for node in live.shape.nodes():
+        live.run("scontrol", "update", f"NodeName={node.name}", "State=RESUME", check=False)
+
+
+def rounds(release: str, minutes: float, seed: int) -> Found:
+    """Try claims on random clusters of one release for some minutes."""
+    found, until = Found(), time.monotonic() + 60 * minutes
+    while time.monotonic() < until:
+        draw = Random(seed)
+        with cluster(release, draw) as live:
+            os.environ.update({name: live.env[name] for name in ("PATH", "SLURM_CONF")})
+            for _ in range(8):
+                round_of(live, draw, seed, found)
+                print(
+                    f"{release} seed {seed}: {found.claims.total()} claims, {len(found.wrong)} wrong", file=sys.stderr
+                )
+                if time.monotonic() > until:
+                    break
+        seed += 1
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Try claims on every release at once, each in a process of its own, and print what they came to."""
+    parser = argparse.ArgumentParser(prog="python -m tools.live_claims", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=60.0, help="how long to try claims")
+    parser.add_argument("--release", action="append", choices=RELEASES, help="a release of Slurm; default: all")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first cluster")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(argv)
+    releases = options.release or list(RELEASES)
+    if len(releases) == 1:
+        documents = [_document(releases[0], rounds(releases[0], options.minutes, options.seed))]
+    else:
+        with ThreadPoolExecutor() as pool:
+            documents = list(pool.map(lambda name: _apart(name, options.minutes, options.seed), releases))
+    if options.json:
+        print(json.dumps(documents, indent=1))
+    else:
+        for line in _table(documents):
+            print(line)
+    total, wrong = (sum(len(each["wrong"]) if key == "wrong" else sum(each[key].values()) for each in documents)
+                    for key in ("claims", "wrong"))  # fmt: skip
+    return 1 if wrong > MOST_WRONG * total else 0
+
+
+def _document(release: str, found: Found) -> dict[str, Any]:
+    return {
+        "release": release,
+        "claims": dict(found.claims),
+        "missed": dict(found.missed),
+        "wrong": [asdict(each) for each in found.wrong],
+    }
+
+
+def _apart(release: str, minutes: float, seed: int) -> dict[str, Any]:
+    argv = [sys.executable, "-m", "tools.live_claims", "--release", release, "--minutes", str(minutes), "--json",
+            "--seed", str(seed)]  # fmt: skip
+    answer = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False).stdout
+    if not answer:
+        raise LiveSlurmError(f"the process of release {release} ended without a result")
+    [document] = json.loads(answer)
+    return dict(document)
+
+
+def _table(documents: Sequence[dict[str, Any]]) -> Iterator[str]:
+    kinds = sorted({kind for document in documents for kind in document["claims"]})
+    yield f"{'release':9}{''.join(f'{kind:>28}' for kind in kinds)}{'wrong':>8}{'missed':>8}"
+    for document in documents:
+        counts = "".join(f"{document['claims'].get(kind, 0):28}" for kind in kinds)
+        yield f"{document['release']:9}{counts}{len(document['wrong']):8}{sum(document['missed'].values()):8}"
+    for document in documents:
+        for each in document["wrong"]:
+            where = f"{each['release']} seed {each['seed']} {each['source']}"
+            yield f"{where}: {each['claim']}: {each['request']} ({each['slurm_says']})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,12 +7,12 @@ where that type is counted, and never in which form. What it does not show is un
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from advisor.backends.records import JobRecord, NodeRecord
 from advisor.backends.spelling import NO_LIMIT, names, node_names, optional_text, signed, unreadable
-from advisor.backends.tres import GPU, SHARES, Gres, Tres, counts_of
+from advisor.backends.tres import GPU, SHARES, Gres, Tres, counts_of, gres_list
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.site import Partition
@@ -321,8 +321,10 @@ def _gres(values: Values, key: str) -> tuple[Gres, ...]:
 
 
 def _named(name: str, number: int) -> Gres | None:
-    kind, _, gres_type = name.partition(":")
-    return Gres(name=kind, gres_type=gres_type or None, count=number) if kind in (GPU, *SHARES) else None
+    kind = name.partition(":")[0]
+    if kind not in (GPU, *SHARES):
+        return None
+    return next((replace(gres, count=number) for gres in gres_list(f"{name}:{number}", field="pyslurm GRES")), None)
 
 
 def _dependency(raw: Values) -> str:

@@ -1,14 +1,21 @@
-"""Reads the reservations of a cluster with scontrol; one request to slurmctld."""
+"""Reads the reservations of a cluster with scontrol, one request to slurmctld, and what they hold of nodes."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 from advisor.backends.process import Commands, text_of
 from advisor.backends.scontrol_text import blocks
-from advisor.backends.spelling import count, instant, node_names
+from advisor.backends.spelling import count, instant, names, node_names
 from advisor.backends.text_decode import Row
+from advisor.domain.job import Job
+from advisor.domain.node import Node
 from advisor.domain.particulars import Reservation
 from advisor.errors import DecodeError
 
+# The cores of one node, where a reservation does not take all of them.
+_CORES: Final = re.compile(r"NodeName=(\S+) CoreIDs=([0-9,-]+)")
 _NONE = "No reservations in the system"
 _MAINTENANCE = frozenset(("MAINT", "MAGNETIC_MAINT"))
 
@@ -22,11 +29,36 @@ def decode_reservations(text: str) -> tuple[Reservation, ...]:
     """Decode what scontrol shows of reservations; raises `DecodeError` for what is not that."""
     if not text.strip() or _NONE in text.partition("ReservationName=")[0]:
         return ()
-    found = (_reservation(block) for block in blocks(text, key="ReservationName"))
+    parts = re.split(r"(?m)^(?=ReservationName=)", text)[1:]
+    found = (_reservation(block, part) for block, part in zip(blocks(text, key="ReservationName"), parts, strict=True))
     return tuple(sorted(found, key=lambda reservation: (reservation.start_time, reservation.name)))
 
 
-def _reservation(block: Row) -> Reservation:
+def without_reserved(nodes: Sequence[Node], jobs: Iterable[Job], reservations: Iterable[Reservation], now: float) -> list[Node]:
+    """Return the nodes with the CPUs that reservations of parts of them keep from other jobs.
+
+    CPUs on which jobs of a reservation run count as in use already. A node that is reserved as a whole stays as it is.
+    """
+    current = [each for each in reservations if each.start_time <= now < each.end_time]
+    held = {(each.name, node): cpus for each in current for node, cpus in each.cpus_by_node.items()}
+    for job in jobs:
+        if job.reservation and job.allocation is not None:
+            for node in job.allocation.nodes:
+                if (job.reservation, node) in held:
+                    held[job.reservation, node] -= job.gang.cpus // len(job.allocation.nodes)
+    whole = {node for each in current for node in each.nodes if node not in each.cpus_by_node}
+    left: dict[str, int] = {}
+    for (_, node), cpus in held.items():
+        left[node] = left.get(node, 0) + max(0, cpus)
+    return [
+        replace(node, cpus_reserved=min(left.get(node.name, 0), node.cpus))
+        if node.is_reserved and node.name not in whole
+        else node
+        for node in nodes
+    ]
+
+
+def _reservation(block: Row, text: str) -> Reservation:
     try:
         start_time, end_time = (instant(block[key], field=f"scontrol {key}") for key in ("StartTime", "EndTime"))
         name = block["ReservationName"]
@@ -34,12 +66,15 @@ def _reservation(block: Row) -> Reservation:
         raise DecodeError(f"scontrol shows a reservation without {err.args[0]}: see scontrol show reservation") from err
     if start_time is None or end_time is None:
         raise DecodeError("scontrol shows a reservation without times: see scontrol show reservation")
+    cpus = _cpus(block)
     return Reservation(
         name=name,
         start_time=start_time,
         end_time=end_time,
         nodes=node_names(block.get("Nodes", ""), field="scontrol Nodes"),
-        cpus=_cpus(block),
+        cpus=cpus,
+        cpus_by_node=_cpus_by_node(text, cpus, count(block.get("CoreCnt", "0"), field="scontrol CoreCnt")),
+        licences=tuple(word.partition(":")[0].partition("=")[0] for word in names(block.get("Licenses", ""))),
         is_maintenance=not _MAINTENANCE.isdisjoint(block.get("Flags", "").split(",")),
     )
 
@@ -47,3 +82,15 @@ def _reservation(block: Row) -> Reservation:
 def _cpus(block: Mapping[str, str]) -> int | None:
     tres = dict(item.partition("=")[::2] for item in block.get("TRES", "").split(","))
     return count(tres["cpu"], field="scontrol TRES") if "cpu" in tres else None
+
+
+def _cpus_by_node(text: str, cpus: int | None, cores: int) -> dict[str, int]:
+    """Read the cores that a reservation takes of each node, as CPUs."""
+    threads = max(1, (cpus or 0) // cores) if cores else 1
+    return {name: threads * _size(ids) for name, ids in _CORES.findall(text)}
+
+
+def _size(ids: str) -> int:
+    """Count the cores of a list such as `0-3,8`."""
+    ends = (part.partition("-")[::2] for part in ids.split(",") if part)
+    return sum(int(high or low) - int(low) + 1 for low, high in ends)

@@ -6,8 +6,10 @@ configuration.
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final
 
+from advisor.backends.records import UnreadRow, row_or_unread
 from advisor.backends.spelling import node_names
 from advisor.backends.text_decode import Row, partition
 from advisor.domain.site import Partition
@@ -37,9 +39,12 @@ def blocks(text: str, *, key: str) -> Iterator[Row]:
         yield dict(reversed(_PAIR.findall(chunk)))
 
 
-def partitions(text: str) -> tuple[Partition, ...]:
+def partitions(text: str) -> tuple[Partition | UnreadRow, ...]:
     """Read the partitions of `scontrol show partition`, by name."""
-    decoded = (_partition(block) for block in blocks(text, key="PartitionName"))
+    decoded = (
+        row_or_unread(partial(_partition, block), block["PartitionName"])
+        for block in blocks(text, key="PartitionName")
+    )
     return tuple(sorted(decoded, key=lambda partition: partition.name))
 
 

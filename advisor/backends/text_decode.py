@@ -7,13 +7,21 @@ alone.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import cycle
 from operator import itemgetter
 from typing import Final, TypedDict
 
 from advisor.backends.process import text_of
-from advisor.backends.records import DEPENDENCY_LENGTH, JobRecord, NodeRecord, UnreadJob, record_or_unread
+from advisor.backends.records import (
+    DEPENDENCY_LENGTH,
+    JobRecord,
+    NodeRecord,
+    UnreadJob,
+    UnreadRow,
+    record_or_unread,
+    row_or_unread,
+)
 from advisor.backends.spelling import (
     CACHED_TEXTS,
     NO_LIMIT,
@@ -315,24 +323,26 @@ def _asked(values: tuple[str, ...], excluded_nodes: str, exclusive: str | None) 
     )
 
 
-def node_records(node_rows: Iterable[Row]) -> tuple[NodeRecord, ...]:
+def node_records(node_rows: Iterable[Row]) -> tuple[NodeRecord | UnreadRow, ...]:
     """Read the nodes from rows of one node and one partition each."""
     partitions: dict[str, list[str]] = {}
     first_rows: dict[str, Row] = {}
     for row in node_rows:
         first_rows.setdefault(row["NodeList"], row)
         partitions.setdefault(row["NodeList"], []).append(row["PartitionName"])
-    return tuple(node_record(row, partitions[name]) for name, row in first_rows.items())
+    return tuple(
+        row_or_unread(partial(node_record, row, partitions[name]), name) for name, row in first_rows.items()
+    )
 
 
-def partitions_of(partition_rows: Iterable[Row]) -> tuple[Partition, ...]:
+def partitions_of(partition_rows: Iterable[Row]) -> tuple[Partition | UnreadRow, ...]:
     """Read the partitions from rows of one node and one partition each, by name."""
     nodes: dict[str, list[str]] = {}
     first_rows: dict[str, Row] = {}
     for row in partition_rows:
         first_rows.setdefault(row["PartitionName"], row)
         nodes.setdefault(row["PartitionName"], []).append(row["NodeList"])
-    return tuple(partition(first_rows[name], nodes[name]) for name in sorted(first_rows))
+    return tuple(row_or_unread(partial(partition, first_rows[name], nodes[name]), name) for name in sorted(first_rows))
 
 
 def node_record(row: Row, partitions: Iterable[str]) -> NodeRecord:

@@ -20,6 +20,8 @@ _COMMA = re.compile(r",(?![^()]*\))")
 _DETAIL = re.compile(r"\([^()]*\)")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?[KMGTP]?", re.ASCII)
 _UNTYPED = ("", "(null)", "no_type")
+# Jobs share such a resource without a limit, so that all of it is always idle; 22.05 leaves the word out.
+_NOT_CONSUMED: Final = "no_consume"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +141,7 @@ def _gres(item: str, *, field: str) -> Gres | None:
     bare = _DETAIL.sub("", item.replace("(null)", "no_type"))
     for prefix in ("gres:", "gres/"):
         bare = bare.removeprefix(prefix)
-    name, *rest = re.split("[:=]", bare)
+    name, *rest = (word for word in re.split("[:=]", bare) if word.lower() != _NOT_CONSUMED)
     if name != GPU and name not in SHARES:
         return None
     number = rest.pop() if rest and _NUMBER.fullmatch(rest[-1]) else "1"

@@ -54,6 +54,8 @@ class Variant(StrEnum):
     BOTH_BESIDE_GPUS = "both_beside_gpus"
     NEEDED_AT_ALL = "needed_at_all"
     NEEDED_NOW = "needed_now"
+    COMING = "coming"  # of nodes that take jobs again without an operator
+    HIDDEN = "hidden"  # of nodes that the snapshot does not show
     OWN = "own"  # of a reservation: the job asks for it
     BLOCKING = "blocking"  # of a reservation: it takes the nodes that the job needs
 

@@ -1,6 +1,10 @@
 """Defines nodes and their use."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
 
 from advisor.domain.gang import MOST, ShareCount
 
@@ -23,33 +27,61 @@ class GpuPool:
         return 0 if self.used is None else max(0, self.total - self.used)
 
 
-# A node in one of these states, or with one of these flags, starts no new job.
-_CLOSED = frozenset(
-    (
-        "BLOCKED",
-        "DOWN",
-        "DRAIN",
-        "DRAINED",
-        "DRAINING",
-        "ERROR",
-        "FAIL",
-        "FAILING",
-        "FUTURE",
-        "INVAL",
-        "INVALID_REG",
-        "MAINT",
-        "MAINTENANCE",
-        "NOT_RESPONDING",
-        "POWERING_DOWN",
-        "POWER_DOWN",
-        "REBOOT_ISSUED",
-        "REBOOT_REQUESTED",
-        "RESERVED",
-        "UNKNOWN",
-    )
-)
-# The closed states that a reservation puts a node in, and that end with it.
-_RESERVED = frozenset(("MAINT", "MAINTENANCE", "RESERVED"))
+class Service(StrEnum):
+    """Whether slurmctld starts jobs on a node: now, later without an operator, or not before an operator acts."""
+
+    NOW = "now"
+    LATER = "later"
+    OUT = "out"
+
+
+# Every word that Slurm has for the state of a node, by what it does to new jobs where no other word decides.
+# `python -m tools.live_slurm.node_states` has it observed on live clusters (docs/node-states.md).
+_SERVICE: Final[Mapping[str, Service]] = {
+    **dict.fromkeys(
+        ("ALLOCATED", "CLOUD", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "EXTERNAL", "IDLE", "MIXED", "PERFCTRS", "PLANNED")
+        + ("POWERED_DOWN", "POWERING_UP", "POWER_UP", "REBOOT_CANCELED"),
+        Service.NOW,
+    ),
+    **dict.fromkeys(
+        ("BLOCKED", "COMPLETING", "MAINT", "MAINTENANCE", "NOT_RESPONDING", "POWERING_DOWN", "POWER_DOWN")
+        + ("POWER_DRAIN", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "RESERVED", "UNKNOWN"),
+        Service.LATER,
+    ),
+    **dict.fromkeys(
+        ("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID")
+        + ("INVALID_REG",),
+        Service.OUT,
+    ),
+}
+# A node that boots does not respond, and takes jobs.
+_BOOTS: Final = frozenset(("POWERED_DOWN", "POWERING_UP"))
+_SILENT: Final = frozenset(("NOT_RESPONDING",))
+# A node is down or drained while it reboots, and Slurm brings it back.
+_REBOOTS: Final = frozenset(("REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED"))
+_RESERVED: Final = frozenset(("MAINT", "MAINTENANCE", "RESERVED"))
+# With these words slurmctld refuses State=RESUME, or takes it and starts nothing.
+_NOT_RESUMED: Final = frozenset(("COMPLETING", "FUTURE", "INVAL", "INVALID", "INVALID_REG")) | _SILENT
+
+
+def is_known(word: str) -> bool:
+    """Return whether a word of a node's state is one of Slurm's."""
+    return word in _SERVICE
+
+
+@lru_cache(4096)
+def _judged(words: tuple[str, ...], *, shared: bool) -> tuple[Service, frozenset[str]]:
+    """Return the service of a node in a state, and the words that keep it from taking jobs now.
+
+    `shared` is whether its reservations leave some of it to other jobs.
+    """
+    aside = (_SILENT if _BOOTS.intersection(words) else frozenset()) | ({"RESERVED"} if shared else frozenset())
+    closing = frozenset(word for word in words if _SERVICE.get(word) is not Service.NOW) - aside
+    if not closing:
+        return Service.NOW, closing
+    # Of a word that is not known nothing follows, least of all that the node is out of service.
+    out = any(_SERVICE.get(word) is Service.OUT for word in closing) and _REBOOTS.isdisjoint(closing)
+    return (Service.OUT if out else Service.LATER), closing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +89,8 @@ class Node:
     """A node with its capacity and use.
 
     `state` is Slurm's base state and `flags` its flags, both in capitals, flags sorted.
-    `reason` is free text of an administrator or a health check.
+    `reason` is free text of an administrator or a health check. `cpus_reserved` are the idle CPUs that reservations of
+    a part of the node keep for their jobs, None for a node that is reserved as a whole, or of which it is not known.
     """
 
     name: str
@@ -73,6 +106,7 @@ class Node:
     partitions: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     weight: int = 1
+    cpus_reserved: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.cpus <= MOST or not 0 <= self.cpus_used <= MOST:
@@ -81,12 +115,36 @@ class Node:
             raise ValueError(f"node {self.name} has {self.memory_mib} MiB of memory, which cannot be")
 
     @property
+    def service(self) -> Service:
+        """Whether and when slurmctld starts new jobs here if they fit."""
+        return self._answer[0]
+
+    @property
     def is_usable(self) -> bool:
-        """Whether Slurm would start a new job here if it fitted."""
-        return self.state not in _CLOSED and not _CLOSED.intersection(self.flags)
+        """Whether Slurm would start a new job here now if it fitted."""
+        return self.service is Service.NOW
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether a reservation holds it, or a part of it."""
+        return "RESERVED" in self.flags
 
     @property
     def is_only_reserved(self) -> bool:
         """Whether a reservation alone keeps Slurm from starting other jobs here."""
-        closing = _CLOSED.intersection((self.state, *self.flags))
+        closing = self._answer[1]
         return bool(closing) and closing <= _RESERVED
+
+    @property
+    def can_be_resumed(self) -> bool:
+        """Whether slurmctld takes State=RESUME for this node, and starts jobs here then."""
+        return self.service is Service.OUT and _NOT_RESUMED.isdisjoint((self.state, *self.flags))
+
+    @property
+    def boots(self) -> bool:
+        """Whether a job that Slurm starts here waits for the machine to boot."""
+        return not _BOOTS.isdisjoint(self.flags)
+
+    @property
+    def _answer(self) -> tuple[Service, frozenset[str]]:
+        return _judged((self.state, *self.flags), shared=self.cpus_reserved is not None)

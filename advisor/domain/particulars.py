@@ -1,6 +1,7 @@
 """Defines what slurmctld shows of one job's surroundings beyond a snapshot: limits, shares, reservations, licences."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +38,18 @@ class ReachedLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """A reservation of nodes; `cpus` is how many it takes of them, None if not known."""
+    """A reservation of nodes; `cpus` is how many it takes of them, None if not known.
+
+    `cpus_by_node` is for a reservation of parts of nodes. `licences` are the names of those that it holds.
+    """
 
     name: str
     start_time: float
     end_time: float
     nodes: tuple[str, ...] = ()
     cpus: int | None = None
+    cpus_by_node: Mapping[str, int] = field(default_factory=dict)
+    licences: tuple[str, ...] = ()
     is_maintenance: bool = False
 
 
@@ -69,12 +75,13 @@ class FairShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LicenceUse:
-    """A licence that a job asks for: how many, how many there are, and how many are free."""
+    """A licence that a job asks for: how many, how many there are, how many are free, and how many are reserved."""
 
     name: str
     asked: int
     total: int
     free: int
+    reserved: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

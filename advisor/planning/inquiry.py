@@ -1,5 +1,6 @@
 """Holds the inputs that the checks of `explain` share: one pending job and the nodes it can run on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -8,6 +9,7 @@ import numpy as np
 
 from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job
+from advisor.domain.node import Node, Service
 from advisor.domain.particulars import Particulars
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
@@ -63,10 +65,28 @@ class Inquiry:
     @cached_property
     def reserved(self) -> Flags:
         """Return the nodes that only a reservation closes: `(n_nodes,)`."""
-        reserved = np.zeros_like(self.table.usable)
-        names = (node.name for node in self.snapshot.nodes if node.is_only_reserved)
-        reserved[rows_of(self.table, names)] = True
-        return reserved
+        return self._where(lambda node: node.is_only_reserved)
+
+    @cached_property
+    def coming(self) -> Flags:
+        """Return the nodes that will take jobs again without an operator, those reserved left out: `(n_nodes,)`."""
+        return self._where(lambda node: node.service is Service.LATER and not node.is_only_reserved)
+
+    @cached_property
+    def out_of_service(self) -> Flags:
+        """Return the nodes that take no jobs before an operator acts: `(n_nodes,)`."""
+        return self._where(lambda node: node.service is Service.OUT)
+
+    @property
+    def hides_nodes(self) -> bool:
+        """Return whether its partitions can have nodes that the snapshot does not show."""
+        rows = self.table.row_by_name
+        lacking = any(name not in rows for partition in self.partitions for name in partition.nodes)
+        return lacking or self.snapshot.config.hides_powered_down
+
+    def _where(self, holds: Callable[[Node], bool]) -> Flags:
+        # Rows of the table stand in the order of the snapshot.
+        return np.array([holds(node) for node in self.snapshot.nodes], dtype=np.bool_)
 
     @property
     def emptied(self) -> NodeTable:

@@ -208,13 +208,15 @@ def _required_nodes(case: _Case) -> Words:
     which = f"it insists on {_node_words(names)} (--nodelist)"
     if "nodes_out_of_service" in evidence:
         closed = str(evidence["nodes_out_of_service"])
-        why = f" ({evidence['their_reasons']})" if "their_reasons" in evidence else ""
-        text = f"{which}, of which {_node_words(closed)} {_are(closed)} out of service{why}"
+        text = f"{which}, of which {_node_words(closed)} {_are(closed)} out of service{_why(case)}"
         if closed == names:
-            text = f"{which}, which {_are(closed)} out of service{why}"
-        operator = f"an operator: scontrol update {shlex.quote(f'NodeName={closed}')} State=RESUME"
+            text = f"{which}, which {_are(closed)} out of service{_why(case)}"
         others = [text for text in _or_wait(case) if "ReqNodeList" in text]
-        return text, (operator, *others)
+        return text, (_bring_back(case), *others)
+    if "nodes_coming" in evidence:
+        coming = str(evidence["nodes_coming"])
+        text = f"{which}, of which {_node_words(coming)} {_take(coming)} no jobs yet{_why(case)}"
+        return text, (_COMES_BACK, *[text for text in _or_wait(case) if "ReqNodeList" in text])
     idle, total = evidence["gpus_idle_on_them"], plural(int(evidence["gpus_on_them"]), "GPU")
     return f"{which} for {asked_in_words(case.job.gang)}; {idle} of {total} there are idle", _or_wait(case)
 
@@ -274,19 +276,47 @@ def _switches(case: _Case) -> Words:
     )
 
 
+_COMES_BACK = "wait: Slurm takes them into use again without an operator; their state: sinfo -N -l"
+
+
+def _why(case: _Case) -> str:
+    """Return the states of nodes that come back, or else the reasons that nodes were given."""
+    evidence = case.evidence
+    why = evidence.get("their_states") or evidence.get("their_reasons")
+    return f" ({why})" if why else ""
+
+
+def _take(names: str) -> str:
+    return "take" if "," in names else "takes"
+
+
+def _bring_back(case: _Case) -> str:
+    """Return how an operator brings nodes back, as far as slurmctld takes it."""
+    if "nodes_to_resume" not in case.evidence:
+        return "an operator: see why their slurmd does not register, or not with what slurm.conf has: sinfo -R"
+    name = f"NodeName={case.evidence['nodes_to_resume']}"
+    return f"an operator: scontrol update {shlex.quote(name)} State=RESUME"
+
+
 def _nodes_unavailable(case: _Case) -> Words:
-    consequence = (
-        "with {} back it would fit now"
-        if case.finding.variant is Variant.NEEDED_NOW
-        else "it does not fit without {}, even if every running job ended"
-    )
+    if case.finding.variant is Variant.HIDDEN:
+        text = f"no nodes that Slurm shows are enough for {asked_in_words(case.job.gang)}; it has others"
+        start_time = case.job.start_time
+        expected = "" if start_time is None else f"; it expects a start at {moment(start_time, case.diagnosis.taken_at)}"
+        return f"{text}, which are powered down or could not be read{expected}", ("wait: Slurm boots nodes when a job needs them",)
     count, names = int(case.evidence["nodes_unavailable"]), str(case.evidence["nodes"])
     shown = names if names.count(",") + 1 == count else f"{names} and others"
-    why = f" ({case.evidence['their_reasons']})" if "their_reasons" in case.evidence else ""
     them = "it" if count == 1 else "them"
-    text = f"{plural(count, 'node')} of its partitions {'is' if count == 1 else 'are'} out of service: {shown}{why}; "
-    text += consequence.format(them)
-    return text, (f"an operator: scontrol update {shlex.quote(f'NodeName={names}')} State=RESUME",)
+    nodes = f"{plural(count, 'node')} of its partitions"
+    if case.finding.variant is Variant.COMING:
+        return f"{nodes} {'takes' if count == 1 else 'take'} no jobs yet: {shown}{_why(case)}; it fits with {them}", (_COMES_BACK,)
+    consequence = (
+        f"with {them} back it would fit now"
+        if case.finding.variant is Variant.NEEDED_NOW
+        else f"it does not fit without {them}, even if every running job ended"
+    )
+    text = f"{nodes} {'is' if count == 1 else 'are'} out of service: {shown}{_why(case)}; {consequence}"
+    return text, (_bring_back(case),)
 
 
 def _cpus_or_memory(case: _Case) -> Words:

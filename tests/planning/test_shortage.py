@@ -276,7 +276,13 @@ def test_nodes_out_of_service_come_first_where_nothing_else_would_do() -> None:
         cause=Cause.NODES_UNAVAILABLE,
         text="2 nodes of its partitions are out of service: n2,n3 (bad fan\x1b[31m); it does not fit without them, "
         "even if every running job ended",
-        evidence={"nodes_unavailable": 2, "gpus_on_them": 16, "nodes": "n2,n3", "their_reasons": "bad fan\x1b[31m"},
+        evidence={
+            "nodes_unavailable": 2,
+            "gpus_on_them": 16,
+            "nodes": "n2,n3",
+            "their_reasons": "bad fan\x1b[31m",
+            "nodes_to_resume": "n2,n3",
+        },
         remedies=("an operator: scontrol update NodeName=n2,n3 State=RESUME",),
     )
     assert second.cause is Cause.GPUS

@@ -65,6 +65,7 @@ class LiveCluster:
         gpu_types: Sequence[str] | None = None,
         shards: Mapping[str, int] | None = None,
         start_slurmd: bool = True,
+        cloud_count: int = 0,
         cred_expire_s: int = 0,
         accounting: bool = False,
         name: str = "live",
@@ -86,6 +87,7 @@ class LiveCluster:
             leaf_nodes=leaf_nodes,
             gpu_types=gpu_types,
             start_slurmd=start_slurmd,
+            cloud_count=cloud_count,
             cred_expire_s=cred_expire_s,
             **({} if shards is None else {"shards": shards}),
         )
@@ -128,11 +130,7 @@ class LiveCluster:
                 self.wait_for(self._database_knows_the_cluster, START_DEADLINE_S, what="slurmdbd takes the cluster")
             self.start_controller(clean=True)
             if self.shape.start_slurmd:
-                names = [node.name for node in self.shape.nodes()]
-                each = 'conf=$1; shift; for name; do slurmd -N "$name" -f "$conf" || exit; done'
-                self._inside.run(
-                    ["sh", "-c", each, "sh", str(self.folder / "slurm.conf"), *names], deadline_s=START_DEADLINE_S
-                )
+                self.start_slurmd(*self._slurmd_names)
                 self.wait_for(self._nodes_are_idle, START_DEADLINE_S, what="every node is idle")
         except BaseException:
             self.stop()
@@ -212,7 +210,7 @@ class LiveCluster:
         """Start slurmctld and wait until it answers; `clean` forgets every job and every change."""
         if clean:
             # slurmctld's own option for this, -c, keeps reservations.
-            state = self._inner_folder / "state"
+            state = self.inner_folder / "state"
             shutil.rmtree(state, ignore_errors=True)
             state.mkdir()
         if self._has_backup:
@@ -221,14 +219,23 @@ class LiveCluster:
             self._inside.run(["slurmctld", "-f", str(self.folder / "slurm.conf")])
         self.wait_for(self._controller_answers, START_DEADLINE_S, what="slurmctld answers")
 
+    def start_slurmd(self, *names: str, rebooted: bool = False) -> None:
+        """Start the slurmd of each node, as after a boot of the machine if they are `rebooted`."""
+        each = f'conf=$1; shift; for name; do slurmd {"-b " if rebooted else ""}-N "$name" -f "$conf" || exit; done'
+        self._inside.run(["sh", "-c", each, "sh", str(self.folder / "slurm.conf"), *names], deadline_s=START_DEADLINE_S)
+
+    def stop_slurmd(self, name: str) -> None:
+        """Stop the slurmd of a node by its own process id and wait until it is gone."""
+        self._end(self._pid(f"slurmd.{name}"), f"slurmd {name}")
+
     def stop_controller(self) -> None:
         """Stop slurmctld by its own process id and wait until it is gone."""
         self._end(self._pid("slurmctld"), f"slurmctld {self.version}")
 
     def start_backup(self) -> None:
         """Start a second slurmctld, on a cluster whose `extra_lines` hold `BACKUP_LINES`, and wait for it."""
-        conf = (self._inner_folder / "slurm.conf").read_text()
-        (self._inner_folder / "backup.conf").write_text(conf.replace("slurmctld.", "backup."))
+        conf = (self.inner_folder / "slurm.conf").read_text()
+        (self.inner_folder / "backup.conf").write_text(conf.replace("slurmctld.", "backup."))
         self._run_as_host(BACKUP_HOST, "backup.conf")
         self.wait_for(
             lambda: self.run("scontrol", "ping", check=False).count(" is UP") == 2, START_DEADLINE_S, what="both are up"
@@ -275,7 +282,7 @@ class LiveCluster:
             ("passwd", f"{name}:x:{number}:{number}::/:/usr/sbin/nologin"),
             ("group", f"{name}:x:{number}:"),
         ):
-            (self._inner_folder / file).write_text(f"{(self._root / 'etc' / file).read_text()}{entry}\n")
+            (self.inner_folder / file).write_text(f"{(self._root / 'etc' / file).read_text()}{entry}\n")
             self._inside.run(["mount", "--bind", str(self.folder / file), f"/etc/{file}"])
 
     def accounting_lines(self) -> list[str]:
@@ -296,8 +303,12 @@ class LiveCluster:
         self.start_controller(clean=True)
         if self.shape.start_slurmd:
             # Left alone, slurmd would wait some seconds before it tells the new slurmctld that it is there.
-            self._inside.signal("HUP", *(self._pid(f"slurmd.{node.name}") for node in self.shape.nodes()))
+            self._inside.signal("HUP", *(self._pid(f"slurmd.{name}") for name in self._slurmd_names))
             self.wait_for(self._nodes_are_idle, START_DEADLINE_S, what="every node is idle")
+
+    @property
+    def _slurmd_names(self) -> list[str]:
+        return [node.name for node in self.shape.nodes() if not node.is_cloud]
 
     @property
     def _has_backup(self) -> bool:
@@ -315,7 +326,8 @@ class LiveCluster:
         return self._sandbox
 
     @property
-    def _inner_folder(self) -> Path:
+    def inner_folder(self) -> Path:
+        """Return the folder of the cluster as this process reaches it."""
         if self._shared is None:
             raise LiveSlurmError("the cluster is not running")
         return self._shared.inner
@@ -332,7 +344,7 @@ class LiveCluster:
 
     def _pid(self, daemon: str) -> int:
         """Read a daemon's process id, which counts inside the sandbox only."""
-        return int((self._inner_folder / f"{daemon}.pid").read_text())
+        return int((self.inner_folder / f"{daemon}.pid").read_text())
 
     def _write_files(self) -> None:
         """Make the cluster's folder and everything the daemons read."""
@@ -353,7 +365,7 @@ class LiveCluster:
         if self._wants_accounting:
             self._accounting = Accounting(root=self._root, folder=self.folder, inner=inner, port=ports[daemons])
         conf += "".join(f"{line}\n" for line in self.accounting_lines())
-        (inner / "slurm.conf").write_text(conf)
+        (inner / "slurm.conf").write_text(conf.replace("@FOLDER@", str(self.folder)))
         (inner / "gres.conf").write_text(gres_conf(self.shape, folder=self.folder))
         if self.shape.topology != "flat":
             (inner / "topology.conf").write_text(topology_conf(self.shape))
@@ -361,6 +373,10 @@ class LiveCluster:
         (inner / "cgroup.conf").write_text("" if self.release == "22.05" else "CgroupPlugin=disabled\n")
         for number in range(self.shape.gpus_per_node):
             (inner / f"gpu{number}").touch()
+        # Lets a test keep a node COMPLETING.
+        epilog = inner / "epilog"
+        epilog.write_text(f'#!/bin/sh\nwhile [ -e {self.folder}/hold."$SLURMD_NODENAME" ]; do sleep 1; done\n')
+        epilog.chmod(0o755)
         (inner / "bin").mkdir()
         self.env = self._environment(inner / "bin")
 
@@ -380,7 +396,7 @@ class LiveCluster:
     def _start_munged(self) -> None:
         """Start an own munged with an own key, so that clusters do not depend on each other or on the host."""
         folder = self.folder / "munge"
-        inner = self._inner_folder / "munge"
+        inner = self.inner_folder / "munge"
         inner.mkdir(mode=0o755)
         key = inner / "key"
         key.touch(mode=0o600)
@@ -402,7 +418,8 @@ class LiveCluster:
         return self.ask("sacctmgr", "-i", "add", "cluster", self.shape.cluster_name).returncode == 0
 
     def _nodes_are_idle(self) -> bool:
-        states = self.run("sinfo", "-h", "-a", "-N", "-o", "%T", check=False).split()
+        names = ",".join(self._slurmd_names)
+        states = self.run("sinfo", "-h", "-a", "-N", "-n", names, "-o", "%T", check=False).split()
         return bool(states) and set(states) == {"idle"}
 
     def _queue_is_emptied(self) -> bool:
@@ -413,7 +430,7 @@ class LiveCluster:
         return not self.run("squeue", "-h", "-a")
 
     def _log_end(self) -> str:
-        log = self._inner_folder / "slurmctld.log"
+        log = self.inner_folder / "slurmctld.log"
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         return "; slurmctld.log ends: " + " | ".join(lines[-3:]) if lines else ""
 

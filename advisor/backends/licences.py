@@ -34,7 +34,11 @@ def decode_licences(asked: str, shown: str) -> tuple[LicenceUse, ...]:
             continue
         try:
             total, free = (count(block[key], field=f"scontrol {key}") for key in ("Total", "Free"))
+            reserved = count(block.get("Reserved", "0"), field="scontrol Reserved")
         except KeyError as err:
             raise DecodeError(f"scontrol shows a licence without {err.args[0]}: see scontrol show licenses") from err
-        found.append(LicenceUse(name=match[1].strip(), asked=int(match[2] or 1), total=total, free=free))
+        asked_count = int(match[2] or 1)
+        found.append(
+            LicenceUse(name=match[1].strip(), asked=asked_count, total=total, free=free, reserved=reserved)
+        )
     return tuple(found)

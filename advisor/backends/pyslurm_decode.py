@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from advisor.backends.records import JobRecord, NodeRecord
+from advisor.backends.records import JobRecord, NodeRecord, takes_jobs
 from advisor.backends.spelling import NO_LIMIT, names, node_names, optional_text, signed, unreadable
 from advisor.backends.tres import GPU, SHARES, Gres, Tres, counts_of, gres_list
 from advisor.domain.gang import GpuScope
@@ -202,7 +202,7 @@ def partition(raw: Raw) -> Partition:
     values = raw.values
     return Partition(
         name=_text(values, "name"),
-        is_up=_text(values, "state").upper() == "UP",
+        is_up=takes_jobs(_text(values, "state")),
         nodes=_nodes(values, "nodes"),
         max_time_s=_minutes(values, "max_time"),
         default_time_s=_minutes(values, "default_time"),

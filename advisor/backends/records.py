@@ -180,6 +180,18 @@ def row_or_unread(decode: Callable[[], Row], name: object) -> Row | UnreadRow:
         return UnreadRow(name=name if isinstance(name, str) else "", why=str(err))
 
 
+# sinfo shortens one of them.
+_PARTITION_STATES: Final[Mapping[str, bool]] = {"UP": True, "DOWN": False, "DRAIN": False, "INACTIVE": False, "INACT": False}
+
+
+def takes_jobs(state: str) -> bool:
+    """Return whether a partition in a state takes jobs; raises `DecodeError` for a state that is not known."""
+    known = _PARTITION_STATES.get(state.strip().upper())
+    if known is None:
+        raise DecodeError(f"its state is {printable(state.strip(), 40)}, which is not known")
+    return known
+
+
 def node_or_unread(record: NodeRecord | UnreadRow) -> Node | UnreadRow:
     """Make the node of a record, or say why that cannot be done."""
     if isinstance(record, UnreadRow):

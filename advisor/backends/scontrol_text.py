@@ -42,16 +42,20 @@ def blocks(text: str, *, key: str) -> Iterator[Row]:
 def partitions(text: str) -> tuple[Partition | UnreadRow, ...]:
     """Read the partitions of `scontrol show partition`, by name."""
     decoded = (
-        row_or_unread(partial(_partition, block), block["PartitionName"])
+        row_or_unread(partial(_partition, block, _row(block)), block["PartitionName"])
         for block in blocks(text, key="PartitionName")
     )
     return tuple(sorted(decoded, key=lambda partition: partition.name))
 
 
-def _partition(block: Row) -> Partition:
+def _row(block: Row) -> dict[str, str]:
+    """Return a block under sinfo's names; one that lacks a key was cut short."""
     try:
         row = {ours: block[theirs] for ours, theirs in _PARTITION_KEYS.items()}
     except KeyError as err:
         raise DecodeError(f"scontrol show partition names no {err.args[0]}: try another --source") from err
-    row |= {key: block.get(key, default) for key, default in _FURTHER_KEYS.items()}
+    return row | {key: block.get(key, default) for key, default in _FURTHER_KEYS.items()}
+
+
+def _partition(block: Row, row: Row) -> Partition:
     return partition(row, node_names(block.get("Nodes", ""), field="scontrol Nodes"))

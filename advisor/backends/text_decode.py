@@ -21,6 +21,7 @@ from advisor.backends.records import (
     UnreadRow,
     record_or_unread,
     row_or_unread,
+    takes_jobs,
 )
 from advisor.backends.spelling import (
     CACHED_TEXTS,
@@ -367,7 +368,7 @@ def partition(row: Row, nodes: Iterable[str]) -> Partition:
     """Make a partition of a row, or of a block of `scontrol show partition` under sinfo's names."""
     return Partition(
         name=row["PartitionName"],
-        is_up=row["Available"].strip().lower() == "up",
+        is_up=takes_jobs(row["Available"]),
         nodes=tuple(sorted(set(nodes))),
         max_time_s=duration_s(row["Time"], field="sinfo Time"),
         default_time_s=duration_s(row["DefaultTime"], field="sinfo DefaultTime"),

@@ -40,12 +40,12 @@ class Service(StrEnum):
 _SERVICE: Final[Mapping[str, Service]] = {
     **dict.fromkeys(
         ("ALLOCATED", "CLOUD", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "EXTERNAL", "IDLE", "MIXED", "PERFCTRS", "PLANNED")
-        + ("POWERED_DOWN", "POWERING_UP", "POWER_UP", "REBOOT_CANCELED"),
+        + ("POWERED_DOWN", "POWERING_UP", "POWER_UP", "REBOOT_CANCELED", "REBOOT_REQUESTED"),
         Service.NOW,
     ),
     **dict.fromkeys(
         ("BLOCKED", "COMPLETING", "MAINT", "MAINTENANCE", "NOT_RESPONDING", "POWERING_DOWN", "POWER_DOWN")
-        + ("POWER_DRAIN", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "RESERVED", "UNKNOWN"),
+        + ("POWER_DRAIN", "REBOOT_ISSUED", "RESERVED", "UNKNOWN"),
         Service.LATER,
     ),
     **dict.fromkeys(
@@ -54,11 +54,12 @@ _SERVICE: Final[Mapping[str, Service]] = {
         Service.OUT,
     ),
 }
-# A node that boots does not respond, and takes jobs.
+# A node that boots does not respond, and takes jobs; one that is to be powered down takes jobs until it is idle.
 _BOOTS: Final = frozenset(("POWERED_DOWN", "POWERING_UP"))
 _SILENT: Final = frozenset(("NOT_RESPONDING",))
-# A node is down or drained while it reboots, and Slurm brings it back.
-_REBOOTS: Final = frozenset(("REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED"))
+_BUSY: Final = frozenset(("MIXED", "ALLOCATED"))
+# Slurm itself drains nodes that it is to reboot or to power down, or counts them as down, and brings them back.
+_RETURNS: Final = frozenset(("POWER_DOWN", "POWER_DRAIN", "REBOOT_ISSUED", "REBOOT_REQUESTED"))
 _RESERVED: Final = frozenset(("MAINT", "MAINTENANCE", "RESERVED"))
 # With these words slurmctld refuses State=RESUME, or takes it and starts nothing.
 _NOT_RESUMED: Final = frozenset(("COMPLETING", "FUTURE", "INVAL", "INVALID", "INVALID_REG")) | _SILENT
@@ -75,12 +76,16 @@ def _judged(words: tuple[str, ...], *, shared: bool) -> tuple[Service, frozenset
 
     `shared` is whether its reservations leave some of it to other jobs.
     """
-    aside = (_SILENT if _BOOTS.intersection(words) else frozenset()) | ({"RESERVED"} if shared else frozenset())
+    aside = {"RESERVED"} if shared else set()
+    if not _BOOTS.isdisjoint(words):
+        aside |= _SILENT
+    if not _BUSY.isdisjoint(words):
+        aside.add("POWER_DOWN")
     closing = frozenset(word for word in words if _SERVICE.get(word) is not Service.NOW) - aside
     if not closing:
         return Service.NOW, closing
     # Of a word that is not known nothing follows, least of all that the node is out of service.
-    out = any(_SERVICE.get(word) is Service.OUT for word in closing) and _REBOOTS.isdisjoint(closing)
+    out = any(_SERVICE.get(word) is Service.OUT for word in closing) and _RETURNS.isdisjoint(words)
     return (Service.OUT if out else Service.LATER), closing
 
 

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from advisor.domain.gang import GangRequest
+from advisor.domain.gang import GangRequest, share_of_gpu
 from advisor.domain.job import Job
 from advisor.domain.node import Node, Service
 from advisor.domain.particulars import Particulars
@@ -99,6 +99,14 @@ class Inquiry:
     def fits_now_as(self, gang: GangRequest) -> bool:
         """Return whether the job would fit now with another request."""
         return self.fitter.tier_now(gang, self.job.partitions) is not None
+
+    def fits_on_whole_gpus(self, gang: GangRequest) -> bool:
+        """Return whether the job would fit now with another request, were there no slices of GPUs."""
+        is_whole = np.array([share_of_gpu(gpu_type) >= 1.0 for gpu_type in self.table.gpu_types], dtype=np.bool_)
+        if is_whole.all():
+            return self.fits_now_as(gang)
+        table = replace(self.table, gpus_idle=self.table.gpus_idle * is_whole, gpus_total=self.table.gpus_total * is_whole)
+        return Fitter(self.snapshot, table).tier_now(gang, self.job.partitions) is not None
 
     def fits_now_with(self, table: NodeTable) -> bool:
         """Return whether the gang would fit now on the nodes of another table."""

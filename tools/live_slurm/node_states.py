@@ -1,21 +1,34 @@
 """Makes nodes in every state on a real slurmctld, and records on which of them it starts a job."""
 
+import argparse
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Final
+
+from advisor.domain.node import Node, Service
 
 from tools.live_slurm.cluster import LiveCluster
 from tools.live_slurm.errors import LiveSlurmError
+from tools.live_slurm.roots import RELEASES
 
 LONG: Final = "--time=02:00:00"
 RESIDENT: Final = ("--gres=gpu:4", "-n4", LONG)
 PROBE: Final = ("--gres=gpu:1", "-n1", "--mem=100", "--time=00:10:00")
 # Slurm considers a job when it is submitted, and backfills every 5 s.
 SETTLE_S: Final = 12.0
+ROOT: Final = Path(__file__).parent.parent.parent
+RECORDED: Final = ROOT / "tests" / "recorded" / "node_states.json"
+PAGE: Final = ROOT / "docs" / "node-states.md"
+# Of a reservation of a part of a node, in the words of how a state came to be.
+# A node that is there for the state of the next one.
+HELPER: Final = "helper:"
+PART: Final = "half its cores"
 # Until a node that powers down has done so.
 EVENTS_S: Final = 60.0
 NOT_SHOWN: Final = "(not shown)"
@@ -184,9 +197,9 @@ IDLE: Final = Recipe("idle", lambda *_: None, "IDLE")
 NOT_22: Final = ("24.11", "26.05")
 # Blocks hold two nodes: the first and the third node are there for the one after them.
 STATIC: Final = (
-    Recipe("busy, for the next row", _busy(None, "--gres=gpu:6", "-n4", LONG), "MIXED"),
+    Recipe(f"{HELPER} busy", _busy(None, "--gres=gpu:6", "-n4", LONG), "MIXED"),
     Recipe("Slurm plans a job on it", _planned, "PLANNED"),
-    Recipe("a job takes the block of the next row", _exclusive_topology, "", NOT_22),
+    Recipe(f"{HELPER} a job takes its block", _exclusive_topology, "", NOT_22),
     Recipe("a job on another node takes its block (--exclusive=topo)", lambda *_: None, "BLOCKED", NOT_22),
     IDLE,
     Recipe("a job holds half of it", _busy(), "MIXED"),
@@ -199,7 +212,6 @@ STATIC: Final = (
     Recipe("State=FAIL with a job", _busy(_node("FAIL")), "FAIL"),
     Recipe("State=FUTURE", _node("FUTURE"), ""),
     Recipe("its slurmd does not answer", _silent, "NOT_RESPONDING", then=_answering),
-    Recipe("its slurmd does not answer, with a job", _busy(_silent), "NOT_RESPONDING", then=_answering),
     Recipe("State=DOWN, and its slurmd does not answer", _in_turn(_silent, _node("DOWN")), "DOWN"),
     Recipe("State=DRAIN, and its slurmd does not answer", _in_turn(_silent, _node("DRAIN")), "DRAIN"),
     Recipe("`scontrol reboot`", _reboot(), "REBOOT", then=_restarted),
@@ -294,6 +306,8 @@ def rows(cluster: LiveCluster, recipes: Mapping[str, Recipe]) -> Mapping[str, Ro
     after = _jobs(cluster)
     found = {}
     for name, recipe in recipes.items():
+        if recipe.how.startswith(HELPER):
+            continue
         state, reason, start = before[probes[name]]
         now = state in _STARTED
         came = between[probes[name]][0] in _STARTED
@@ -339,10 +353,104 @@ def _jobs(cluster: LiveCluster) -> Mapping[int, tuple[str, str, str]]:
     return {int(job_id): (state, reason, start) for job_id, state, start, reason in split}
 
 
-if __name__ == "__main__":
-    import sys
+def read_states() -> Mapping[str, tuple[Row, ...]]:
+    """Return the rows that were recorded, by release."""
+    recorded = json.loads(RECORDED.read_text())
+    return {
+        release: tuple(Row(**{**row, "json_words": tuple(row["json_words"])}) for row in listed)
+        for release, listed in recorded.items()
+    }
 
-    for release in sys.argv[1:]:
+
+def node_with(words: Sequence[str]) -> Node:
+    """Return a node in the state that some words spell."""
+    base, *flags = words
+    cpus_reserved = None
+    return Node(
+        name="n1", state=base, flags=tuple(sorted(flags)), cpus=16, memory_mib=64000, cpus_reserved=cpus_reserved
+    )
+
+
+def disagreement(row: Row, node: Node) -> str:
+    """Return how a node as sadvise reads it differs from what slurmctld did with a job there; "" for not at all."""
+    words = row.words.split("+")
+    answers = {"now": {Service.NOW}, "later": {Service.LATER}, "never": {Service.OUT}}[row.starts]
+    if "ALLOCATED" in words:
+        # It takes jobs, and has no room.
+        answers |= {Service.NOW}
+    if "REBOOT_REQUESTED" in words or "REBOOT_ISSUED" in words or "POWER_DOWN" in words:
+        # The words do not show what comes after the reboot.
+        answers |= {Service.LATER}
+    if "REBOOT_REQUESTED" in words or ("BLOCKED" in words and "BLOCKED" not in (node.state, *node.flags)):
+        # Nor the JSON of 24.11 that a node is blocked.
+        answers |= {Service.NOW}
+    if node.service not in answers:
+        return f"{node.service}: it starts {row.starts}"
+    # A maintenance that goes on keeps the node from jobs all the same.
+    if node.can_be_resumed and row.resume != "opens" and "MAINTENANCE" not in words:
+        return f"State=RESUME: {row.resume}"
+    return ""
+
+
+def page(states: Mapping[str, Sequence[Row]]) -> str:
+    """Write the page of what was recorded, beside what sadvise makes of each state."""
+    releases = sorted(states)
+    by_how = {row.how: row for release in releases for row in states[release]}
+    lines = [
+        "# States of nodes",
+        "",
+        "Whether slurmctld starts a job on a node, by the state of the node, as live clusters show it. `now`: it starts a",
+        "job there. `later`: it starts it without an operator, or expects to. `never`: neither. The column before the last",
+        "shows what `scontrol update NodeName=... State=RESUME` does then. The last is what sadvise makes of the state",
+        "(`advisor/domain/node.py`): the node takes jobs, comes back by itself, or is out of service. Only of the last kind it",
+        "says that an operator has to act, and State=RESUME only where slurmctld takes it.",
+        "",
+        "Written as root by `.venv/bin/python -m tools.live_slurm.node_states`.",
+        "",
+        "| how it came to be | state (sinfo) | " + " | ".join(releases) + " | State=RESUME | sadvise |",
+        "|---|---|" + "---|" * len(releases) + "---|---|",
+    ]
+    for how, last in by_how.items():
+        found = {release: row for release in releases for row in states[release] if row.how == how}
+        words = list(dict.fromkeys(row.words for row in found.values()))
+        starts = [found[release].starts if release in found else "" for release in releases]
+        says = list(dict.fromkeys(_says(row) for row in found.values()))
+        cells = [how, " or ".join(words), *starts, last.resume, " or ".join(says)]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "A node on which sadvise counts nothing as idle although it takes jobs, such as ALLOCATED, has no room. A reservation of",
+        "a part of a node takes the CPUs that `scontrol show reservation` names; the rest of the node takes jobs. Slurm spells",
+        "some states alike that differ in what comes next: a reboot that leaves the node down, and on 22.05 one that is requested",
+        "with `nextstate=RESUME`, after which no job starts there until it has rebooted.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+SAYS: Final = {Service.NOW: "takes jobs", Service.LATER: "comes by itself", Service.OUT: "out of service"}
+
+
+def _says(row: Row) -> str:
+    if row.words == NOT_SHOWN:
+        return "not shown"
+    node = node_with(row.words.split("+"))
+    return SAYS[replace(node, cpus_reserved=8).service if PART in row.how else node.service]
+
+
+def main() -> int:
+    """Record the releases that are named, or all, and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m tools.live_slurm.node_states", description=__doc__)
+    parser.add_argument("releases", nargs="*", choices=[[], *RELEASES], help="releases of Slurm; by default all")
+    for release in parser.parse_args().releases or list(RELEASES):
         with states_cluster(release) as (cluster, recipes):
-            for row in rows(cluster, recipes).values():
-                print(release, json.dumps(asdict(row)), flush=True)
+            found = rows(cluster, recipes)
+        kept = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+        kept[release] = [asdict(row) for row in found.values()]
+        RECORDED.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n")
+    PAGE.write_text(page(read_states()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -18,14 +18,14 @@ from advisor.backends.site_reader import Site
 from advisor.domain.actions import Lever
 from advisor.domain.job import Job
 from advisor.domain.node import Node
+from advisor.domain.particulars import Reservation
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.particulars import Reservation
 from advisor.errors import DecodeError, SlurmError
 
 _SHOWN: Final = 3
 HIDDEN_NODES: Final = (
-    "nodes that are powered down: this release hides them without PrivateData=cloud, and boots them when a job needs them"
+    "nodes that are powered down, which this release hides without PrivateData=cloud, and boots when a job needs them"
 )
 
 
@@ -77,7 +77,9 @@ def assemble(  # noqa: PLR0913  (the parts of a snapshot)
             *unread,
             *_left_out("jobs", [(f"job {job.job_id or 'without an id'}", job.why) for job in unread_jobs]),
             *_left_out("nodes", [(f"node {row.name or 'without a name'}", row.why) for row in unread_nodes]),
-            *_left_out("partitions", [(f"partition {row.name or 'without a name'}", row.why) for row in unread_partitions]),
+            *_left_out(
+                "partitions", [(f"partition {row.name or 'without a name'}", row.why) for row in unread_partitions]
+            ),
             *((reserved,) if reserved else ()),
             *((HIDDEN_NODES,) if site.config.hides_powered_down else ()),
         ),

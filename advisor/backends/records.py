@@ -181,7 +181,13 @@ def row_or_unread(decode: Callable[[], Row], name: object) -> Row | UnreadRow:
 
 
 # sinfo shortens one of them.
-_PARTITION_STATES: Final[Mapping[str, bool]] = {"UP": True, "DOWN": False, "DRAIN": False, "INACTIVE": False, "INACT": False}
+_PARTITION_STATES: Final[Mapping[str, bool]] = {
+    "UP": True,
+    "DOWN": False,
+    "DRAIN": False,
+    "INACTIVE": False,
+    "INACT": False,
+}
 
 
 def takes_jobs(state: str) -> bool:
@@ -438,6 +444,7 @@ def _typed(counts: Iterable[GpuCount], whole: Mapping[str | None, int]) -> tuple
     return counts_of(totals)
 
 
+@lru_cache(CACHED_TEXTS)
 def _state_word(states: tuple[str, ...]) -> str:
     """Return the one word that decides: the flag of a job that has started, else its base state, else another flag.
 

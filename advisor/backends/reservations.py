@@ -34,7 +34,9 @@ def decode_reservations(text: str) -> tuple[Reservation, ...]:
     return tuple(sorted(found, key=lambda reservation: (reservation.start_time, reservation.name)))
 
 
-def without_reserved(nodes: Sequence[Node], jobs: Iterable[Job], reservations: Iterable[Reservation], now: float) -> list[Node]:
+def without_reserved(
+    nodes: Sequence[Node], jobs: Iterable[Job], reservations: Iterable[Reservation], now: float
+) -> list[Node]:
     """Return the nodes with the CPUs that reservations of parts of them keep from other jobs.
 
     CPUs on which jobs of a reservation run count as in use already. A node that is reserved as a whole stays as it is.

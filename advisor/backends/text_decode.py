@@ -331,9 +331,7 @@ def node_records(node_rows: Iterable[Row]) -> tuple[NodeRecord | UnreadRow, ...]
     for row in node_rows:
         first_rows.setdefault(row["NodeList"], row)
         partitions.setdefault(row["NodeList"], []).append(row["PartitionName"])
-    return tuple(
-        row_or_unread(partial(node_record, row, partitions[name]), name) for name, row in first_rows.items()
-    )
+    return tuple(row_or_unread(partial(node_record, row, partitions[name]), name) for name, row in first_rows.items())
 
 
 def partitions_of(partition_rows: Iterable[Row]) -> tuple[Partition | UnreadRow, ...]:

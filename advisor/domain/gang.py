@@ -1,6 +1,8 @@
 """Defines gangs: the GPUs of a job, which must start together, in every form of request that Slurm has."""
 
+import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -21,6 +23,11 @@ def share_of_gpu(gpu_type: str | None) -> float:
     """Return the share of a whole GPU that one of a type is: less than 1 for a slice of a GPU."""
     found = None if gpu_type is None else _SLICE.search(gpu_type.lower())
     return 1.0 if found is None else int(found[1]) / _PARTS
+
+
+def whole_gpus(counts: Iterable[tuple[str | None, int]]) -> int:
+    """Add up counts of GPUs by type as whole ones, slices as their share, rounded up."""
+    return math.ceil(round(sum(count * share_of_gpu(gpu_type) for gpu_type, count in counts), 6))
 
 
 class GpuScope(StrEnum):

@@ -75,7 +75,10 @@ class FairShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LicenceUse:
-    """A licence that a job asks for: how many, how many there are, how many are free, and how many are reserved."""
+    """A licence that a job asks for: how many, how many there are, how many are free, and how many are reserved.
+
+    Those that are reserved are not free.
+    """
 
     name: str
     asked: int

@@ -6,7 +6,7 @@ from typing import Final
 from advisor.domain.diagnosis import Cause, Finding, Variant
 from advisor.domain.facts import Evidence
 from advisor.domain.job import Job, JobState
-from advisor.domain.particulars import LicenceUse, ReachedLimit
+from advisor.domain.particulars import ReachedLimit
 from advisor.domain.site import Partition
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.domain.units import MINUTE_S
@@ -167,13 +167,13 @@ def _licences(inquiry: Inquiry) -> Finding | None:
     """Return the first licence of which too few are free; None where none is, or they were not read."""
     if Cause.LICENSES not in causes_named(inquiry.job.reason):
         return None
-    short = next((licence for licence in inquiry.particulars.licences if _left(licence) < licence.asked), None)
+    short = next((licence for licence in inquiry.particulars.licences if licence.free < licence.asked), None)
     if short is None:
         return None
     evidence: dict[str, Evidence] = {
         "licence": short.name,
         "licences_asked": short.asked,
-        "licences_free": _left(short),
+        "licences_free": short.free,
         "licences_in_all": short.total,
     }
     if short.reserved:
@@ -187,11 +187,6 @@ def _licences(inquiry: Inquiry) -> Finding | None:
             evidence["reservations"] = ",".join(sorted(each.name for each in holders))
             evidence["end_time"] = max(each.end_time for each in holders)
     return Finding(cause=Cause.LICENSES, evidence=evidence)
-
-
-def _left(licence: LicenceUse) -> int:
-    """Return how many of a licence jobs can have that are in no reservation; releases differ in what is free."""
-    return max(0, min(licence.free, licence.total - licence.reserved))
 
 
 def _concerns_one_job(reason: str) -> bool:

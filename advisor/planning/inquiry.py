@@ -105,7 +105,9 @@ class Inquiry:
         is_whole = np.array([share_of_gpu(gpu_type) >= 1.0 for gpu_type in self.table.gpu_types], dtype=np.bool_)
         if is_whole.all():
             return self.fits_now_as(gang)
-        table = replace(self.table, gpus_idle=self.table.gpus_idle * is_whole, gpus_total=self.table.gpus_total * is_whole)
+        table = replace(
+            self.table, gpus_idle=self.table.gpus_idle * is_whole, gpus_total=self.table.gpus_total * is_whole
+        )
         return Fitter(self.snapshot, table).tier_now(gang, self.job.partitions) is not None
 
     def fits_now_with(self, table: NodeTable) -> bool:

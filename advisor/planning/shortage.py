@@ -29,7 +29,7 @@ def shortages(inquiry: Inquiry) -> list[Finding]:
     if inquiry.fit.fits_now or not inquiry.gang.gpus_known or not _may_start(inquiry):
         return []
     if not inquiry.fit.fits_ever:
-        return [Finding(cause=Cause.NODES_UNAVAILABLE, variant=Variant.HIDDEN)] if inquiry.hides_nodes else []
+        return [_hidden(inquiry)] if inquiry.hides_nodes else []
     table = inquiry.table
     emptied = inquiry.emptied
     wanting = _wanting(inquiry)
@@ -47,6 +47,14 @@ def shortages(inquiry: Inquiry) -> list[Finding]:
     if inquiry.fits_now_with(replace(table, usable=all_back)):
         return [wanting, _unavailable(inquiry, inquiry.out_of_service, Variant.NEEDED_NOW)]
     return [wanting]
+
+
+def _hidden(inquiry: Inquiry) -> Finding:
+    """Return that nodes which are not shown could hold the gang, and whether Slurm boots them when a job needs them."""
+    evidence: dict[str, Evidence] = {"powered_down": int(inquiry.snapshot.config.hides_powered_down)}
+    if inquiry.job.start_time is not None:
+        evidence["slurm_expects_start_time"] = inquiry.job.start_time
+    return Finding(cause=Cause.NODES_UNAVAILABLE, variant=Variant.HIDDEN, evidence=evidence)
 
 
 def _required_nodes(inquiry: Inquiry, other: tuple[Alternative, ...]) -> Finding:

@@ -300,16 +300,21 @@ def _bring_back(case: _Case) -> str:
 
 def _nodes_unavailable(case: _Case) -> Words:
     if case.finding.variant is Variant.HIDDEN:
-        text = f"no nodes that Slurm shows are enough for {asked_in_words(case.job.gang)}; it has others"
-        start_time = case.job.start_time
-        expected = "" if start_time is None else f"; it expects a start at {moment(start_time, case.diagnosis.taken_at)}"
-        return f"{text}, which are powered down or could not be read{expected}", ("wait: Slurm boots nodes when a job needs them",)
+        powered_down = bool(case.evidence["powered_down"])
+        why = "are powered down and hidden (PrivateData has no cloud)" if powered_down else "could not be read"
+        text = f"no nodes that are shown are enough for {asked_in_words(case.job.gang)}; others {why}"
+        if (start_time := case.evidence.get("slurm_expects_start_time")) is not None:
+            text += f"; Slurm expects a start at {moment(float(start_time), case.diagnosis.taken_at)}"
+        remedy = "wait: Slurm boots such a node, in up to ResumeTimeout" if powered_down else "see what: sadvise check"
+        return text, (remedy,)
     count, names = int(case.evidence["nodes_unavailable"]), str(case.evidence["nodes"])
     shown = names if names.count(",") + 1 == count else f"{names} and others"
     them = "it" if count == 1 else "them"
     nodes = f"{plural(count, 'node')} of its partitions"
     if case.finding.variant is Variant.COMING:
-        return f"{nodes} {'takes' if count == 1 else 'take'} no jobs yet: {shown}{_why(case)}; it fits with {them}", (_COMES_BACK,)
+        return f"{nodes} {'takes' if count == 1 else 'take'} no jobs yet: {shown}{_why(case)}; it fits with {them}", (
+            _COMES_BACK,
+        )
     consequence = (
         f"with {them} back it would fit now"
         if case.finding.variant is Variant.NEEDED_NOW

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from advisor.domain.node import Node, Service
-
 from tools.live_slurm.cluster import LiveCluster
 from tools.live_slurm.errors import LiveSlurmError
 from tools.live_slurm.roots import RELEASES
@@ -217,8 +216,15 @@ STATIC: Final = (
     Recipe("`scontrol reboot`", _reboot(), "REBOOT", then=_restarted),
     Recipe("`scontrol reboot` with a job", _busy(_reboot()), "REBOOT", then=_restarted),
     Recipe("`scontrol reboot ASAP` with a job", _busy(_reboot("ASAP")), "REBOOT", then=_restarted),
-    Recipe("`scontrol reboot nextstate=RESUME` with a job", _busy(_reboot("nextstate=RESUME")), "REBOOT", then=_restarted),
-    Recipe("`scontrol reboot ASAP nextstate=RESUME` with a job", _busy(_reboot("ASAP", "nextstate=RESUME")), "REBOOT", then=_restarted),
+    Recipe(
+        "`scontrol reboot nextstate=RESUME` with a job", _busy(_reboot("nextstate=RESUME")), "REBOOT", then=_restarted
+    ),
+    Recipe(
+        "`scontrol reboot ASAP nextstate=RESUME` with a job",
+        _busy(_reboot("ASAP", "nextstate=RESUME")),
+        "REBOOT",
+        then=_restarted,
+    ),
     Recipe("`scontrol reboot ASAP nextstate=RESUME`", _reboot("ASAP", "nextstate=RESUME"), "REBOOT", then=_restarted),
     Recipe("`scontrol reboot ASAP nextstate=DOWN`", _reboot("ASAP", "nextstate=DOWN"), "REBOOT", then=_restarted),
     Recipe("State=DOWN, then `scontrol reboot`", _in_turn(_node("DOWN"), _reboot()), "REBOOT", then=_restarted),
@@ -228,9 +234,13 @@ STATIC: Final = (
     Recipe("a maintenance reservation", _reserved("flags=MAINT,IGNORE_JOBS"), "MAINT"),
     Recipe("a maintenance reservation, with a job", _busy(_reserved("flags=MAINT,IGNORE_JOBS")), "MAINT"),
     Recipe("a maintenance reservation and State=DRAIN", _in_turn(_reserved("flags=MAINT"), _node("DRAIN")), "MAINT"),
-    Recipe("a reservation of half its cores and State=DRAIN", _in_turn(_reserved("corecnt=8"), _node("DRAIN")), "DRAIN"),
+    Recipe(
+        "a reservation of half its cores and State=DRAIN", _in_turn(_reserved("corecnt=8"), _node("DRAIN")), "DRAIN"
+    ),
     Recipe("the epilog of a job runs", _completing, "COMPLETING", then=_let_go),
-    Recipe("the epilog of a job runs, beside another job", _busy(_completing, "--gres=gpu:2", "-n2", LONG), "COMPLETING"),
+    Recipe(
+        "the epilog of a job runs, beside another job", _busy(_completing, "--gres=gpu:2", "-n2", LONG), "COMPLETING"
+    ),
     Recipe("the epilog of a job runs, and State=DRAIN", _in_turn(_completing, _node("DRAIN")), "DRAIN"),
     Recipe("it registers with too few GPUs", _invalid, "INVAL"),
     Recipe("State=POWER_DOWN", _node("POWER_DOWN"), "POWER"),
@@ -242,9 +252,7 @@ CLOUD: Final = (
     Recipe("cloud node, booted", _booted, "IDLE"),
     Recipe("cloud node, booted, with a job", _in_turn(_booted, _busy()), "MIXED"),
     Recipe("cloud node, booted, then State=POWER_DOWN", _in_turn(_booted, _node("POWER_DOWN")), "POWER"),
-    Recipe(
-        "cloud node, booted, State=POWER_DOWN with a job", _in_turn(_booted, _busy(_node("POWER_DOWN"))), "POWER"
-    ),
+    Recipe("cloud node, booted, State=POWER_DOWN with a job", _in_turn(_booted, _busy(_node("POWER_DOWN"))), "POWER"),
     Recipe(
         "cloud node, booted, State=POWER_DOWN_ASAP with a job",
         _in_turn(_booted, _busy(_node("POWER_DOWN_ASAP"))),

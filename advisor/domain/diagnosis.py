@@ -57,6 +57,7 @@ class Variant(StrEnum):
     COMING = "coming"  # of nodes that take jobs again without an operator
     HIDDEN = "hidden"  # of nodes that the snapshot does not show
     OWN = "own"  # of a reservation: the job asks for it
+    RESERVATION_GONE = "reservation_gone"  # of a hold: the reservation of the job has ended or was deleted
     BLOCKING = "blocking"  # of a reservation: it takes the nodes that the job needs
 
 

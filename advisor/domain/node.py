@@ -11,20 +11,24 @@ from advisor.domain.gang import MOST, ShareCount
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class GpuPool:
-    """The whole GPUs of one type on a node; `used` is None if the source cannot tell."""
+    """The whole GPUs of one type on a node; `used` is None if the source cannot tell.
+
+    `reserved` of those that no job holds are kept for the jobs of a reservation of a part of the node.
+    """
 
     gpu_type: str | None = None
     total: int
     used: int | None = 0
+    reserved: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.total <= MOST or not 0 <= (self.used or 0) <= MOST:
+        if not 0 <= self.total <= MOST or not 0 <= (self.used or 0) <= MOST or not 0 <= self.reserved <= MOST:
             raise ValueError(f"{self.used} of {self.total} GPUs are no use of a node")
 
     @property
     def idle(self) -> int:
-        """GPUs that no job holds; 0 if their use is unknown, so that nothing is promised."""
-        return 0 if self.used is None else max(0, self.total - self.used)
+        """GPUs that any job can have; 0 if their use is unknown, so that nothing is promised."""
+        return 0 if self.used is None else max(0, self.total - self.used - self.reserved)
 
 
 class Service(StrEnum):

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from advisor.domain.gang import GpuCount
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityFactors:
@@ -40,7 +42,8 @@ class ReachedLimit:
 class Reservation:
     """A reservation of nodes; `cpus` is how many it takes of them, None if not known.
 
-    `cpus_by_node` is for a reservation of parts of nodes. `licences` are the names of those that it holds.
+    `cpus_by_node` is for a reservation of parts of nodes, `gpus` the GPUs that it then takes of each of its nodes.
+    `licences` are the names of those that it holds.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Reservation:
     nodes: tuple[str, ...] = ()
     cpus: int | None = None
     cpus_by_node: Mapping[str, int] = field(default_factory=dict)
+    gpus: tuple[GpuCount, ...] = ()
     licences: tuple[str, ...] = ()
     is_maintenance: bool = False
 

@@ -42,6 +42,14 @@ _PLAIN: Mapping[Cause, Words] = {
     Cause.UNKNOWN: ("what stands in its way could not be read", ()),
 }
 
+_RESERVATION_GONE: Words = (
+    "it is held, since the reservation that it asks for has ended or was deleted",
+    (
+        "the user or an operator: scontrol release {job}",
+        "or, for another reservation, before that: scontrol update JobId={job} ReservationName=...",
+    ),
+)
+
 # Causes that Slurm alone can show.
 _NAMED: Mapping[Cause, Words] = {
     Cause.ASSOCIATION_LIMIT: (
@@ -172,7 +180,7 @@ def _words(finding: Finding, diagnosis: Diagnosis) -> Words:
         whose = "a limit of its QOS" if cause is Cause.QOS_LIMIT else "a limit of its account or user"
         return f"the job by itself is outside {whose}", ("waiting does not help: ask for what the limit allows",)
     if job is None or cause in _PLAIN:
-        text, remedies = _PLAIN[cause]
+        text, remedies = _RESERVATION_GONE if finding.variant is Variant.RESERVATION_GONE else _PLAIN[cause]
         return text.format(job=diagnosis.job_id), tuple(remedy.format(job=diagnosis.job_id) for remedy in remedies)
     if cause in GATES:
         return gate_words(

@@ -210,7 +210,7 @@ class LiveCluster:
         """Start slurmctld and wait until it answers; `clean` forgets every job and every change."""
         if clean:
             # slurmctld's own option for this, -c, keeps reservations.
-            state = self.inner_folder / "state"
+            state = self._inner_folder / "state"
             shutil.rmtree(state, ignore_errors=True)
             state.mkdir()
         if self._has_backup:
@@ -234,8 +234,8 @@ class LiveCluster:
 
     def start_backup(self) -> None:
         """Start a second slurmctld, on a cluster whose `extra_lines` hold `BACKUP_LINES`, and wait for it."""
-        conf = (self.inner_folder / "slurm.conf").read_text()
-        (self.inner_folder / "backup.conf").write_text(conf.replace("slurmctld.", "backup."))
+        conf = (self._inner_folder / "slurm.conf").read_text()
+        (self._inner_folder / "backup.conf").write_text(conf.replace("slurmctld.", "backup."))
         self._run_as_host(BACKUP_HOST, "backup.conf")
         self.wait_for(
             lambda: self.run("scontrol", "ping", check=False).count(" is UP") == 2, START_DEADLINE_S, what="both are up"
@@ -282,7 +282,7 @@ class LiveCluster:
             ("passwd", f"{name}:x:{number}:{number}::/:/usr/sbin/nologin"),
             ("group", f"{name}:x:{number}:"),
         ):
-            (self.inner_folder / file).write_text(f"{(self._root / 'etc' / file).read_text()}{entry}\n")
+            (self._inner_folder / file).write_text(f"{(self._root / 'etc' / file).read_text()}{entry}\n")
             self._inside.run(["mount", "--bind", str(self.folder / file), f"/etc/{file}"])
 
     def accounting_lines(self) -> list[str]:
@@ -328,6 +328,10 @@ class LiveCluster:
     @property
     def inner_folder(self) -> Path:
         """Return the folder of the cluster as this process reaches it."""
+        return self._inner_folder
+
+    @property
+    def _inner_folder(self) -> Path:
         if self._shared is None:
             raise LiveSlurmError("the cluster is not running")
         return self._shared.inner
@@ -344,7 +348,7 @@ class LiveCluster:
 
     def _pid(self, daemon: str) -> int:
         """Read a daemon's process id, which counts inside the sandbox only."""
-        return int((self.inner_folder / f"{daemon}.pid").read_text())
+        return int((self._inner_folder / f"{daemon}.pid").read_text())
 
     def _write_files(self) -> None:
         """Make the cluster's folder and everything the daemons read."""
@@ -396,7 +400,7 @@ class LiveCluster:
     def _start_munged(self) -> None:
         """Start an own munged with an own key, so that clusters do not depend on each other or on the host."""
         folder = self.folder / "munge"
-        inner = self.inner_folder / "munge"
+        inner = self._inner_folder / "munge"
         inner.mkdir(mode=0o755)
         key = inner / "key"
         key.touch(mode=0o600)
@@ -430,7 +434,7 @@ class LiveCluster:
         return not self.run("squeue", "-h", "-a")
 
     def _log_end(self) -> str:
-        log = self.inner_folder / "slurmctld.log"
+        log = self._inner_folder / "slurmctld.log"
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         return "; slurmctld.log ends: " + " | ".join(lines[-3:]) if lines else ""
 

@@ -44,10 +44,9 @@ def assemble(  # noqa: PLR0913  (the parts of a snapshot)
 ) -> Snapshot:
     """Make the snapshot, sorted; raises `DecodeError` for what cannot be a cluster.
 
-    `reservations` is asked only where a node is reserved. A job, node or partition that cannot be read is left out and named in `unread`. If none of several jobs
-    can be read, the fault is not the job's.
-    A node without a partition runs no job, and sinfo does not list a partition without nodes, so that both are
-    left out.
+    A job, node or partition that cannot be read is left out and named in `unread`. If none of several jobs can be read,
+    the fault is not the job's. A node without a partition runs no job, and sinfo does not list a partition without
+    nodes, so that both are left out. `reservations` is asked only where a node is reserved.
     """
     read_nodes = [node_or_unread(record) for record in nodes]
     all_nodes = sorted((node for node in read_nodes if isinstance(node, Node)), key=lambda node: node.name)

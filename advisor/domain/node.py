@@ -42,21 +42,15 @@ class Service(StrEnum):
 # Every word that Slurm has for the state of a node, by what it does to new jobs where no other word decides.
 # `python -m tools.live_slurm.node_states` has it observed on live clusters (docs/node-states.md).
 _SERVICE: Final[Mapping[str, Service]] = {
-    **dict.fromkeys(
-        ("ALLOCATED", "CLOUD", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "EXTERNAL", "IDLE", "MIXED", "PERFCTRS", "PLANNED")
-        + ("POWERED_DOWN", "POWERING_UP", "POWER_UP", "REBOOT_CANCELED", "REBOOT_REQUESTED"),
-        Service.NOW,
-    ),
-    **dict.fromkeys(
-        ("BLOCKED", "COMPLETING", "MAINT", "MAINTENANCE", "NOT_RESPONDING", "POWERING_DOWN", "POWER_DOWN")
-        + ("POWER_DRAIN", "REBOOT_ISSUED", "RESERVED", "UNKNOWN"),
-        Service.LATER,
-    ),
-    **dict.fromkeys(
-        ("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID")
-        + ("INVALID_REG",),
-        Service.OUT,
-    ),
+    word: service
+    for service, words in {
+        Service.NOW: "ALLOCATED CLOUD DYNAMIC_FUTURE DYNAMIC_NORM EXTERNAL IDLE MIXED PERFCTRS PLANNED POWERED_DOWN "
+        "POWERING_UP POWER_UP REBOOT_CANCELED REBOOT_REQUESTED",
+        Service.LATER: "BLOCKED COMPLETING MAINT MAINTENANCE NOT_RESPONDING POWERING_DOWN POWER_DOWN POWER_DRAIN "
+        "REBOOT_ISSUED RESERVED UNKNOWN",
+        Service.OUT: "DOWN DRAIN DRAINED DRAINING ERROR FAIL FAILING FUTURE INVAL INVALID INVALID_REG",
+    }.items()
+    for word in words.split()
 }
 # A node that boots does not respond, and takes jobs; one that is to be powered down takes jobs until it is idle.
 _BOOTS: Final = frozenset(("POWERED_DOWN", "POWERING_UP"))

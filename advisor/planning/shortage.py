@@ -204,7 +204,7 @@ def _unavailable(inquiry: Inquiry, which: Flags, variant: Variant) -> Finding:
 
 
 def _about(inquiry: Inquiry, names: Collection[str]) -> dict[str, Evidence]:
-    """Return the reasons that nodes were given, the states of those that come back, and which slurmctld would resume."""
+    """Return the reasons that nodes were given, the states of those that come back, and which can be resumed."""
     nodes = [node for node in inquiry.snapshot.nodes if node.name in names]
     reasons = sorted({node.reason for node in nodes if node.reason})
     about: dict[str, Evidence] = {"their_reasons": "; ".join(reasons)} if reasons else {}

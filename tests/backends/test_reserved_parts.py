@@ -18,8 +18,8 @@ from tests.backends.fake_slurm import FakeSlurm, job_row, node_row
 SHOWN = "scontrol -o show reservation"
 # Half the cores of n01, with two threads each.
 CORES = (
-    "ReservationName=lesson StartTime=1970-01-01T01:00:00 EndTime=1970-01-01T09:00:00 Duration=08:00:00 Nodes=n01 NodeCnt=1 "
-    "CoreCnt=4 Features=(null) PartitionName=gpu Flags=SPEC_NODES   NodeName=n01 CoreIDs=0-1,4,6 TRES=cpu=8{gpus} "
+    "ReservationName=lesson StartTime=1970-01-01T01:00:00 EndTime=1970-01-01T09:00:00 Duration=08:00:00 Nodes=n01 "
+    "NodeCnt=1 CoreCnt=4 Features=(null) PartitionName=gpu Flags=SPEC_NODES   NodeName=n01 CoreIDs=0-1,4,6 TRES=cpu=8{gpus} "
     "Users=ada Groups=(null) Accounts=(null) Licenses=(null) State=ACTIVE BurstBuffer=(null) MaxStartDelay=(null)\n"
 )
 WHOLE = CORES.replace("  NodeName=n01 CoreIDs=0-1,4,6", "").replace("cpu=8", "cpu=16").replace("CoreCnt=4", "CoreCnt=8")
@@ -86,7 +86,8 @@ def test_reservations_are_asked_for_only_where_a_node_is_reserved() -> None:
 
 
 def test_licences_of_a_reservation_are_read() -> None:
-    text = WHOLE.format(gpus="").replace("Licenses=(null)", "Licenses=ansys:3,matlab:1").replace("Nodes=n01", "Nodes=(null)")
+    text = WHOLE.format(gpus="").replace("Nodes=n01", "Nodes=(null)")
+    text = text.replace("Licenses=(null)", "Licenses=ansys:3,matlab:1")
 
     (reservation,) = decode_reservations(text)
 

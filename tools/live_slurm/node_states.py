@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -290,7 +291,7 @@ def states_cluster(release: str) -> Iterator[tuple[LiveCluster, Mapping[str, Rec
             try:
                 recipe.setup(cluster, name)
                 if recipe.word:
-                    cluster.wait_for(lambda: recipe.word in _words(cluster).get(name, NOT_SHOWN), 20.0, what=recipe.how)
+                    cluster.wait_for(partial(_shows, cluster, name, recipe.word), 20.0, what=recipe.how)
             except LiveSlurmError as err:
                 print(f"  {release} {recipe.how}: {err}", flush=True)
         time.sleep(SETTLE_S)
@@ -329,6 +330,10 @@ def rows(cluster: LiveCluster, recipes: Mapping[str, Recipe]) -> Mapping[str, Ro
             resume="" if now or came else "opens" if opened else answers[name],
         )
     return found
+
+
+def _shows(cluster: LiveCluster, name: str, word: str) -> bool:
+    return word in _words(cluster).get(name, NOT_SHOWN)
 
 
 _STARTED: Final = ("RUNNING", "CONFIGURING")
@@ -407,11 +412,11 @@ def page(states: Mapping[str, Sequence[Row]]) -> str:
     lines = [
         "# States of nodes",
         "",
-        "Whether slurmctld starts a job on a node, by the state of the node, as live clusters show it. `now`: it starts a",
-        "job there. `later`: it starts it without an operator, or expects to. `never`: neither. The column before the last",
-        "shows what `scontrol update NodeName=... State=RESUME` does then. The last is what sadvise makes of the state",
-        "(`advisor/domain/node.py`): the node takes jobs, comes back by itself, or is out of service. Only of the last kind it",
-        "says that an operator has to act, and State=RESUME only where slurmctld takes it.",
+        "Whether slurmctld starts a job on a node, by the state of the node, as live clusters show it. `now`: it starts",
+        "a job there. `later`: it starts it without an operator, or expects to. `never`: neither. The column before the",
+        "last shows what `scontrol update NodeName=... State=RESUME` does then. The last is what sadvise makes of the",
+        "state (`advisor/domain/node.py`): the node takes jobs, comes back by itself, or is out of service. Only of the",
+        "last kind it says that an operator has to act, and State=RESUME only where slurmctld takes it.",
         "",
         "Written as root by `.venv/bin/python -m tools.live_slurm.node_states`.",
         "",
@@ -427,10 +432,11 @@ def page(states: Mapping[str, Sequence[Row]]) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     lines += [
         "",
-        "A node on which sadvise counts nothing as idle although it takes jobs, such as ALLOCATED, has no room. A reservation of",
-        "a part of a node takes the CPUs that `scontrol show reservation` names; the rest of the node takes jobs. Slurm spells",
-        "some states alike that differ in what comes next: a reboot that leaves the node down, and on 22.05 one that is requested",
-        "with `nextstate=RESUME`, after which no job starts there until it has rebooted.",
+        "ALLOCATED is a node that takes jobs and has no room. A reservation of a part of a node takes the CPUs and GPUs",
+        "that `scontrol show reservation` names; the rest of the node takes jobs. Slurm spells some states alike that",
+        "differ in what comes next: a reboot that leaves the node down, and on 22.05 one that is requested with",
+        "`nextstate=RESUME`, after which no job starts there until it has rebooted. The JSON of 24.11 does not show that",
+        "a node is blocked.",
         "",
     ]
     return "\n".join(lines)

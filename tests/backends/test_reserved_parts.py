@@ -18,9 +18,9 @@ from tests.backends.fake_slurm import FakeSlurm, job_row, node_row
 SHOWN = "scontrol -o show reservation"
 # Half the cores of n01, with two threads each.
 CORES = (
-    "ReservationName=lesson StartTime=1970-01-01T01:00:00 EndTime=1970-01-01T09:00:00 Duration=08:00:00 Nodes=n01 "
-    "NodeCnt=1 CoreCnt=4 Features=(null) PartitionName=gpu Flags=SPEC_NODES   NodeName=n01 CoreIDs=0-1,4,6 TRES=cpu=8{gpus} "
-    "Users=ada Groups=(null) Accounts=(null) Licenses=(null) State=ACTIVE BurstBuffer=(null) MaxStartDelay=(null)\n"
+    "ReservationName=lesson StartTime=1970-01-01T01:00:00 EndTime=1970-01-01T09:00:00 Duration=08:00:00 "
+    "Nodes=n01 NodeCnt=1 CoreCnt=4 Features=(null) PartitionName=gpu Flags=SPEC_NODES   NodeName=n01 CoreIDs=0-1,4,6 "
+    "TRES=cpu=8{gpus} Users=ada Groups=(null) Accounts=(null) Licenses=(null) State=ACTIVE BurstBuffer=(null)\n"
 )
 WHOLE = CORES.replace("  NodeName=n01 CoreIDs=0-1,4,6", "").replace("cpu=8", "cpu=16").replace("CoreCnt=4", "CoreCnt=8")
 RESERVED = node_row(StateComplete="idle+reserved", CPUsState="0/16/0/16", GresUsed="gpu:a100:0")

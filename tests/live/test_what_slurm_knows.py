@@ -15,6 +15,7 @@ from advisor.domain.diagnosis import Cause
 from advisor.domain.job import JobState
 from advisor.domain.overview import GpuTypeOverview
 from advisor.domain.snapshot import Snapshot
+from advisor.features.nodes import node_table
 from advisor.planning.causes import diagnose
 from advisor.planning.site_checks import Status, site_checks
 from advisor.planning.survey import overview
@@ -154,7 +155,8 @@ def test_reservation_counts_by_what_it_holds(release: str, shown: Callable[[Live
 
         for reader in ("text", "json"):
             snapshot = shown(live, reader)
-            assert startable(snapshot) == (8, 8), reader
+            assert node_table(snapshot).gpus_startable.sum() == 8, reader
+            assert gpus(snapshot).unavailable == 8
             assert [node.cpus_reserved for node in snapshot.nodes] == [6, None]
             assert explained(snapshot, wide).first.cause is not Cause.NODES_UNAVAILABLE
         live.run("scontrol", "release", str(job))
@@ -223,7 +225,7 @@ def test_job_whose_reservation_has_ended_is_pending_and_held(
             "scontrol", "create", "reservation", "reservation=lab", "starttime=now", "duration=1", "nodes=n01",
             "users=root", "flags=IGNORE_JOBS",
         )  # fmt: skip
-        fills = live.submit("--reservation=lab", "--gres=gpu:8", "-n1", "--mem=100", "--time=1", script="sleep 50")
+        fills = live.submit("--reservation=lab", "--gres=gpu:8", "-n1", "--mem=100", "--time=1")
         in_state(live, fills, "RUNNING")
         left = live.submit("--reservation=lab", "--gres=gpu:3", "-n1", "--mem=100", SHORT)
         live.wait_for(

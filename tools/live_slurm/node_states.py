@@ -412,11 +412,12 @@ def page(states: Mapping[str, Sequence[Row]]) -> str:
     lines = [
         "# States of nodes",
         "",
-        "Whether slurmctld starts a job on a node, by the state of the node, as live clusters show it. `now`: it starts",
-        "a job there. `later`: it starts it without an operator, or expects to. `never`: neither. The column before the",
-        "last shows what `scontrol update NodeName=... State=RESUME` does then. The last is what sadvise makes of the",
-        "state (`advisor/domain/node.py`): the node takes jobs, comes back by itself, or is out of service. Only of the",
-        "last kind it says that an operator has to act, and State=RESUME only where slurmctld takes it.",
+        "Whether slurmctld starts a job on a node, by the state of the node, as live clusters show it. `now`: it",
+        "starts a job there. `later`: it starts it without an operator, or expects to. `never`: neither. The column",
+        "before the last shows what `scontrol update NodeName=... State=RESUME` does then. The last is what sadvise",
+        "makes of the state (`advisor/domain/node.py`): the node takes jobs, comes back by itself, or is out of",
+        "service. Only of the last kind it says that an operator has to act, and State=RESUME only where slurmctld",
+        "takes it.",
         "",
         "Written as root by `.venv/bin/python -m tools.live_slurm.node_states`.",
         "",
@@ -432,11 +433,11 @@ def page(states: Mapping[str, Sequence[Row]]) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     lines += [
         "",
-        "ALLOCATED is a node that takes jobs and has no room. A reservation of a part of a node takes the CPUs and GPUs",
-        "that `scontrol show reservation` names; the rest of the node takes jobs. Slurm spells some states alike that",
-        "differ in what comes next: a reboot that leaves the node down, and on 22.05 one that is requested with",
-        "`nextstate=RESUME`, after which no job starts there until it has rebooted. The JSON of 24.11 does not show that",
-        "a node is blocked.",
+        "ALLOCATED is a node that takes jobs and has no room. A reservation of a part of a node takes the CPUs and",
+        "GPUs that `scontrol show reservation` names; the rest of the node takes jobs. Slurm spells some states alike",
+        "that differ in what comes next: a reboot that leaves the node down, and on 22.05 one that is requested with",
+        "`nextstate=RESUME`, after which no job starts there until it has rebooted. The JSON of 24.11 does not show",
+        "that a node is blocked.",
         "",
     ]
     return "\n".join(lines)

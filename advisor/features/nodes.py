@@ -106,7 +106,7 @@ def _cpus_idle(snapshot: Snapshot) -> Counts:
     nodes, sharers = snapshot.nodes, sharers_by_partition(snapshot.partitions)
     taken = np.array([node.cpus_used + (node.cpus_reserved or 0) for node in nodes], dtype=np.int32)
     total = np.array([node.cpus for node in nodes], dtype=np.int32)
-    idle = np.maximum(0, total - taken)
+    idle: Counts = np.maximum(0, total - taken)
     if not sharers:
         return idle
     jobs_by_cpu = np.array(

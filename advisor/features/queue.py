@@ -82,7 +82,8 @@ class QueueTable:
     @property
     def pool_capacity(self) -> NDArray[np.float64]:
         """The GPUs of each pool and type as whole ones, `(n_pools, n_types)`: a slice is its share."""
-        return self.pool_gpus * np.array([share_of_gpu(gpu_type) for gpu_type in self.gpu_types], dtype=np.float64)
+        shares = np.array([share_of_gpu(gpu_type) for gpu_type in self.gpu_types], dtype=np.float64)
+        return np.asarray(self.pool_gpus * shares, dtype=np.float64)
 
     def rows_of(self, pool: int) -> NDArray[np.intp]:
         """Return the rows of a pool, in order."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -157,15 +158,15 @@ def of_records(records: Mapping[str, list[Raw]]) -> Snapshot:
         taken_at=5000.0,
         site=recorded.site(),
         jobs=[
-            record_or_unread(lambda raw=raw: pyslurm_decode.job_record(raw, tres_counted=counted), _id(raw.values))
+            record_or_unread(partial(pyslurm_decode.job_record, raw, tres_counted=counted), _id(raw.values))
             for raw in records["job"]
         ],
         nodes=[
-            row_or_unread(lambda raw=raw: pyslurm_decode.node_record(raw, gpus_counted=False), raw.values.get("name"))
+            row_or_unread(partial(pyslurm_decode.node_record, raw, gpus_counted=False), raw.values.get("name"))
             for raw in records["node"]
         ],
         partitions=[
-            row_or_unread(lambda raw=raw: pyslurm_decode.partition(raw), raw.values.get("name"))
+            row_or_unread(partial(pyslurm_decode.partition, raw), raw.values.get("name"))
             for raw in records["partition"]
         ],
     )

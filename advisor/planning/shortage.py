@@ -35,14 +35,15 @@ def shortages(inquiry: Inquiry) -> list[Finding]:
     wanting = _wanting(inquiry)
     if wanting.cause is Cause.REQUIRED_NODES:
         return [wanting]
+    comes = bool(inquiry.coming.any())
     with_coming = table.usable | inquiry.coming
     all_back = with_coming | inquiry.out_of_service
     if not inquiry.fits_now_with(emptied):
-        if inquiry.fits_now_with(replace(emptied, usable=with_coming)):
+        if comes and inquiry.fits_now_with(replace(emptied, usable=with_coming)):
             return [_unavailable(inquiry, inquiry.coming, Variant.COMING), wanting]
         if inquiry.fits_now_with(replace(emptied, usable=all_back)):
             return [_unavailable(inquiry, inquiry.out_of_service, Variant.NEEDED_AT_ALL), wanting]
-    if inquiry.fits_now_with(replace(table, usable=with_coming)):
+    if comes and inquiry.fits_now_with(replace(table, usable=with_coming)):
         return [wanting, _unavailable(inquiry, inquiry.coming, Variant.COMING)]
     if inquiry.fits_now_with(replace(table, usable=all_back)):
         return [wanting, _unavailable(inquiry, inquiry.out_of_service, Variant.NEEDED_NOW)]

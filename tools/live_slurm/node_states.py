@@ -311,7 +311,7 @@ def rows(cluster: LiveCluster, recipes: Mapping[str, Recipe]) -> Mapping[str, Ro
     time.sleep(max(SETTLE_S, EVENTS_S))
     between = _jobs(cluster)
     answers = {name: _resumed(cluster, name) for name in waiting if between[probes[name]][0] not in _STARTED}
-    time.sleep(SETTLE_S)
+    time.sleep(2 * SETTLE_S)
     after = _jobs(cluster)
     found = {}
     for name, recipe in recipes.items():

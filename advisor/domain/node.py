@@ -31,7 +31,7 @@ class GpuPool:
         return 0 if self.used is None else max(0, self.total - self.used - self.reserved)
 
 
-class Service(StrEnum):
+class NodeService(StrEnum):
     """Whether slurmctld starts jobs on a node: now, later without an operator, or not before an operator acts."""
 
     NOW = "now"
@@ -41,14 +41,14 @@ class Service(StrEnum):
 
 # Every word that Slurm has for the state of a node, by what it does to new jobs where no other word decides.
 # `python -m tools.live_slurm.node_states` has it observed on live clusters (docs/node-states.md).
-_SERVICE: Final[Mapping[str, Service]] = {
+_SERVICE: Final[Mapping[str, NodeService]] = {
     word: service
     for service, words in {
-        Service.NOW: "ALLOCATED CLOUD DYNAMIC_FUTURE DYNAMIC_NORM EXTERNAL IDLE MIXED PERFCTRS PLANNED POWERED_DOWN "
+        NodeService.NOW: "ALLOCATED CLOUD DYNAMIC_FUTURE DYNAMIC_NORM EXTERNAL IDLE MIXED PERFCTRS PLANNED POWERED_DOWN "
         "POWERING_UP POWER_UP REBOOT_CANCELED REBOOT_REQUESTED",
-        Service.LATER: "BLOCKED COMPLETING MAINT MAINTENANCE NOT_RESPONDING POWERING_DOWN POWER_DOWN POWER_DRAIN "
+        NodeService.LATER: "BLOCKED COMPLETING MAINT MAINTENANCE NOT_RESPONDING POWERING_DOWN POWER_DOWN POWER_DRAIN "
         "REBOOT_ISSUED RESERVED UNKNOWN",
-        Service.OUT: "DOWN DRAIN DRAINED DRAINING ERROR FAIL FAILING FUTURE INVAL INVALID INVALID_REG",
+        NodeService.OUT: "DOWN DRAIN DRAINED DRAINING ERROR FAIL FAILING FUTURE INVAL INVALID INVALID_REG",
     }.items()
     for word in words.split()
 }
@@ -69,7 +69,7 @@ def is_known(word: str) -> bool:
 
 
 @lru_cache(4096)
-def _judged(words: tuple[str, ...], *, shared: bool) -> tuple[Service, frozenset[str]]:
+def _judged(words: tuple[str, ...], *, shared: bool) -> tuple[NodeService, frozenset[str]]:
     """Return the service of a node in a state, and the words that keep it from taking jobs now.
 
     `shared` is whether its reservations leave some of it to other jobs.
@@ -79,12 +79,12 @@ def _judged(words: tuple[str, ...], *, shared: bool) -> tuple[Service, frozenset
         aside |= _SILENT
     if not _BUSY.isdisjoint(words):
         aside.add("POWER_DOWN")
-    closing = frozenset(word for word in words if _SERVICE.get(word) is not Service.NOW) - aside
+    closing = frozenset(word for word in words if _SERVICE.get(word) is not NodeService.NOW) - aside
     if not closing:
-        return Service.NOW, closing
+        return NodeService.NOW, closing
     # Of a word that is not known nothing follows, least of all that the node is out of service.
-    out = any(_SERVICE.get(word) is Service.OUT for word in closing) and _RETURNS.isdisjoint(words)
-    return (Service.OUT if out else Service.LATER), closing
+    out = any(_SERVICE.get(word) is NodeService.OUT for word in closing) and _RETURNS.isdisjoint(words)
+    return (NodeService.OUT if out else NodeService.LATER), closing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,14 +118,14 @@ class Node:
             raise ValueError(f"node {self.name} has {self.memory_mib} MiB of memory, which cannot be")
 
     @property
-    def service(self) -> Service:
+    def service(self) -> NodeService:
         """Whether and when slurmctld starts new jobs here if they fit."""
         return self._answer[0]
 
     @property
     def is_usable(self) -> bool:
         """Whether Slurm would start a new job here now if it fitted."""
-        return self.service is Service.NOW
+        return self.service is NodeService.NOW
 
     @property
     def is_reserved(self) -> bool:
@@ -141,7 +141,7 @@ class Node:
     @property
     def can_be_resumed(self) -> bool:
         """Whether slurmctld takes State=RESUME for this node, and starts jobs here then."""
-        return self.service is Service.OUT and _NOT_RESUMED.isdisjoint((self.state, *self.flags))
+        return self.service is NodeService.OUT and _NOT_RESUMED.isdisjoint((self.state, *self.flags))
 
     @property
     def boots(self) -> bool:
@@ -149,5 +149,5 @@ class Node:
         return not _BOOTS.isdisjoint(self.flags)
 
     @property
-    def _answer(self) -> tuple[Service, frozenset[str]]:
+    def _answer(self) -> tuple[NodeService, frozenset[str]]:
         return _judged((self.state, *self.flags), shared=self.cpus_reserved is not None)

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.domain.gang import GangRequest, share_of_gpu
 from advisor.domain.job import Job
-from advisor.domain.node import Node, Service
+from advisor.domain.node import Node, NodeService
 from advisor.domain.particulars import Particulars
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
@@ -70,12 +70,12 @@ class Inquiry:
     @cached_property
     def coming(self) -> Flags:
         """Return the nodes that will take jobs again without an operator, those reserved left out: `(n_nodes,)`."""
-        return self._where(lambda node: node.service is Service.LATER and not node.is_only_reserved)
+        return self._where(lambda node: node.service is NodeService.LATER and not node.is_only_reserved)
 
     @cached_property
     def out_of_service(self) -> Flags:
         """Return the nodes that take no jobs before an operator acts: `(n_nodes,)`."""
-        return self._where(lambda node: node.service is Service.OUT)
+        return self._where(lambda node: node.service is NodeService.OUT)
 
     @property
     def hides_nodes(self) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from advisor.domain.diagnosis import Alternative, Cause, Finding, Variant
 from advisor.domain.facts import Evidence
 from advisor.domain.gang import MOST, GpuCount
-from advisor.domain.node import Service
+from advisor.domain.node import NodeService
 from advisor.features.nodes import Flags, bounds, gpus_of, rows_of
 from advisor.features.offers import chooses_among_required
 from advisor.planning.alternatives import alternatives
@@ -209,7 +209,7 @@ def _about(inquiry: Inquiry, names: Collection[str]) -> dict[str, Evidence]:
     nodes = [node for node in inquiry.snapshot.nodes if node.name in names]
     reasons = sorted({node.reason for node in nodes if node.reason})
     about: dict[str, Evidence] = {"their_reasons": "; ".join(reasons)} if reasons else {}
-    if states := sorted({"+".join((node.state, *node.flags)) for node in nodes if node.service is Service.LATER}):
+    if states := sorted({"+".join((node.state, *node.flags)) for node in nodes if node.service is NodeService.LATER}):
         about["their_states"] = ", ".join(states)
     if resumed := sorted(node.name for node in nodes if node.can_be_resumed):
         about["nodes_to_resume"] = ",".join(resumed)

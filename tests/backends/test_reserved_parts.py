@@ -9,7 +9,7 @@ from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
 from advisor.domain.gang import GpuCount
-from advisor.domain.node import Service
+from advisor.domain.node import NodeService
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import SlurmRefusedError
 from advisor.features.nodes import node_table
@@ -47,7 +47,7 @@ def test_reservation_of_a_part_leaves_the_rest_to_other_jobs(gpus: str, cpus_idl
     snapshot = read(FakeSlurm(nodes=(RESERVED,)), CORES.format(gpus=gpus))
 
     table = node_table(snapshot)
-    assert snapshot.nodes[0].service is Service.NOW
+    assert snapshot.nodes[0].service is NodeService.NOW
     assert (table.cpus_idle.tolist(), table.gpus_startable.tolist()) == ([cpus_idle], [[gpus_idle]])
 
 
@@ -67,7 +67,7 @@ def test_what_jobs_of_the_reservation_use_counts_once() -> None:
 def test_reservation_of_a_whole_node_closes_it_until_it_ends() -> None:
     (node,) = read(FakeSlurm(nodes=(RESERVED,)), WHOLE.format(gpus="")).nodes
 
-    assert (node.service, node.is_only_reserved, node.cpus_reserved) == (Service.LATER, True, None)
+    assert (node.service, node.is_only_reserved, node.cpus_reserved) == (NodeService.LATER, True, None)
 
 
 def test_reservations_that_cannot_be_read_close_the_node_with_a_line() -> None:

@@ -21,7 +21,7 @@ from advisor.backends.text_decode import JOB_FIELDS, NODE_FIELDS
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
 from advisor.domain.diagnosis import Cause
-from advisor.domain.node import Service
+from advisor.domain.node import NodeService
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.causes import diagnose
 from tests.backends import recorded, recorded_pyslurm
@@ -107,7 +107,7 @@ def test_unknown_word_of_sinfo_costs_its_own_node_or_partition(field: str, word:
     assert len(changed.nodes) == 3 or "node n03" in lines
     assert "debug" in changed.partitions_by_name or "partition debug" in lines
     # Whatever the word: it is no claim that the node is out of service, nor that its partition is down.
-    assert all(node.service is not Service.OUT for node in changed.nodes)
+    assert all(node.service is not NodeService.OUT for node in changed.nodes)
     assert all(partition.is_up for partition in changed.partitions)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.domain.node import Service, is_known
+from advisor.domain.node import NodeService, is_known
 from tests.builders import make_node
 from tools.live_slurm.node_states import NOT_SHOWN, PAGE, PART, Row, disagreement, node_with, page, read_states
 
@@ -32,7 +32,7 @@ def test_unknown_word_is_no_claim_that_a_node_is_out_of_service() -> None:
     node = make_node(flags=("SOMETHING_NEW",))
 
     assert not is_known("SOMETHING_NEW")
-    assert (node.service, node.is_only_reserved, node.can_be_resumed) == (Service.LATER, False, False)
+    assert (node.service, node.is_only_reserved, node.can_be_resumed) == (NodeService.LATER, False, False)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from advisor.domain.node import Node, Service
+from advisor.domain.node import Node, NodeService
 from tools.live_slurm.cluster import LiveCluster
 from tools.live_slurm.errors import LiveSlurmError
 from tools.live_slurm.roots import RELEASES
@@ -387,16 +387,16 @@ def node_with(words: Sequence[str]) -> Node:
 def disagreement(row: Row, node: Node) -> str:
     """Return how a node as sadvise reads it differs from what slurmctld did with a job there; "" for not at all."""
     words = row.words.split("+")
-    answers = {"now": {Service.NOW}, "later": {Service.LATER}, "never": {Service.OUT}}[row.starts]
+    answers = {"now": {NodeService.NOW}, "later": {NodeService.LATER}, "never": {NodeService.OUT}}[row.starts]
     if "ALLOCATED" in words:
         # It takes jobs, and has no room.
-        answers |= {Service.NOW}
+        answers |= {NodeService.NOW}
     if "REBOOT_REQUESTED" in words or "REBOOT_ISSUED" in words or "POWER_DOWN" in words:
         # The words do not show what comes after the reboot.
-        answers |= {Service.LATER}
+        answers |= {NodeService.LATER}
     if "REBOOT_REQUESTED" in words or ("BLOCKED" in words and "BLOCKED" not in (node.state, *node.flags)):
         # Nor the JSON of 24.11 that a node is blocked.
-        answers |= {Service.NOW}
+        answers |= {NodeService.NOW}
     if node.service not in answers:
         return f"{node.service}: it starts {row.starts}"
     # A maintenance that goes on keeps the node from jobs all the same.
@@ -443,7 +443,7 @@ def page(states: Mapping[str, Sequence[Row]]) -> str:
     return "\n".join(lines)
 
 
-SAYS: Final = {Service.NOW: "takes jobs", Service.LATER: "comes by itself", Service.OUT: "out of service"}
+SAYS: Final = {NodeService.NOW: "takes jobs", NodeService.LATER: "comes by itself", NodeService.OUT: "out of service"}
 
 
 def _says(row: Row) -> str:

@@ -232,8 +232,16 @@ class Trial:
         if is_right:
             return
         request = f"{job.user}: {' '.join(self.requests[job.job_id])}"
-        where = {"release": self.live.release, "seed": self.seed, "source": self.source}
-        self.found.wrong.append(Wrong(claim=claim, request=request, slurm_says=self.squeue(job, "%T %r %S"), **where))
+        self.found.wrong.append(
+            Wrong(
+                claim=claim,
+                release=self.live.release,
+                seed=self.seed,
+                source=self.source,
+                request=request,
+                slurm_says=self.squeue(job, "%T %r %S"),
+            )
+        )
 
     def attempt(self, job: Job, claim: str | None, resize: SetGpus | None) -> None:
         """Let Slurm start one job, all others being held, and hold that against what was claimed of it."""

@@ -1,21 +1,33 @@
 """Puts what a reader found into one snapshot, the same for every reader."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
 from advisor.backends.process import printable
-from advisor.backends.records import JobRecord, NodeRecord, UnreadJob, jobs_and_unread, node_of
+from advisor.backends.records import (
+    JobRecord,
+    NodeRecord,
+    UnreadJob,
+    UnreadRow,
+    jobs_and_unread,
+    node_or_unread,
+)
+from advisor.backends.reservations import without_reserved
 from advisor.backends.site_reader import Site
 from advisor.domain.actions import Lever
 from advisor.domain.job import Job
 from advisor.domain.node import Node
+from advisor.domain.particulars import Reservation
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import DecodeError
+from advisor.errors import DecodeError, SlurmError
 
 _SHOWN: Final = 3
+HIDDEN_NODES: Final = (
+    "nodes that are powered down, which this release hides without PrivateData=cloud, and boots when a job needs them"
+)
 
 
 def assemble(  # noqa: PLR0913  (the parts of a snapshot)
@@ -24,41 +36,60 @@ def assemble(  # noqa: PLR0913  (the parts of a snapshot)
     taken_at: float,
     site: Site,
     jobs: Iterable[JobRecord | Job | UnreadJob],
-    nodes: Iterable[NodeRecord],
-    partitions: Iterable[Partition],
+    nodes: Iterable[NodeRecord | UnreadRow],
+    partitions: Iterable[Partition | UnreadRow],
+    reservations: Callable[[], Iterable[Reservation]] | None = None,
     unread: Iterable[str] = (),
     splits_told: bool = True,
     hidden_levers: tuple[Lever, ...] = (),
 ) -> Snapshot:
     """Make the snapshot, sorted; raises `DecodeError` for what cannot be a cluster.
 
-    A job that cannot be read is left out and named in `unread`; if none can be read, the fault is not the job's.
-    A node without a partition runs no job, and sinfo does not list a partition without nodes, so that both are
-    left out.
+    A job, node or partition that cannot be read is left out and named in `unread`. If none of several jobs can be read,
+    the fault is not the job's. A node without a partition runs no job, and sinfo does not list a partition without
+    nodes, so that both are left out. `reservations` is asked only where a node is reserved.
     """
-    try:
-        all_nodes = sorted((_for_jobs(node_of(node), site) for node in nodes), key=lambda node: node.name)
-    except ValueError as err:
-        raise DecodeError(f"Slurm answered with a node that cannot be: {err}; try another --source") from err
+    read_nodes = [node_or_unread(record) for record in nodes]
+    all_nodes = sorted(
+        (_for_jobs(node, site) for node in read_nodes if isinstance(node, Node)), key=lambda node: node.name
+    )
+    unread_nodes = [node for node in read_nodes if isinstance(node, UnreadRow)]
+    read_partitions, unread_partitions = _parted(partitions)
     read_jobs, unread_jobs = jobs_and_unread(jobs, all_nodes)
-    if unread_jobs and not read_jobs:
+    if len(unread_jobs) > 1 and not read_jobs:
         raise DecodeError(unread_jobs[0].why)
+    reserved = ""
+    if reservations is not None and any(node.is_reserved for node in all_nodes):
+        try:
+            all_nodes = without_reserved(all_nodes, read_jobs, reservations(), taken_at)
+        except SlurmError as err:
+            reserved = f"reservations, so that every reserved node counts as reserved in whole: {err}"
     snapshot = Snapshot(
         taken_at=taken_at,
         source=source,
         config=site.config,
         topology=site.topology,
         partitions=tuple(
-            sorted((partition for partition in partitions if partition.nodes), key=lambda partition: partition.name)
+            sorted((each for each in read_partitions if each.nodes), key=lambda partition: partition.name)
         ),
         nodes=tuple(node for node in all_nodes if node.partitions),
         jobs=read_jobs,
-        unread=(*site.unread, *unread, *_left_out(unread_jobs)),
+        unread=(
+            *site.unread,
+            *unread,
+            *_left_out("jobs", [(f"job {job.job_id or 'without an id'}", job.why) for job in unread_jobs]),
+            *_left_out("nodes", [(f"node {row.name or 'without a name'}", row.why) for row in unread_nodes]),
+            *_left_out(
+                "partitions", [(f"partition {row.name or 'without a name'}", row.why) for row in unread_partitions]
+            ),
+            *((reserved,) if reserved else ()),
+            *((HIDDEN_NODES,) if site.config.hides_powered_down else ()),
+        ),
         unread_jobs=tuple(job.job_id for job in unread_jobs),
         splits_told=splits_told,
         hidden_levers=hidden_levers,
     )
-    if not snapshot.nodes:
+    if not snapshot.nodes and not unread_nodes and not site.config.hides_powered_down:
         raise DecodeError(
             "Slurm lists no node in any partition: its answer was cut short, or the nodes are hidden from this user "
             "(PrivateData=nodes): run `sinfo` to see what it says"
@@ -76,12 +107,23 @@ def _for_jobs(node: Node, site: Site) -> Node:
     return replace(node, cpus=min(node.cpus, cpus), memory_mib=min(node.memory_mib, memory_mib))
 
 
-def _left_out(jobs: Sequence[UnreadJob]) -> Iterator[str]:
-    """Yield a sentence about the jobs that are left out."""
-    if jobs:
-        shown = "; ".join(f"job {job.job_id or 'without an id'}: {printable(job.why)}" for job in jobs[:_SHOWN])
-        more = f"; and {len(jobs) - _SHOWN} more" if len(jobs) > _SHOWN else ""
-        yield f"{len(jobs)} of the jobs, which are left out ({shown}{more})"
+def _parted(rows: Iterable[Partition | UnreadRow]) -> tuple[list[Partition], list[UnreadRow]]:
+    read: list[Partition] = []
+    unread: list[UnreadRow] = []
+    for row in rows:
+        if isinstance(row, UnreadRow):
+            unread.append(row)
+        else:
+            read.append(row)
+    return read, unread
+
+
+def _left_out(what: str, rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield a sentence about the rows that are left out, each with the reason."""
+    if rows:
+        shown = "; ".join(f"{name}: {printable(why)}" for name, why in rows[:_SHOWN])
+        more = f"; and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+        yield f"{len(rows)} of the {what}, which are left out ({shown}{more})"
 
 
 def _check_unique(what: str, names: list[str]) -> None:

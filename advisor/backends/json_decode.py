@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from advisor.backends.records import JobRecord, NodeRecord, UnreadJob, record_or_unread
+from advisor.backends.records import JobRecord, NodeRecord, UnreadJob, record_or_unread, takes_jobs
 from advisor.backends.spelling import names, node_names, signed, unreadable
 from advisor.backends.tres import gres_list, tres
 from advisor.domain.gang import GpuScope
@@ -154,7 +154,7 @@ def partition(raw: Mapping[str, Any]) -> Partition:
     maximums, defaults = _object(raw, "maximums"), _object(raw, "defaults")
     return Partition(
         name=_text(raw, "name"),
-        is_up="UP" in _words(_object(raw, "partition"), "state"),
+        is_up=takes_jobs("+".join(_words(_object(raw, "partition"), "state"))),
         nodes=node_names(_text(_object(raw, "nodes"), "configured"), field="partition nodes.configured"),
         max_time_s=_minutes(maximums, "time"),
         default_time_s=_minutes(defaults, "time"),

@@ -1,12 +1,14 @@
 """Reads a live cluster as JSON: squeue for jobs, scontrol for nodes and partitions, four requests to slurmctld."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from advisor.backends import json_decode, scontrol_text
 from advisor.backends.assembly import assemble
 from advisor.backends.process import Commands, text_of
-from advisor.backends.records import NodeRecord
+from advisor.backends.records import NodeRecord, UnreadRow, row_or_unread
+from advisor.backends.reservations import read_reservations
 from advisor.backends.site_reader import SiteReader
 from advisor.clock import Clock
 from advisor.domain.actions import Lever
@@ -41,6 +43,7 @@ class JsonSource:
         nodes = self._nodes(traits)
         return assemble(
             source=self.name,
+            reservations=lambda: read_reservations(self._commands),
             taken_at=taken_at,
             site=site,
             jobs=map(json_decode.job_or_unread, jobs),
@@ -53,19 +56,20 @@ class JsonSource:
             ),
         )
 
-    def _nodes(self, traits: Traits) -> Iterable[NodeRecord]:
+    def _nodes(self, traits: Traits) -> Iterable[NodeRecord | UnreadRow]:
         if traits.scontrol_json:
             command, answer = "scontrol show node --json", self._ask("scontrol", "-a", "show", "node", "--json")
         else:
             command, answer = "sinfo --json", self._ask("sinfo", "-a", "--json")
-        return [json_decode.node_record(raw) for raw in json_decode.parse(answer, command=command, key="nodes")]
+        listed = json_decode.parse(answer, command=command, key="nodes")
+        return [row_or_unread(partial(json_decode.node_record, raw), raw.get("name")) for raw in listed]
 
-    def _partitions(self, traits: Traits) -> Iterable[Partition]:
+    def _partitions(self, traits: Traits) -> Iterable[Partition | UnreadRow]:
         if not traits.scontrol_json:
             return scontrol_text.partitions(text_of(self._ask("scontrol", "-a", "show", "partition")))
         answer = self._ask("scontrol", "-a", "show", "partition", "--json")
         listed = json_decode.parse(answer, command="scontrol show partition --json", key="partitions")
-        return [json_decode.partition(raw) for raw in listed]
+        return [row_or_unread(partial(json_decode.partition, raw), raw.get("name")) for raw in listed]
 
     def _ask(self, program: str, *arguments: str) -> bytes:
         return self._commands.ask(program, *arguments).output

@@ -34,7 +34,17 @@ def decode_licences(asked: str, shown: str) -> tuple[LicenceUse, ...]:
             continue
         try:
             total, free = (count(block[key], field=f"scontrol {key}") for key in ("Total", "Free"))
+            used, reserved = (count(block.get(key, "0"), field=f"scontrol {key}") for key in ("Used", "Reserved"))
         except KeyError as err:
             raise DecodeError(f"scontrol shows a licence without {err.args[0]}: see scontrol show licenses") from err
-        found.append(LicenceUse(name=match[1].strip(), asked=int(match[2] or 1), total=total, free=free))
+        found.append(
+            LicenceUse(
+                name=match[1].strip(),
+                asked=int(match[2] or 1),
+                total=total,
+                # 22.05 counts those that a reservation holds as free.
+                free=max(0, min(free, total - used - reserved)),
+                reserved=reserved,
+            )
+        )
     return tuple(found)

@@ -7,12 +7,12 @@ where that type is counted, and never in which form. What it does not show is un
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from advisor.backends.records import JobRecord, NodeRecord
+from advisor.backends.records import JobRecord, NodeRecord, takes_jobs
 from advisor.backends.spelling import NO_LIMIT, names, node_names, optional_text, signed, unreadable
-from advisor.backends.tres import GPU, Gres, Tres, counts_of, is_generic
+from advisor.backends.tres import GPU, Gres, Tres, counts_of, gres_list
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.site import Partition
@@ -203,7 +203,7 @@ def partition(raw: Raw) -> Partition:
     values = raw.values
     return Partition(
         name=_text(values, "name"),
-        is_up=_text(values, "state").upper() == "UP",
+        is_up=takes_jobs(_text(values, "state")),
         nodes=_nodes(values, "nodes"),
         max_time_s=_minutes(values, "max_time"),
         default_time_s=_minutes(values, "default_time"),
@@ -315,12 +315,11 @@ def _gres(values: Values, key: str) -> tuple[Gres, ...]:
     """Return the GRES of a mapping of names to numbers (`{"gres/gpu:a100": 4}`, `{"gpu:a100": 8}`)."""
     value = _mapping(values, key) or {}
     named = (_named(str(name).removeprefix("gres/"), _number(value, name) or 0) for name in value)
-    return tuple(gres for gres in named if is_generic(gres.name))
+    return tuple(gres for gres in named if gres is not None)
 
 
-def _named(name: str, number: int) -> Gres:
-    kind, _, gres_type = name.partition(":")
-    return Gres(name=kind, gres_type=gres_type or None, count=number)
+def _named(name: str, number: int) -> Gres | None:
+    return next((replace(gres, count=number) for gres in gres_list(f"{name}:{number}", field="pyslurm GRES")), None)
 
 
 def _dependency(raw: Values) -> str:

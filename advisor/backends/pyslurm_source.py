@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,8 @@ from advisor.backends import pyslurm_decode
 from advisor.backends.assembly import assemble
 from advisor.backends.process import Answer, Commands, failure, printable
 from advisor.backends.pyslurm_decode import Counted, Fault, Raw
-from advisor.backends.records import JobRecord, UnreadJob, record_or_unread
+from advisor.backends.records import JobRecord, UnreadJob, record_or_unread, row_or_unread
+from advisor.backends.reservations import read_reservations
 from advisor.backends.site_reader import SiteReader
 from advisor.clock import Clock
 from advisor.domain.actions import Lever
@@ -100,11 +102,20 @@ class PyslurmSource:
         counted = pyslurm_decode.counted(site.config.accounting_tres, answer.nodes)
         snapshot = assemble(
             source=self.name,
+            reservations=lambda: read_reservations(self._commands),
             taken_at=taken_at,
             site=site,
             jobs=[_job(raw, counted, traits.sharing_tells_exclusive) for raw in answer.jobs],
-            nodes=[pyslurm_decode.node_record(raw, gpus_counted=counted.gpus) for raw in answer.nodes],
-            partitions=[pyslurm_decode.partition(raw) for raw in answer.partitions],
+            nodes=[
+                row_or_unread(
+                    partial(pyslurm_decode.node_record, raw, gpus_counted=counted.gpus), raw.values.get("name")
+                )
+                for raw in answer.nodes
+            ],
+            partitions=[
+                row_or_unread(partial(pyslurm_decode.partition, raw), raw.values.get("name"))
+                for raw in answer.partitions
+            ],
             hidden_levers=HIDDEN_LEVERS,
             unread=(
                 REQUEST_FORM,

@@ -29,7 +29,8 @@ def read_queue_limits(commands: Commands, config: SiteConfig) -> QueueLimits:
     state = _NOTHING
     try:
         answer = commands.ask("scontrol", "-o", "-a", "show", "partition")
-        by_name = {partition.name: partition for partition in partitions(text_of(answer.output))}
+        shown = partitions(text_of(answer.output))
+        by_name = {partition.name: partition for partition in shown if isinstance(partition, Partition)}
     except AdvisorError as err:
         notes.append(f"the partitions of scontrol cannot be read, so their QOS are not known: {err}")
     try:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeVar
 
 from advisor.backends.hints import hints
+from advisor.backends.process import printable
 from advisor.backends.spelling import CACHED_TEXTS, reason_word, time_limit_s
 from advisor.backends.tres import (
     NO_TRES,
@@ -28,7 +29,7 @@ from advisor.backends.tres import (
 )
 from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, HetRecord, Job, JobState
-from advisor.domain.node import Node
+from advisor.domain.node import Node, is_known
 from advisor.errors import DecodeError
 
 # Slurm's flags of a job state come before its base state, in this order, wherever it prints one word.
@@ -36,6 +37,7 @@ _STATE_FLAGS: Final = (
     "COMPLETING",
     "STAGE_OUT",
     "CONFIGURING",
+    "POWER_UP_NODE",
     "RESIZING",
     "REQUEUED",
     "REQUEUE_FED",
@@ -44,19 +46,32 @@ _STATE_FLAGS: Final = (
     "STOPPED",
     "REVOKED",
     "RESV_DEL_HOLD",
+    "EXPEDITING",
     "SIGNALING",
 )
 _STATES: Mapping[str, JobState] = {
     "PENDING": JobState.PENDING,
     "RUNNING": JobState.RUNNING,
     "CONFIGURING": JobState.RUNNING,
+    "POWER_UP_NODE": JobState.RUNNING,
     "RESIZING": JobState.RUNNING,
     "SIGNALING": JobState.RUNNING,
     "SUSPENDED": JobState.SUSPENDED,
     "STOPPED": JobState.SUSPENDED,
     "COMPLETING": JobState.COMPLETING,
     "STAGE_OUT": JobState.COMPLETING,
+    # Flags of a job that waits: to start once more, or held.
+    "REQUEUED": JobState.PENDING,
+    "REQUEUE_FED": JobState.PENDING,
+    "REQUEUE_HOLD": JobState.PENDING,
+    "SPECIAL_EXIT": JobState.PENDING,
+    "RESV_DEL_HOLD": JobState.PENDING,
+    "EXPEDITING": JobState.PENDING,
+    # It runs on another cluster of the federation.
+    "REVOKED": JobState.OTHER,
 }
+# Flags that say nothing of whether a job waits or runs; JSON alone shows them, beside the others.
+_ASIDE: Final = frozenset(("LAUNCH_FAILED", "RECONFIG_FAIL", "UPDATE_DB"))
 _FINAL_STATES: Final = frozenset(
     (
         "BOOT_FAIL",
@@ -71,12 +86,17 @@ _FINAL_STATES: Final = frozenset(
         "TIMEOUT",
     )
 )
+_BASES: Final = frozenset(("PENDING", "RUNNING", "SUSPENDED")) | _FINAL_STATES
+_KNOWN: Final = _STATES.keys() | _BASES | _ASIDE
 _STARTED: Final = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING)
 
 # A user can make a dependency of 128 KiB. That a job depends is what decides; the head of the text is for people.
 DEPENDENCY_LENGTH: Final = 64
 _CUT: Final = "..."
 _LAST_DEPENDENCY: Final = re.compile("[^:,?]*$")
+
+
+Row = TypeVar("Row")
 
 
 # Not frozen: a record lives for a moment, and a frozen one takes markedly longer to make.
@@ -145,6 +165,14 @@ class UnreadJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadRow:
+    """A node or a partition that could not be read: its name, "" if that could not be read either, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecord:
     """The fields of a node as Slurm shows them; `gres_used` is empty where the source cannot tell.
 
@@ -167,9 +195,51 @@ class NodeRecord:
     weight: int = 1
 
 
+def row_or_unread(decode: Callable[[], Row], name: object) -> Row | UnreadRow:
+    """Return what a decoder makes of a node or a partition, or why it cannot: one row costs no other its advice."""
+    try:
+        return decode()
+    except DecodeError as err:
+        return UnreadRow(name=name if isinstance(name, str) else "", why=str(err))
+
+
+# sinfo shortens one of them.
+_PARTITION_STATES: Final[Mapping[str, bool]] = {
+    "UP": True,
+    "DOWN": False,
+    "DRAIN": False,
+    "INACTIVE": False,
+    "INACT": False,
+}
+
+
+def takes_jobs(state: str) -> bool:
+    """Return whether a partition in a state takes jobs; raises `DecodeError` for a state that is not known."""
+    known = _PARTITION_STATES.get(state.strip().upper())
+    if known is None:
+        raise DecodeError(f"its state is {printable(state.strip(), 40)}, which is not known")
+    return known
+
+
+def node_or_unread(record: NodeRecord | UnreadRow) -> Node | UnreadRow:
+    """Make the node of a record, or say why that cannot be done."""
+    if isinstance(record, UnreadRow):
+        return record
+    try:
+        return node_of(record)
+    except ValueError as err:
+        cause = f"Slurm answered with a node that cannot be: {err}; try another --source"
+        return UnreadRow(name=record.name, why=cause)
+    except DecodeError as err:
+        return UnreadRow(name=record.name, why=str(err))
+
+
 def node_of(record: NodeRecord) -> Node:
-    """Make the node of a record."""
+    """Make the node of a record; raises `DecodeError` for a word of its state that is not known."""
     base, *flags = record.states or ("UNKNOWN",)
+    unknown = next((word for word in record.states if not is_known(word)), None)
+    if unknown is not None:
+        raise DecodeError(f"its state has the word {printable(unknown, 40)}, which is not known")
     # sinfo of old releases calls a drained node allocated as soon as one of its CPUs is.
     if base == "ALLOCATED" and "DRAIN" in flags and record.cpus_used < record.cpus:
         base = "MIXED"
@@ -238,9 +308,9 @@ def record_or_unread(decode: Callable[[], JobRecord], job_id: int) -> JobRecord 
 
 def _made(record: JobRecord, nodes_by_name: Mapping[str, Node], most_gpus: int) -> Job | UnreadJob | None:
     """Make the job of a record; None if it has ended. No node has more than `most_gpus`."""
-    if _state_word(record.states) in _FINAL_STATES:
-        return None
     try:
+        if _state_word(record.states) in _FINAL_STATES:
+            return None
         return _job(record, nodes_by_name, most_gpus)
     except (ValueError, DecodeError) as err:
         cause = f"Slurm answered with a job that cannot be: {err}; try another --source"
@@ -250,7 +320,7 @@ def _made(record: JobRecord, nodes_by_name: Mapping[str, Node], most_gpus: int) 
 def _job(record: JobRecord, nodes_by_name: Mapping[str, Node], most_gpus: int) -> Job:
     if record.submit_time is None:
         raise DecodeError(f"Slurm gives no submit time for job {record.job_id}: try another --source")
-    state = _STATES.get(_state_word(record.states), JobState.OTHER)
+    state = _STATES[_state_word(record.states)]
     started = state in _STARTED
     gang = _gang(record, most_gpus, pending=state is JobState.PENDING)
     limit_s = time_limit_s(record.limit_s)
@@ -439,9 +509,16 @@ def _typed(counts: Iterable[GpuCount], whole: Mapping[str | None, int]) -> tuple
     return counts_of(totals)
 
 
+@lru_cache(CACHED_TEXTS)
 def _state_word(states: tuple[str, ...]) -> str:
-    """Return the one word that Slurm's own commands would print."""
-    if len(states) == 1:
-        return states[0]
-    flags = (flag for flag in _STATE_FLAGS if flag in states)
-    return next(flags, states[0] if states else "")
+    """Return the one word that decides: the flag of a job that has started, else its base state, else another flag.
+
+    Raises `DecodeError` for a word that is not known: it could mean anything.
+    """
+    unknown = next((word for word in states if word not in _KNOWN), None)
+    flags = [flag for flag in _STATE_FLAGS if flag in states]
+    active = [flag for flag in flags if _STATES[flag] is not JobState.PENDING]
+    words = [*active, *(word for word in states if word in _BASES), *flags]
+    if unknown is not None or not words:
+        raise DecodeError(f"its state is {printable(unknown or '+'.join(states), 40) or 'empty'}, which is not known")
+    return words[0]

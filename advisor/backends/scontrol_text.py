@@ -6,8 +6,10 @@ configuration, and the first keys of nodes, which stand before the text of admin
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final
 
+from advisor.backends.records import UnreadRow, row_or_unread
 from advisor.backends.spelling import count, node_names
 from advisor.backends.text_decode import Row, partition
 from advisor.domain.site import Partition
@@ -56,16 +58,23 @@ def _for_jobs(block: Row) -> tuple[int, int]:
     return cpus, max(0, memory_mib - count(block.get("MemSpecLimit", "0"), field="scontrol MemSpecLimit"))
 
 
-def partitions(text: str) -> tuple[Partition, ...]:
+def partitions(text: str) -> tuple[Partition | UnreadRow, ...]:
     """Read the partitions of `scontrol show partition`, by name."""
-    decoded = (_partition(block) for block in blocks(text, key="PartitionName"))
+    decoded = (
+        row_or_unread(partial(_partition, block, _row(block)), block["PartitionName"])
+        for block in blocks(text, key="PartitionName")
+    )
     return tuple(sorted(decoded, key=lambda partition: partition.name))
 
 
-def _partition(block: Row) -> Partition:
+def _row(block: Row) -> dict[str, str]:
+    """Return a block under sinfo's names; one that lacks a key was cut short."""
     try:
         row = {ours: block[theirs] for ours, theirs in _PARTITION_KEYS.items()}
     except KeyError as err:
         raise DecodeError(f"scontrol show partition names no {err.args[0]}: try another --source") from err
-    row |= {key: block.get(key, default) for key, default in _FURTHER_KEYS.items()}
+    return row | {key: block.get(key, default) for key, default in _FURTHER_KEYS.items()}
+
+
+def _partition(block: Row, row: Row) -> Partition:
     return partition(row, node_names(block.get("Nodes", ""), field="scontrol Nodes"))

@@ -7,13 +7,22 @@ alone.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import cycle
 from operator import itemgetter
 from typing import Final, TypedDict
 
 from advisor.backends.process import text_of
-from advisor.backends.records import DEPENDENCY_LENGTH, JobRecord, NodeRecord, UnreadJob, record_or_unread
+from advisor.backends.records import (
+    DEPENDENCY_LENGTH,
+    JobRecord,
+    NodeRecord,
+    UnreadJob,
+    UnreadRow,
+    record_or_unread,
+    row_or_unread,
+    takes_jobs,
+)
 from advisor.backends.spelling import (
     CACHED_TEXTS,
     NO_LIMIT,
@@ -364,24 +373,24 @@ def _asked(values: tuple[str, ...], excluded_nodes: str, exclusive: str | None, 
     )
 
 
-def node_records(node_rows: Iterable[Row]) -> tuple[NodeRecord, ...]:
+def node_records(node_rows: Iterable[Row]) -> tuple[NodeRecord | UnreadRow, ...]:
     """Read the nodes from rows of one node and one partition each."""
     partitions: dict[str, list[str]] = {}
     first_rows: dict[str, Row] = {}
     for row in node_rows:
         first_rows.setdefault(row["NodeList"], row)
         partitions.setdefault(row["NodeList"], []).append(row["PartitionName"])
-    return tuple(node_record(row, partitions[name]) for name, row in first_rows.items())
+    return tuple(row_or_unread(partial(node_record, row, partitions[name]), name) for name, row in first_rows.items())
 
 
-def partitions_of(partition_rows: Iterable[Row]) -> tuple[Partition, ...]:
+def partitions_of(partition_rows: Iterable[Row]) -> tuple[Partition | UnreadRow, ...]:
     """Read the partitions from rows of one node and one partition each, by name."""
     nodes: dict[str, list[str]] = {}
     first_rows: dict[str, Row] = {}
     for row in partition_rows:
         first_rows.setdefault(row["PartitionName"], row)
         nodes.setdefault(row["PartitionName"], []).append(row["NodeList"])
-    return tuple(partition(first_rows[name], nodes[name]) for name in sorted(first_rows))
+    return tuple(row_or_unread(partial(partition, first_rows[name], nodes[name]), name) for name in sorted(first_rows))
 
 
 def node_record(row: Row, partitions: Iterable[str]) -> NodeRecord:
@@ -408,7 +417,7 @@ def partition(row: Row, nodes: Iterable[str]) -> Partition:
     """Make a partition of a row, or of a block of `scontrol show partition` under sinfo's names."""
     return Partition(
         name=row["PartitionName"],
-        is_up=row["Available"].strip().lower() == "up",
+        is_up=takes_jobs(row["Available"]),
         nodes=tuple(sorted(set(nodes))),
         max_time_s=duration_s(row["Time"], field="sinfo Time"),
         default_time_s=duration_s(row["DefaultTime"], field="sinfo DefaultTime"),

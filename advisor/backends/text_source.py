@@ -9,6 +9,7 @@ from advisor.backends.assembly import assemble
 from advisor.backends.kept_rows import KeptRows
 from advisor.backends.process import Commands, text_of
 from advisor.backends.records import JobRecord, UnreadJob
+from advisor.backends.reservations import read_reservations
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.text_decode import (
     NODE_FIELDS,
@@ -110,6 +111,7 @@ class TextSource:
         nodes = _node_rows(self._commands, self._delimiter())
         snapshot = assemble(
             source=self.name,
+            reservations=lambda: read_reservations(self._commands),
             taken_at=taken_at,
             site=site,
             jobs=jobs,

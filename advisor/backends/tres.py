@@ -14,8 +14,6 @@ from advisor.domain.node import GpuPool, GresPool
 GPU: Final = "gpu"
 # Parts of GPUs; never mixed with whole ones.
 SHARES: Final = ("mps", "shard")
-# Newer releases print this word for a resource that jobs do not use up.
-NO_CONSUME: Final = "no_consume"
 # Of the resources that Slurm counts, those that are no generic ones.
 _OTHER_TRES: Final = frozenset(("billing", "cpu", "energy", "mem", "node", "pages", "vmem"))
 
@@ -24,6 +22,8 @@ _COMMA = re.compile(r",(?![^()]*\))")
 _DETAIL = re.compile(r"\([^()]*\)")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?[KMGTP]?", re.ASCII)
 _UNTYPED = ("", "(null)", "no_type")
+# Jobs share such a resource without a limit, so that all of it is always idle; 22.05 leaves the word out.
+_NOT_CONSUMED: Final = "no_consume"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,12 +167,10 @@ def _gres(item: str, *, field: str) -> Gres | None:
     bare = _DETAIL.sub("", item.replace("(null)", "no_type"))
     for prefix in ("gres:", "gres/"):
         bare = bare.removeprefix(prefix)
-    name, *rest = re.split("[:=]", bare)
+    name, *rest = (word for word in re.split("[:=]", bare) if word.lower() != _NOT_CONSUMED)
     if not is_generic(name):
         return None
     number = rest.pop() if rest and _NUMBER.fullmatch(rest[-1]) else "1"
-    if rest[-1:] == [NO_CONSUME] and name != GPU:
-        rest.pop()
     if len(rest) > 1 or any(char in bare for char in "()"):
         if name != GPU and name not in SHARES:
             return None

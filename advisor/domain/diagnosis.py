@@ -54,7 +54,10 @@ class Variant(StrEnum):
     BOTH_BESIDE_GPUS = "both_beside_gpus"
     NEEDED_AT_ALL = "needed_at_all"
     NEEDED_NOW = "needed_now"
+    COMING = "coming"  # of nodes that take jobs again without an operator
+    HIDDEN = "hidden"  # of nodes that the snapshot does not show
     OWN = "own"  # of a reservation: the job asks for it
+    RESERVATION_GONE = "reservation_gone"  # of a hold: the reservation of the job has ended or was deleted
     BLOCKING = "blocking"  # of a reservation: it takes the nodes that the job needs
 
 

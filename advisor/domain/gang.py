@@ -1,14 +1,34 @@
 """Defines gangs: the GPUs of a job, which must start together, in every form of request that Slurm has."""
 
+import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
+from typing import Final
 
 # Far above any cluster; a larger number is damage or malice, and would overflow the arrays of the planner.
 MOST = 10**8
 
 
 _FEATURES = re.compile(r"[\w.-]+(?:&[\w.-]+)*", re.ASCII)
+# A slice of a GPU (MIG) in the name of a type: `1g.10gb`, `nvidia_h200_nvl_4g.71gb`, `1g.5gb+me`, `1c.3g.20gb`.
+_SLICE: Final = re.compile(r"(?:^|[^0-9a-z]|mig)([1-7])g[._-]?\d+gb", re.ASCII)
+# The parts that a GPU has; a profile names how many of them it takes.
+_PARTS: Final = 7
+
+
+@lru_cache(4096)
+def share_of_gpu(gpu_type: str | None) -> float:
+    """Return the share of a whole GPU that one of a type is: less than 1 for a slice of a GPU."""
+    found = None if gpu_type is None else _SLICE.search(gpu_type.lower())
+    return 1.0 if found is None else int(found[1]) / _PARTS
+
+
+def whole_gpus(counts: Iterable[tuple[str | None, int]]) -> int:
+    """Add up counts of GPUs by type as whole ones, slices as their share, rounded up."""
+    return math.ceil(round(sum(count * share_of_gpu(gpu_type) for gpu_type, count in counts), 6))
 
 
 class GpuScope(StrEnum):
@@ -182,6 +202,18 @@ class GangRequest:
                 return min(_total(self.per_task) * self.tasks, MOST)
             case GpuScope.SOCKET:
                 return None
+
+    @property
+    def gpu_share(self) -> float:
+        """The share of a whole GPU that each of its GPUs is, in the mean: less than 1 if it asks for slices."""
+        counts = () if self.scope is None else self.counts(self.scope)
+        gpus = _total(counts)
+        return sum(gpu.count * share_of_gpu(gpu.gpu_type) for gpu in counts) / gpus if gpus else 1.0
+
+    @property
+    def has_slices(self) -> bool:
+        """Whether it asks for slices of GPUs, which are no gang: slices exchange no data with each other."""
+        return any(share_of_gpu(gpu.gpu_type) < 1.0 for gpu in self.all_counts)
 
     @property
     def gpu_type(self) -> str | None:

@@ -1,6 +1,9 @@
 """Defines what slurmctld shows of one job's surroundings beyond a snapshot: limits, shares, reservations, licences."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from advisor.domain.gang import GpuCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +40,20 @@ class ReachedLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """A reservation of nodes; `cpus` is how many it takes of them, None if not known."""
+    """A reservation of nodes; `cpus` is how many it takes of them, None if not known.
+
+    `cpus_by_node` is for a reservation of parts of nodes, `gpus` the GPUs that it then takes of each of its nodes.
+    `licences` are the names of those that it holds.
+    """
 
     name: str
     start_time: float
     end_time: float
     nodes: tuple[str, ...] = ()
     cpus: int | None = None
+    cpus_by_node: Mapping[str, int] = field(default_factory=dict)
+    gpus: tuple[GpuCount, ...] = ()
+    licences: tuple[str, ...] = ()
     is_maintenance: bool = False
 
 
@@ -69,12 +79,16 @@ class FairShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LicenceUse:
-    """A licence that a job asks for: how many, how many there are, and how many are free."""
+    """A licence that a job asks for: how many, how many there are, how many are free, and how many are reserved.
+
+    Those that are reserved are not free.
+    """
 
     name: str
     asked: int
     total: int
     free: int
+    reserved: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ class Traits:
     `scontrol_json` is whether nodes and partitions come as JSON from scontrol; squeue has JSON in every release.
     `switches_in_json` is whether the job JSON carries required switches. `sharing_tells_exclusive` is
     whether a job that wants whole nodes for itself says so in what JSON and pyslurm give as its sharing.
+    `shows_powered_down` is whether cloud nodes that are powered down are shown without PrivateData=cloud.
     `default_priority_type` is "" where it is not known. `tested` is whether a live cluster or recorded answers of it
     are part of the tests.
     """
@@ -56,6 +57,7 @@ class Traits:
     scontrol_json: bool = True
     switches_in_json: bool = True
     sharing_tells_exclusive: bool = True
+    shows_powered_down: bool = True
     default_priority_type: str = "priority/multifactor"
     squeue_array_unique: bool = False
     tested: bool = False
@@ -71,6 +73,7 @@ TRAITS: Final = (
         cpus_per_gpu_update_keeps_priority=False,
         scontrol_json=False,
         switches_in_json=False,
+        shows_powered_down=False,
         default_priority_type="priority/basic",
         squeue_array_unique=True,
         tested=True,

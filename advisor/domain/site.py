@@ -86,6 +86,12 @@ class SiteConfig:
         return not self.scheduler_type or any(word in {"job", "jobs", "all"} for word in self.private_data)
 
     @property
+    def hides_powered_down(self) -> bool:
+        """Return whether cloud nodes that are powered down, and that Slurm boots for a job, are not shown."""
+        suspends = "SuspendTime" in self.further_settings
+        return suspends and "cloud" not in self.private_data and not self.traits.shows_powered_down
+
+    @property
     def takes_soft_limits(self) -> bool:
         """Return whether backfill uses TimeMin as a soft limit; otherwise TimeMin shortens jobs."""
         return self.traits.soft_limits and "time_min_as_soft_limit" in self.scheduler_parameters

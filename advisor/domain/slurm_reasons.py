@@ -67,6 +67,8 @@ def causes_named(reason: str) -> frozenset[Cause]:
     if exact is not None:
         return exact
     spelled = reason.replace(" ", "_")
+    if reservation_is_gone(reason):
+        return frozenset({Cause.HELD})
     for opening, causes in _BY_OPENING.items():
         if spelled.startswith(opening):
             return causes
@@ -74,6 +76,12 @@ def causes_named(reason: str) -> frozenset[Cause]:
     if spelled.startswith("Max") and spelled.endswith("PerAccount"):
         return frozenset({Cause.QOS_LIMIT})
     return frozenset({Cause.UNKNOWN})
+
+
+def reservation_is_gone(reason: str) -> bool:
+    """Return whether Slurm holds a job since the reservation that it asks for has ended or was deleted."""
+    spelled = reason.replace(" ", "_")
+    return spelled == "ReservationDeleted" or (spelled.startswith("Reservation_") and spelled.endswith("_was_deleted"))
 
 
 def gives_no_reason(reason: str) -> bool:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.gang import share_of_gpu
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.features.columns import Columns
-from advisor.features.queue import expected_limit_s, gpu_counts, limits_s, slurms_order, tasks_of
+from advisor.features.queue import expected_limit_s, gpu_counts, gpu_shares, limits_s, slurms_order, tasks_of
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -79,6 +80,7 @@ def backlog_table(snapshot: Snapshot, expected_s: Mapping[int, float] | None = N
     pending = _Work.of(
         # A size that the request does not determine is at least one GPU.
         np.where(np.isnan(gpus), 1.0, gpus)
+        * gpu_shares(unsorted)[order]
         * _floats([1 if job.array is None else tasks_of(job) for job in unsorted])[order],
         _durations(line, limit_s, longest_s, expected_s),
     )
@@ -161,10 +163,10 @@ def _left_s(job: Job, snapshot: Snapshot) -> float | None:
     return max(0.0, job.start_time + limit_s - snapshot.taken_at)
 
 
-def _gpus_held(job: Job) -> int:
+def _gpus_held(job: Job) -> float:
     if job.allocation is not None and job.allocation.gpus:
-        return sum(gpus.count for gpus in job.allocation.gpus)
-    return job.gang.gpu_count or 1
+        return sum(gpus.count * share_of_gpu(gpus.gpu_type) for gpus in job.allocation.gpus)
+    return (job.gang.gpu_count or 1) * job.gang.gpu_share
 
 
 def _floats(values: Sequence[float | None]) -> Floats:

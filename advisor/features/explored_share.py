@@ -57,7 +57,7 @@ def held_gpu_s(snapshot: Snapshot, window_s: float) -> float:
 def most_gpu_s(job: Job) -> float | None:
     """Return the GPU-seconds that a pending job can hold; None where that is not known, as without a time limit."""
     gpus = None if job.gang.exclusive else job.gang.gpu_count
-    return None if gpus is None or job.time_limit_s is None else gpus * job.time_limit_s
+    return None if gpus is None or job.time_limit_s is None else gpus * job.gang.gpu_share * job.time_limit_s
 
 
 def can_be_tried_on(job: Job) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from advisor.domain.gang import MOST, GpuCount
 from advisor.domain.job import JobState
 from advisor.domain.node import Node
-from advisor.domain.site import SiteConfig
+from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Topology, TopologyKind
 
@@ -107,7 +107,7 @@ def node_table(snapshot: Snapshot) -> NodeTable:
         gpus_idle=idle,
         gpu_use_known=known,
         cpus_total=np.array([node.cpus for node in nodes], dtype=np.int32),
-        cpus_idle=np.array([max(0, node.cpus - node.cpus_used) for node in nodes], dtype=np.int32),
+        cpus_idle=_cpus_idle(snapshot),
         memory_total_mib=np.array([node.memory_mib for node in nodes], dtype=np.int64),
         memory_idle_mib=np.array([max(0, node.memory_mib - node.memory_used_mib) for node in nodes], dtype=np.int64),
         tmp_disk_mib=np.array(
@@ -162,6 +162,39 @@ def _holders(snapshot: Snapshot, row_by_name: Mapping[str, int]) -> tuple[NDArra
             holder[row] = job.user if holder[row] in ("", job.user) else SEVERAL
             owned[row] |= bool(job.gang.only_beside)
     return holder, owned
+
+
+def _cpus_idle(snapshot: Snapshot) -> Counts:
+    """Count the CPUs of each node that a job could have now: `(n_nodes,)`.
+
+    Where each partition of a node is OverSubscribe=FORCE:n, n jobs share each CPU, so that a CPU is idle for one more
+    job until n hold it.
+    """
+    nodes, sharers = snapshot.nodes, sharers_by_partition(snapshot.partitions)
+    taken = np.array([node.cpus_used + (node.cpus_reserved or 0) for node in nodes], dtype=np.int32)
+    total = np.array([node.cpus for node in nodes], dtype=np.int32)
+    idle: Counts = np.maximum(0, total - taken)
+    if not sharers:
+        return idle
+    jobs_by_cpu = np.array(
+        [min((sharers.get(name, 1) for name in node.partitions), default=1) for node in nodes], dtype=np.int32
+    )
+    held, row_by_name = np.zeros(len(nodes)), {node.name: row for row, node in enumerate(nodes)}
+    for job in snapshot.jobs:
+        if job.allocation is not None and not job.is_pending:
+            for name in job.allocation.nodes:
+                if name in row_by_name:
+                    held[row_by_name[name]] += math.ceil(job.gang.cpus / len(job.allocation.nodes))
+    shared = np.clip(jobs_by_cpu * total - np.maximum(held, taken), 0, total).astype(np.int32)
+    return np.asarray(np.where(jobs_by_cpu > 1, shared, idle))
+
+
+def sharers_by_partition(partitions: Iterable[Partition]) -> Mapping[str, int]:
+    """Return how many jobs share each CPU of the partitions that force them to, by name; one such job is none."""
+    words = {partition.name: partition.over_subscribe.upper().partition(":") for partition in partitions}
+    # Slurm's default is four.
+    counts = {name: int(jobs) if jobs.isdecimal() else 4 for name, (word, _, jobs) in words.items() if word == "FORCE"}
+    return {name: jobs for name, jobs in counts.items() if jobs > 1}
 
 
 def _gpus_in_parts(snapshot: Snapshot, row_by_name: Mapping[str, int]) -> Mapping[int, int]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
-from advisor.domain.gang import MOST
+from advisor.domain.gang import MOST, share_of_gpu
 from advisor.domain.job import Job, JobState
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.domain.snapshot import Snapshot
@@ -68,7 +68,9 @@ class QueueTable:
     gpu_type: NDArray[np.int32]  # (n_jobs,)
     limit_s: NDArray[np.float64]  # (n_jobs,), NaN where there is no limit
     run: PlannedRunTimes
-    width: NDArray[np.float64]  # (n_jobs,) GPUs that the order counts for a row, all waiting tasks of an array together
+    width: NDArray[
+        np.float64
+    ]  # (n_jobs,) whole GPUs that the order counts for a row, all waiting tasks of an array together
     gpu_types: tuple[str, ...]
     pool_gpus: NDArray[np.int32]  # (n_pools, n_types) whole GPUs on usable nodes
     pool_idle: NDArray[np.int32]  # (n_pools, n_types) of them idle
@@ -76,6 +78,12 @@ class QueueTable:
     others: tuple[Others, ...]  # (n_pools,)
     others_wait: NDArray[np.bool_]  # (n_pools,) whether jobs outside a pool's rows wait for GPUs of its nodes
     pool_by_partitions: Mapping[tuple[str, ...], int]
+
+    @property
+    def pool_capacity(self) -> NDArray[np.float64]:
+        """The GPUs of each pool and type as whole ones, `(n_pools, n_types)`: a slice is its share."""
+        shares = np.array([share_of_gpu(gpu_type) for gpu_type in self.gpu_types], dtype=np.float64)
+        return np.asarray(self.pool_gpus * shares, dtype=np.float64)
 
     def rows_of(self, pool: int) -> NDArray[np.intp]:
         """Return the rows of a pool, in order."""
@@ -201,6 +209,13 @@ def gpu_counts(jobs: Sequence[Job]) -> list[int | None]:
     return [count_by_gang[id(job.gang)] for job in jobs]
 
 
+def gpu_shares(jobs: Sequence[Job]) -> NDArray[np.float64]:
+    """Return the share of a whole GPU that each GPU of a job is, `(n_jobs,)`: less than 1 for slices."""
+    shared = {id(job.gang): job.gang for job in jobs}
+    share_by_gang = {number: gang.gpu_share for number, gang in shared.items()}
+    return np.array([share_by_gang[id(job.gang)] for job in jobs], dtype=np.float64)
+
+
 def run_times(
     jobs: Sequence[Job], limit_s: NDArray[np.float64], forecasts: Forecasts, rule_ratio: float
 ) -> PlannedRunTimes:
@@ -281,7 +296,7 @@ def queue_table(
         gpu_type=np.array([type_index.get(job.gang.gpu_type, ANY_TYPE) for job in jobs], dtype=np.int32),
         limit_s=limit_s,
         run=run_times(jobs, limit_s, forecasts, rule_ratio),
-        width=smallest.astype(np.float64) * tasks,
+        width=smallest * gpu_shares(jobs) * tasks,
         gpu_types=table.gpu_types,
         tasks=tasks,
         others=others,

@@ -50,7 +50,7 @@ def _open_split(inquiry: Inquiry) -> Iterator[Alternative]:
 
 def _any_type(inquiry: Inquiry) -> Iterator[Alternative]:
     gang = inquiry.gang
-    if gang.gpu_type is None:
+    if gang.gpu_type is None or gang.has_slices:
         return
     untyped = replace(
         gang,
@@ -59,7 +59,7 @@ def _any_type(inquiry: Inquiry) -> Iterator[Alternative]:
         per_socket=_untyped(gang.per_socket),
         per_task=_untyped(gang.per_task),
     )
-    if inquiry.fits_now_as(untyped):
+    if inquiry.fits_on_whole_gpus(untyped):
         yield Alternative(concession=Concession.ANY_GPU_TYPE)
 
 

@@ -72,7 +72,8 @@ def _absent(snapshot: Snapshot, job_id: int) -> Diagnosis:
         job=None,
         taken_at=snapshot.taken_at,
         slurm_reason="",
-        first=Finding(cause=Cause.ABSENT),
+        # One that could not be read may well be in the queue.
+        first=Finding(cause=Cause.UNKNOWN if snapshot.leaves_out(job_id) else Cause.ABSENT),
         unread=(*snapshot.unread, *_hidden(snapshot)),
     )
 

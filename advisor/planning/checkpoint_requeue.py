@@ -127,6 +127,7 @@ def _may_get_room(job: Job) -> bool:
     """Return whether a pending job is a gang that starts together and is no part of an array or heterogeneous job."""
     return (
         (job.gang.gpu_count or 0) >= 2
+        and not job.gang.has_slices
         and job.gang.scope is not GpuScope.SOCKET
         and job.array is None
         and job.het is None

@@ -91,7 +91,7 @@ def _work_ahead_s(queue: QueueTable, row: int) -> float:
     """Return how long all GPUs of a pool work on the jobs before a row whose run times are known."""
     rows = queue.rows_of(int(queue.pool[row]))
     ahead = rows[(queue.priority[rows] > queue.priority[row]) & np.isfinite(queue.run.expected_s[rows])]
-    capacity = float(queue.pool_gpus[queue.pool[row]].sum())
+    capacity = float(queue.pool_capacity[queue.pool[row]].sum())
     return float((queue.width[ahead] * queue.run.expected_s[ahead]).sum()) / max(capacity, 1.0)
 
 

@@ -146,7 +146,7 @@ def _pair(case: Case, queue: QueueTable, pair: Rows, nices: tuple[int, int]) -> 
     # What stands between is passed by the one and let ahead by the other; it is worked off by all GPUs of the pool.
     rows = queue.rows_of(int(queue.pool[up]))
     between = rows[(rows > down) & (rows < up) & np.isfinite(queue.run.expected_s[rows])]
-    capacity = float(queue.pool_gpus[queue.pool[up]].sum())
+    capacity = float(queue.pool_capacity[queue.pool[up]].sum())
     moved_s = [
         float((queue.width[passed] * run_s[passed]).sum()) / capacity
         for passed, run_s in (
@@ -204,4 +204,4 @@ def _pair(case: Case, queue: QueueTable, pair: Rows, nices: tuple[int, int]) -> 
 
 def _gpu_hours(queue: QueueTable, row: int) -> float:
     """Return the GPU-hours that a row is expected to take with all its waiting tasks."""
-    return float(queue.smallest[row] * queue.run.expected_s[row] * queue.tasks[row]) / 3600
+    return float(queue.width[row] * queue.run.expected_s[row]) / 3600

@@ -8,7 +8,7 @@ from advisor.domain.facts import Evidence
 from advisor.domain.job import Job, JobState
 from advisor.domain.particulars import ReachedLimit
 from advisor.domain.site import Partition
-from advisor.domain.slurm_reasons import CONTENTION, causes_named
+from advisor.domain.slurm_reasons import CONTENTION, causes_named, reservation_is_gone
 from advisor.domain.units import MINUTE_S
 from advisor.planning.dependencies import dependency_evidence
 from advisor.planning.inquiry import Inquiry
@@ -48,7 +48,8 @@ def _hold(inquiry: Inquiry) -> Finding | None:
         # Slurm holds jobs that it found impossible; `_slurm_limit` gives the reason.
         return None
     cause = next((holder for holder in _HOLDERS if holder in named), Cause.HELD)
-    return Finding(cause=cause)
+    variant = Variant.RESERVATION_GONE if reservation_is_gone(job.reason) else Variant.SEEN
+    return Finding(cause=cause, variant=variant)
 
 
 def _dependency(inquiry: Inquiry) -> Finding | None:
@@ -176,6 +177,16 @@ def _licences(inquiry: Inquiry) -> Finding | None:
         "licences_free": short.free,
         "licences_in_all": short.total,
     }
+    if short.reserved:
+        evidence["licences_reserved"] = short.reserved
+        holders = [
+            each
+            for each in inquiry.particulars.reservations or ()
+            if short.name in each.licences and each.start_time <= inquiry.snapshot.taken_at < each.end_time
+        ]
+        if holders:
+            evidence["reservations"] = ",".join(sorted(each.name for each in holders))
+            evidence["end_time"] = max(each.end_time for each in holders)
     return Finding(cause=Cause.LICENSES, evidence=evidence)
 
 

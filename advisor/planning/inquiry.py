@@ -1,13 +1,15 @@
 """Holds the inputs that the checks of `explain` share: one pending job and the nodes it can run on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 
-from advisor.domain.gang import GangRequest
+from advisor.domain.gang import GangRequest, share_of_gpu
 from advisor.domain.job import Job
+from advisor.domain.node import Node, NodeService
 from advisor.domain.particulars import Particulars
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
@@ -63,10 +65,28 @@ class Inquiry:
     @cached_property
     def reserved(self) -> Flags:
         """Return the nodes that only a reservation closes: `(n_nodes,)`."""
-        reserved = np.zeros_like(self.table.usable)
-        names = (node.name for node in self.snapshot.nodes if node.is_only_reserved)
-        reserved[rows_of(self.table, names)] = True
-        return reserved
+        return self._where(lambda node: node.is_only_reserved)
+
+    @cached_property
+    def coming(self) -> Flags:
+        """Return the nodes that will take jobs again without an operator, those reserved left out: `(n_nodes,)`."""
+        return self._where(lambda node: node.service is NodeService.LATER and not node.is_only_reserved)
+
+    @cached_property
+    def out_of_service(self) -> Flags:
+        """Return the nodes that take no jobs before an operator acts: `(n_nodes,)`."""
+        return self._where(lambda node: node.service is NodeService.OUT)
+
+    @property
+    def hides_nodes(self) -> bool:
+        """Return whether its partitions can have nodes that the snapshot does not show."""
+        rows = self.table.row_by_name
+        lacking = any(name not in rows for partition in self.partitions for name in partition.nodes)
+        return lacking or self.snapshot.config.hides_powered_down
+
+    def _where(self, holds: Callable[[Node], bool]) -> Flags:
+        # Rows of the table stand in the order of the snapshot.
+        return np.array([holds(node) for node in self.snapshot.nodes], dtype=np.bool_)
 
     @property
     def emptied(self) -> NodeTable:
@@ -79,6 +99,16 @@ class Inquiry:
     def fits_now_as(self, gang: GangRequest) -> bool:
         """Return whether the job would fit now with another request."""
         return self.fitter.tier_now(gang, self.job.partitions) is not None
+
+    def fits_on_whole_gpus(self, gang: GangRequest) -> bool:
+        """Return whether the job would fit now with another request, were there no slices of GPUs."""
+        is_whole = np.array([share_of_gpu(gpu_type) >= 1.0 for gpu_type in self.table.gpu_types], dtype=np.bool_)
+        if is_whole.all():
+            return self.fits_now_as(gang)
+        table = replace(
+            self.table, gpus_idle=self.table.gpus_idle * is_whole, gpus_total=self.table.gpus_total * is_whole
+        )
+        return Fitter(self.snapshot, table).tier_now(gang, self.job.partitions) is not None
 
     def fits_now_with(self, table: NodeTable) -> bool:
         """Return whether the gang would fit now on the nodes of another table."""

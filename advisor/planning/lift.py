@@ -65,7 +65,7 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
     advised_s = max((case.snapshot.taken_at - lease.applied_time for lease in case.memory.leases), default=0.0)
     for pool, rows in enumerate(map(queue.rows_of, range(len(queue.pool_gpus)))):
         known = rows[np.isfinite(queue.run.expected_s[rows])]
-        capacity = float(queue.pool_gpus[pool].sum())
+        capacity = float(queue.pool_capacity[pool].sum())
         if len(known) > 1 and capacity > 0.0:
             yield from _Line.of(case, queue, known, capacity, advised_s).lifts(case, done)
 
@@ -197,7 +197,7 @@ class _Line:
 
     def _capacity(self, row: int) -> float:
         """Return the number of GPUs that the job of a row can run on."""
-        totals, gpu_type = self.queue.pool_gpus[self.queue.pool[row]], int(self.queue.gpu_type[row])
+        totals, gpu_type = self.queue.pool_capacity[self.queue.pool[row]], int(self.queue.gpu_type[row])
         return float(totals.sum() if gpu_type == ANY_TYPE else totals[gpu_type])
 
 

@@ -83,7 +83,7 @@ def newcomers(
     for partitions, pool in sorted(queue.pool_by_partitions.items()):
         rows = queue.rows_of(pool)
         rows = rows[np.isfinite(queue.run.expected_s[rows])]
-        capacity = float(queue.pool_gpus[pool].sum())
+        capacity = float(queue.pool_capacity[pool].sum())
         if len(partitions) != 1 or not len(rows) or capacity <= 0.0:
             continue
         line = _Line.of(queue, rows, ours, capacity)

@@ -97,7 +97,7 @@ def can_wait(queue: QueueTable, row: int) -> bool:
 
 def can_be_spread(gang: GangRequest, gpus: int) -> bool:
     """Return whether a gang of some GPUs can sit on several nodes."""
-    return gpus >= 2 and gang.nodes_max != 1 and gang.scope is not GpuScope.SOCKET
+    return gpus >= 2 and gang.nodes_max != 1 and gang.scope is not GpuScope.SOCKET and not gang.has_slices
 
 
 def _timers(case: Case, queue: QueueTable, turn: TurnInLine, fit: Fit) -> Iterator[tuple[Place, Timer]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.domain.diagnosis import Cause
+from advisor.domain.gang import whole_gpus
 from advisor.domain.job import Job
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.features.queue import slurms_place
@@ -60,7 +61,11 @@ def ahead_of(inquiry: Inquiry) -> Ahead:
         own_jobs=sum(tasks_of(job) for job in ahead if job.user == mine.user),
         users=len({job.user for job in ahead} - {mine.user}),
         gpu_jobs=sum(tasks_of(job) for job in ahead if job.gang.wants_gpus),
-        gpus=sum(tasks_of(job) * sum((gpus_by_type(job.gang) or {}).values()) for job in ahead),
+        gpus=whole_gpus(
+            (gpu_type, tasks_of(job) * count)
+            for job in ahead
+            for gpu_type, count in (gpus_by_type(job.gang) or {}).items()
+        ),
         highest_priority=max((job.priority or 0 for job in ahead), default=0),
         unknown_priorities=unknown,
     )

@@ -8,6 +8,7 @@ import numpy as np
 from advisor.domain.diagnosis import Alternative, Cause, Finding, Variant
 from advisor.domain.facts import Evidence
 from advisor.domain.gang import MOST, GpuCount
+from advisor.domain.node import NodeService
 from advisor.features.nodes import Flags, bounds, gpus_of, rows_of
 from advisor.features.offers import chooses_among_required
 from advisor.planning.alternatives import alternatives
@@ -21,19 +22,40 @@ _NODES_NAMED = 8
 
 
 def shortages(inquiry: Inquiry) -> list[Finding]:
-    """Find what keeps the gang from fitting now, most binding first; nothing where it fits, or can never."""
-    if inquiry.fit.fits_now or not inquiry.fit.fits_ever or not inquiry.gang.gpus_known or not _may_start(inquiry):
+    """Find what keeps the gang from fitting now, most binding first; nothing where it fits, or can never.
+
+    Nodes that are not shown could hold what fits on no other.
+    """
+    if inquiry.fit.fits_now or not inquiry.gang.gpus_known or not _may_start(inquiry):
         return []
+    if not inquiry.fit.fits_ever:
+        return [_hidden(inquiry)] if inquiry.hides_nodes else []
     table = inquiry.table
-    emptied, all_back = inquiry.emptied, ~inquiry.reserved
+    emptied = inquiry.emptied
     wanting = _wanting(inquiry)
     if wanting.cause is Cause.REQUIRED_NODES:
         return [wanting]
-    if not inquiry.fits_now_with(emptied) and inquiry.fits_now_with(replace(emptied, usable=all_back)):
-        return [_out_of_service(inquiry, Variant.NEEDED_AT_ALL), wanting]
+    comes = bool(inquiry.coming.any())
+    with_coming = table.usable | inquiry.coming
+    all_back = with_coming | inquiry.out_of_service
+    if not inquiry.fits_now_with(emptied):
+        if comes and inquiry.fits_now_with(replace(emptied, usable=with_coming)):
+            return [_unavailable(inquiry, inquiry.coming, Variant.COMING), wanting]
+        if inquiry.fits_now_with(replace(emptied, usable=all_back)):
+            return [_unavailable(inquiry, inquiry.out_of_service, Variant.NEEDED_AT_ALL), wanting]
+    if comes and inquiry.fits_now_with(replace(table, usable=with_coming)):
+        return [wanting, _unavailable(inquiry, inquiry.coming, Variant.COMING)]
     if inquiry.fits_now_with(replace(table, usable=all_back)):
-        return [wanting, _out_of_service(inquiry, Variant.NEEDED_NOW)]
+        return [wanting, _unavailable(inquiry, inquiry.out_of_service, Variant.NEEDED_NOW)]
     return [wanting]
+
+
+def _hidden(inquiry: Inquiry) -> Finding:
+    """Return that nodes which are not shown could hold the gang, and whether Slurm boots them when a job needs them."""
+    evidence: dict[str, Evidence] = {"powered_down": int(inquiry.snapshot.config.hides_powered_down)}
+    if inquiry.job.start_time is not None:
+        evidence["slurm_expects_start_time"] = inquiry.job.start_time
+    return Finding(cause=Cause.NODES_UNAVAILABLE, variant=Variant.HIDDEN, evidence=evidence)
 
 
 def _required_nodes(inquiry: Inquiry, other: tuple[Alternative, ...]) -> Finding:
@@ -41,12 +63,15 @@ def _required_nodes(inquiry: Inquiry, other: tuple[Alternative, ...]) -> Finding
     rows = rows_of(inquiry.table, inquiry.gang.required_nodes)
     asked = np.zeros_like(inquiry.table.usable)
     asked[rows] = True
-    closed = asked & ~inquiry.table.usable & ~inquiry.reserved
+    closed, coming = asked & inquiry.out_of_service, asked & inquiry.coming
     gpu_type = inquiry.gang.gpu_type
     evidence: dict[str, Evidence] = {"nodes": ",".join(inquiry.gang.required_nodes[:_NODES_NAMED])}
     if closed.any():
         evidence["nodes_out_of_service"] = ",".join(_names(inquiry, closed))
-        evidence |= _their_reasons(inquiry, list(_names(inquiry, closed)))
+        evidence |= _about(inquiry, list(_names(inquiry, closed)))
+    elif coming.any():
+        evidence["nodes_coming"] = ",".join(_names(inquiry, coming))
+        evidence |= _about(inquiry, list(_names(inquiry, coming)))
     evidence["gpus_on_them"] = int(gpus_of(inquiry.table.gpu_types, inquiry.table.gpus_total, gpu_type)[asked].sum())
     evidence["gpus_idle_on_them"] = int(inquiry.most_idle(gpu_type)[asked].sum())
     return Finding(cause=Cause.REQUIRED_NODES, evidence=evidence | _by_limits(inquiry), alternatives=other)
@@ -168,9 +193,9 @@ def _by_limits(inquiry: Inquiry) -> dict[str, Evidence]:
     return {} if time is None else {"fits_by_limits_time": max(time, job.eligible_time or 0.0)}
 
 
-def _out_of_service(inquiry: Inquiry, variant: Variant) -> Finding:
-    """Name the nodes that start nothing and whose GPUs, or CPUs, the gang could use."""
-    closed = inquiry.nodes & ~inquiry.table.usable & ~inquiry.reserved
+def _unavailable(inquiry: Inquiry, which: Flags, variant: Variant) -> Finding:
+    """Name those of some nodes whose GPUs, or CPUs, the gang could use."""
+    closed = inquiry.nodes & which
     if inquiry.gang.wants_gpus:
         closed &= gpus_of(inquiry.table.gpu_types, inquiry.table.gpus_total, inquiry.gang.gpu_type) > 0
     names = list(_names(inquiry, closed))
@@ -181,13 +206,20 @@ def _out_of_service(inquiry: Inquiry, variant: Variant) -> Finding:
         ),
         "nodes": ",".join(names),
     }
-    evidence |= _their_reasons(inquiry, names)
+    evidence |= _about(inquiry, names)
     return Finding(cause=Cause.NODES_UNAVAILABLE, variant=variant, evidence=evidence)
 
 
-def _their_reasons(inquiry: Inquiry, names: Collection[str]) -> dict[str, Evidence]:
-    reasons = sorted({node.reason for node in inquiry.snapshot.nodes if node.name in names and node.reason})
-    return {"their_reasons": "; ".join(reasons)} if reasons else {}
+def _about(inquiry: Inquiry, names: Collection[str]) -> dict[str, Evidence]:
+    """Return the reasons that nodes were given, the states of those that come back, and which can be resumed."""
+    nodes = [node for node in inquiry.snapshot.nodes if node.name in names]
+    reasons = sorted({node.reason for node in nodes if node.reason})
+    about: dict[str, Evidence] = {"their_reasons": "; ".join(reasons)} if reasons else {}
+    if states := sorted({"+".join((node.state, *node.flags)) for node in nodes if node.service is NodeService.LATER}):
+        about["their_states"] = ", ".join(states)
+    if resumed := sorted(node.name for node in nodes if node.can_be_resumed):
+        about["nodes_to_resume"] = ",".join(resumed)
+    return about
 
 
 def _names(inquiry: Inquiry, nodes: Flags) -> Iterator[str]:
@@ -200,7 +232,7 @@ def impossible(inquiry: Inquiry) -> Finding | None:
     unsure = (
         not inquiry.partitions or len(inquiry.partitions) < len(inquiry.job.partitions) or not inquiry.gang.gpus_known
     )
-    if inquiry.fit.fits_ever or unsure:
+    if inquiry.fit.fits_ever or unsure or inquiry.hides_nodes:
         return None
     table = inquiry.table
     others = replace(inquiry.gang, required_nodes=())

@@ -185,6 +185,13 @@ def _gpu_use(snapshot: Snapshot) -> Check:
 
 def _visibility(snapshot: Snapshot) -> Check:
     hidden = [word for word in snapshot.config.private_data if word in {"jobs", "nodes", "partitions"}]
+    if snapshot.config.hides_powered_down and not hidden:
+        return Check(
+            name="PrivateData",
+            status=Status.LACKS,
+            text="hides nodes that are powered down: SuspendTime is set, and PrivateData has no cloud",
+            cost="what fits on no other node is not judged; set PrivateData=cloud, with the words that it has",
+        )
     return Check(
         name="PrivateData",
         status=Status.LACKS if hidden else Status.OK,

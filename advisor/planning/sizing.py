@@ -67,6 +67,8 @@ def resized(job: Job, gpus: int) -> SetGpus | None:
     The time limit stays; see `limited`.
     """
     gang, scope = job.gang, job.gang.scope
+    if gang.has_slices:
+        return None
     if gang.cpus_per_gpu is not None:
         # Slurm derives CPUs and node count from the GPUs then, and does not take the node count back.
         return None

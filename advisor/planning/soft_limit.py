@@ -134,7 +134,7 @@ def _by_work_s(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> ND
         of_any = gpu_type == ANY_TYPE
         meets = (types == gpu_type) | (types == ANY_TYPE) | of_any
         running = held[(freed.gpu_type == gpu_type) | of_any].sum()
-        gpus = queue.pool_gpus[pool].sum() if of_any else queue.pool_gpus[pool, gpu_type]
+        gpus = queue.pool_capacity[pool].sum() if of_any else queue.pool_capacity[pool, gpu_type]
         ahead = np.where(meets, work, 0.0).cumsum() - work
         wait_s[types == gpu_type] = ((running + ahead) / gpus)[types == gpu_type]
     return wait_s

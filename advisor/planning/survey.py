@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope
+from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope, whole_gpus
 from advisor.domain.job import Job, JobState
 from advisor.domain.overview import (
     GpuTypeOverview,
@@ -47,7 +47,9 @@ def overview(snapshot: Snapshot) -> Overview:
         jobs=_job_counts(snapshot),
         pending_gpu_jobs=sum(tasks_of(job) for job in pending if job.gang.wants_gpus),
         pending_gpu_jobs_unsized=sum(tasks_of(job) for job in unsized),
-        pending_gpus=sum(tasks_of(job) * sum(gpus.values()) for job, gpus in sized),
+        pending_gpus=whole_gpus(
+            (gpu_type, tasks_of(job) * count) for job, gpus in sized for gpu_type, count in gpus.items()
+        ),
         pending_gpus_any_type=sum(tasks_of(job) * gpus.get(None, 0) for job, gpus in sized),
         oldest=_oldest(pending, snapshot.taken_at),
         unread=(*snapshot.unread, *_unknown_use(table)),

@@ -6,6 +6,7 @@ from typing import Any, Final
 from rich.style import Style
 
 from advisor.domain.forecast import Interval
+from advisor.domain.gang import whole_gpus
 from advisor.domain.units import duration
 from advisor.top.row_list import RowColumn
 from advisor.view.documents import in_words, saves_in_words
@@ -161,9 +162,10 @@ def _of_view(cell: Callable[[ClusterView], str]) -> Callable[[ClusterLook], str]
 
 
 def _gpus(view: ClusterView) -> str:
-    total = sum(gpus.total for gpus in view.overview.gpu_types)
-    used = [gpus.in_use for gpus in view.overview.gpu_types]
-    return f"{'?' if None in used else sum(number or 0 for number in used)}/{total}"
+    types = view.overview.gpu_types
+    total = whole_gpus((gpus.gpu_type, gpus.total) for gpus in types)
+    used = whole_gpus((gpus.gpu_type, gpus.in_use or 0) for gpus in types)
+    return f"{'?' if any(gpus.in_use is None for gpus in types) else used}/{total}"
 
 
 CLUSTER_COLUMNS: Final = (

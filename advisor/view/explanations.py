@@ -42,6 +42,14 @@ _PLAIN: Mapping[Cause, Words] = {
     Cause.UNKNOWN: ("what stands in its way could not be read", ()),
 }
 
+_RESERVATION_GONE: Words = (
+    "it is held, since the reservation that it asks for has ended or was deleted",
+    (
+        "the user or an operator: scontrol release {job}",
+        "or, for another reservation, before that: scontrol update JobId={job} ReservationName=...",
+    ),
+)
+
 # Causes that Slurm alone can show.
 _NAMED: Mapping[Cause, Words] = {
     Cause.ASSOCIATION_LIMIT: (
@@ -172,7 +180,7 @@ def _words(finding: Finding, diagnosis: Diagnosis) -> Words:
         whose = "a limit of its QOS" if cause is Cause.QOS_LIMIT else "a limit of its account or user"
         return f"the job by itself is outside {whose}", ("waiting does not help: ask for what the limit allows",)
     if job is None or cause in _PLAIN:
-        text, remedies = _PLAIN[cause]
+        text, remedies = _RESERVATION_GONE if finding.variant is Variant.RESERVATION_GONE else _PLAIN[cause]
         return text.format(job=diagnosis.job_id), tuple(remedy.format(job=diagnosis.job_id) for remedy in remedies)
     if cause in GATES:
         return gate_words(
@@ -226,13 +234,15 @@ def _required_nodes(case: _Case) -> Words:
     which = f"it insists on {_node_words(names)} (--nodelist)"
     if "nodes_out_of_service" in evidence:
         closed = str(evidence["nodes_out_of_service"])
-        why = f" ({evidence['their_reasons']})" if "their_reasons" in evidence else ""
-        text = f"{which}, of which {_node_words(closed)} {_are(closed)} out of service{why}"
+        text = f"{which}, of which {_node_words(closed)} {_are(closed)} out of service{_why(case)}"
         if closed == names:
-            text = f"{which}, which {_are(closed)} out of service{why}"
-        operator = f"an operator: scontrol update {shlex.quote(f'NodeName={closed}')} State=RESUME"
+            text = f"{which}, which {_are(closed)} out of service{_why(case)}"
         others = [text for text in _or_wait(case) if "ReqNodeList" in text]
-        return text, (operator, *others)
+        return text, (_bring_back(case), *others)
+    if "nodes_coming" in evidence:
+        coming = str(evidence["nodes_coming"])
+        text = f"{which}, of which {_node_words(coming)} {_take(coming)} no jobs yet{_why(case)}"
+        return text, (_COMES_BACK, *[text for text in _or_wait(case) if "ReqNodeList" in text])
     idle, total = evidence["gpus_idle_on_them"], plural(int(evidence["gpus_on_them"]), "GPU")
     return f"{which} for {asked_in_words(case.job.gang)}; {idle} of {total} there are idle", _or_wait(case)
 
@@ -292,19 +302,52 @@ def _switches(case: _Case) -> Words:
     )
 
 
+_COMES_BACK = "wait: Slurm takes them into use again without an operator; their state: sinfo -N -l"
+
+
+def _why(case: _Case) -> str:
+    """Return the states of nodes that come back, or else the reasons that nodes were given."""
+    evidence = case.evidence
+    why = evidence.get("their_states") or evidence.get("their_reasons")
+    return f" ({why})" if why else ""
+
+
+def _take(names: str) -> str:
+    return "take" if "," in names else "takes"
+
+
+def _bring_back(case: _Case) -> str:
+    """Return how an operator brings nodes back, as far as slurmctld takes it."""
+    if "nodes_to_resume" not in case.evidence:
+        return "an operator: see why their slurmd does not register, or not with what slurm.conf has: sinfo -R"
+    name = f"NodeName={case.evidence['nodes_to_resume']}"
+    return f"an operator: scontrol update {shlex.quote(name)} State=RESUME"
+
+
 def _nodes_unavailable(case: _Case) -> Words:
-    consequence = (
-        "with {} back it would fit now"
-        if case.finding.variant is Variant.NEEDED_NOW
-        else "it does not fit without {}, even if every running job ended"
-    )
+    if case.finding.variant is Variant.HIDDEN:
+        powered_down = bool(case.evidence["powered_down"])
+        why = "are powered down and hidden (PrivateData has no cloud)" if powered_down else "could not be read"
+        text = f"no nodes that are shown are enough for {asked_in_words(case.job.gang)}; others {why}"
+        if (start_time := case.evidence.get("slurm_expects_start_time")) is not None:
+            text += f"; Slurm expects a start at {moment(float(start_time), case.diagnosis.taken_at)}"
+        remedy = "wait: Slurm boots such a node, in up to ResumeTimeout" if powered_down else "see what: sadvise check"
+        return text, (remedy,)
     count, names = int(case.evidence["nodes_unavailable"]), str(case.evidence["nodes"])
     shown = names if names.count(",") + 1 == count else f"{names} and others"
-    why = f" ({case.evidence['their_reasons']})" if "their_reasons" in case.evidence else ""
     them = "it" if count == 1 else "them"
-    text = f"{plural(count, 'node')} of its partitions {'is' if count == 1 else 'are'} out of service: {shown}{why}; "
-    text += consequence.format(them)
-    return text, (f"an operator: scontrol update {shlex.quote(f'NodeName={names}')} State=RESUME",)
+    nodes = f"{plural(count, 'node')} of its partitions"
+    if case.finding.variant is Variant.COMING:
+        return f"{nodes} {'takes' if count == 1 else 'take'} no jobs yet: {shown}{_why(case)}; it fits with {them}", (
+            _COMES_BACK,
+        )
+    consequence = (
+        f"with {them} back it would fit now"
+        if case.finding.variant is Variant.NEEDED_NOW
+        else f"it does not fit without {them}, even if every running job ended"
+    )
+    text = f"{nodes} {'is' if count == 1 else 'are'} out of service: {shown}{_why(case)}; {consequence}"
+    return text, (_bring_back(case),)
 
 
 def _cpus_or_memory(case: _Case) -> Words:

@@ -1,12 +1,19 @@
 """What gangs ask for, in words."""
 
-from advisor.domain.gang import GangRequest, GpuCount, GpuScope
+from advisor.domain.gang import GangRequest, GpuCount, GpuScope, share_of_gpu
 from advisor.domain.units import plural
 
 
 def gpus_in_words(counts: tuple[GpuCount, ...]) -> str:
-    """Return counts with their types: `8 a100 GPUs`, `1 GPU`, `4 a100 GPUs and 2 h100 GPUs`."""
-    return " and ".join(plural(gpu.count, f"{gpu.gpu_type} GPU" if gpu.gpu_type else "GPU") for gpu in counts)
+    """Return counts with their types: `8 a100 GPUs`, `1 GPU`, `4 a100 GPUs and 2 h100 GPUs`, `2 1g.10gb slices`."""
+    return " and ".join(
+        plural(gpu.count, f"{gpu.gpu_type} {noun_of(gpu.gpu_type)}" if gpu.gpu_type else "GPU") for gpu in counts
+    )
+
+
+def noun_of(gpu_type: str | None) -> str:
+    """Return what one of a type is: a GPU, or a slice of one."""
+    return "GPU" if share_of_gpu(gpu_type) >= 1.0 else "slice"
 
 
 def asked_in_words(gang: GangRequest) -> str:

@@ -275,11 +275,21 @@ def _ask_for_less(gate: GateCase) -> Iterator[str]:
 
 def _licences(gate: GateCase) -> Words:
     name, asked = gate.text("licence"), gate.number("licences_asked")
+    free = gate.number("licences_free")
     text = (
-        f"it asks for {plural(asked, 'licence')} {name}, of which {gate.number('licences_free')} of "
-        f"{gate.number('licences_in_all')} {'is' if gate.number('licences_free') == 1 else 'are'} free"
+        f"it asks for {plural(asked, 'licence')} {name}, of which {free} of "
+        f"{gate.number('licences_in_all')} {'is' if free == 1 else 'are'} free"
     )
-    return text, (f"wait for the jobs that hold them: squeue -t RUNNING -L {shlex.quote(name)}",)
+    holders = f"squeue -t RUNNING -L {shlex.quote(name)}"
+    if "licences_reserved" not in gate.evidence:
+        return text, (f"wait for the jobs that hold them: {holders}",)
+    reserved, end_time = gate.number("licences_reserved"), gate.time("end_time")
+    by = f" (reservation {gate.text('reservations')})" if "reservations" in gate.evidence else ""
+    until = "" if end_time is None else f" until {moment(end_time, gate.now)}"
+    text += f"; {reserved} {'is' if reserved == 1 else 'are'} reserved{by}{until}"
+    in_use = gate.number("licences_in_all") - free - reserved
+    or_jobs = (f"or for the jobs that hold others: {holders}",) if in_use > 0 else ()
+    return text, ("wait until the reservation ends: scontrol show reservation", *or_jobs)
 
 
 def _reservation(gate: GateCase) -> Words:

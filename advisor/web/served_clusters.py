@@ -11,6 +11,7 @@ from typing import Any, Final
 from flask import Flask, abort, current_app, g
 
 from advisor.daemon.status_words import Overlook, state_sentence
+from advisor.domain.gang import whole_gpus
 from advisor.errors import AdvisorError
 from advisor.watch.cluster_view import ClusterView
 from advisor.watch.reading import Reading
@@ -165,9 +166,9 @@ def _with_queue(made: ClusterSummary, seen: ClusterView) -> ClusterSummary:
     return replace(
         made,
         taken_at=seen.taken_at,
-        gpus=sum(gpus.total for gpus in types),
-        gpus_in_use=_known(gpus.in_use for gpus in types),
-        gpus_idle=_known(None if gpus.idle is None else gpus.idle.total for gpus in types),
+        gpus=whole_gpus((gpus.gpu_type, gpus.total) for gpus in types),
+        gpus_in_use=_known((gpus.gpu_type, gpus.in_use) for gpus in types),
+        gpus_idle=_known((gpus.gpu_type, None if gpus.idle is None else gpus.idle.total) for gpus in types),
         waiting_gpu_jobs=seen.overview.pending_gpu_jobs,
         recommendations=len(seen.advice),
         changes_in_effect=len(seen.in_effect) if made.changes_in_effect is None else made.changes_in_effect,
@@ -175,8 +176,8 @@ def _with_queue(made: ClusterSummary, seen: ClusterView) -> ClusterSummary:
     )
 
 
-def _known(counts: Iterable[int | None]) -> int | None:
-    """Return the sum of the counts that are known; None if there are only others."""
+def _known(counts: Iterable[tuple[str, int | None]]) -> int | None:
+    """Return the sum of the counts by type that are known, as whole GPUs; None if there are only others."""
     listed = list(counts)
-    known = [count for count in listed if count is not None]
-    return sum(known) if known or not listed else None
+    known = [(gpu_type, count) for gpu_type, count in listed if count is not None]
+    return whole_gpus(known) if known or not listed else None

@@ -119,6 +119,16 @@ def test_licences_are_those_that_the_job_asks_for() -> None:
     assert decode_licences("(null)\n", LICENCES) == ()
 
 
+@pytest.mark.parametrize(
+    ("shown", "free"),
+    [("Used=0 Free=4 Reserved=3", 1), ("Used=0 Free=1 Reserved=3", 1), ("Used=1 Free=3 Reserved=3", 0)],
+)
+def test_reserved_licences_are_not_free(shown: str, free: int) -> None:
+    (licence,) = decode_licences("ansys:2", f"LicenseName=ansys Total=4 {shown} Remote=no\n")
+
+    assert (licence.free, licence.reserved) == (free, 3)
+
+
 @given(st.text(max_size=200))
 def test_answers_that_are_none_are_refused_or_hold_nothing(text: str) -> None:
     for decode in (

@@ -62,9 +62,12 @@ def requests(scope: GpuScope, count: int, gres_type: str | None = None) -> Mappi
         (("SUSPENDED",), JobState.SUSPENDED),
         (("COMPLETED", "COMPLETING"), JobState.COMPLETING),
         (("COMPLETING",), JobState.COMPLETING),
-        (("PENDING", "REQUEUED"), JobState.OTHER),
-        (("REQUEUED",), JobState.OTHER),
-        (("SOMETHING_NEW",), JobState.OTHER),
+        (("PENDING", "REQUEUED"), JobState.PENDING),
+        (("REQUEUED",), JobState.PENDING),
+        (("RESV_DEL_HOLD",), JobState.PENDING),
+        (("PENDING", "EXPEDITING"), JobState.PENDING),
+        (("RUNNING", "EXPEDITING"), JobState.RUNNING),
+        (("REVOKED",), JobState.OTHER),
     ],
 )
 def test_state_is_the_word_slurm_would_print(states: tuple[str, ...], state: JobState) -> None:

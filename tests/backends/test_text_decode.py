@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from advisor.backends.process import text_of
-from advisor.backends.records import JobRecord, UnreadJob, jobs_of
+from advisor.backends.records import JobRecord, NodeRecord, UnreadJob, jobs_of
 from advisor.backends.text_decode import (
     NODE_FIELDS,
     NODE_WIDTHS,
@@ -262,7 +262,7 @@ def test_node_in_two_partitions_is_one_node() -> None:
         node_row(NodeList="n02", PartitionName="gpu", StateComplete="idle*+drain+not_responding", Reason="bad\nGPU"),
     ]
 
-    first, second = node_records(found)
+    first, second = (node for node in node_records(found) if isinstance(node, NodeRecord))
 
     assert (first.name, sorted(first.partitions), first.states) == ("n01", ["debug", "gpu"], ("MIXED",))
     assert (second.name, second.states, second.reason) == ("n02", ("IDLE", "DRAIN", "NOT_RESPONDING"), "bad\nGPU")
@@ -306,6 +306,6 @@ def test_hostile_node_reason_stays_in_its_field(reason: str) -> None:
 
     found = rows(text, command="sinfo", fields=NODE_FIELDS, delimiter=DELIMITER, widths=NODE_WIDTHS)
 
-    first, second = node_records(found)
+    first, second = (node for node in node_records(found) if isinstance(node, NodeRecord))
     assert first.reason == text_of(reason.encode()[:128]).rstrip(" ")
     assert (first.name, second.name, second.reason) == ("n01", "n02", "none")

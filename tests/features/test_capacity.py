@@ -352,3 +352,16 @@ def test_table_takes_no_more_than_a_glance_at_each_job() -> None:
     crowded = replace(snapshot, jobs=(make_job(),) * 1000)
 
     assert calls_of(partial(node_table, crowded)) == calls_of(partial(node_table, snapshot))
+
+
+@pytest.mark.parametrize(
+    ("over_subscribe", "idle"),
+    [("NO", 0), ("YES:4", 0), ("FORCE:1", 0), ("FORCE:2", 48), ("FORCE", 64), ("FORCE:4", 64)],
+)
+def test_cpus_are_idle_until_all_jobs_that_may_share_them_do(over_subscribe: str, idle: int) -> None:
+    jobs = [make_job(each, gang=make_gang(2, cpus=cpus), running_on=["n1"]) for each, cpus in ((1, 64), (2, 16))]
+    partition = replace(make_partition(nodes=("n1",)), over_subscribe=over_subscribe)
+
+    table = node_table(make_snapshot(jobs, [make_node("n1", used=4, cpus_used=64)], partitions=[partition]))
+
+    assert table.cpus_idle.tolist() == [idle]

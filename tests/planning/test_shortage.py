@@ -20,6 +20,7 @@ from advisor.view.gangs import asked_in_words
 from tests.builders import (
     HOUR_S,
     TAKEN_AT,
+    make_config,
     make_gang,
     make_job,
     make_node,
@@ -276,7 +277,13 @@ def test_nodes_out_of_service_come_first_where_nothing_else_would_do() -> None:
         cause=Cause.NODES_UNAVAILABLE,
         text="2 nodes of its partitions are out of service: n2,n3 (bad fan\x1b[31m); it does not fit without them, "
         "even if every running job ended",
-        evidence={"nodes_unavailable": 2, "gpus_on_them": 16, "nodes": "n2,n3", "their_reasons": "bad fan\x1b[31m"},
+        evidence={
+            "nodes_unavailable": 2,
+            "gpus_on_them": 16,
+            "nodes": "n2,n3",
+            "their_reasons": "bad fan\x1b[31m",
+            "nodes_to_resume": "n2,n3",
+        },
         remedies=("an operator: scontrol update NodeName=n2,n3 State=RESUME",),
     )
     assert second.cause is Cause.GPUS
@@ -434,3 +441,52 @@ def test_nothing_is_called_impossible_on_half_knowledge(job: Job) -> None:
 )
 def test_request_reads_as_a_phrase(gang: GangRequest, words: str) -> None:
     assert asked_in_words(gang) == words
+
+
+def test_slice_is_not_advised_in_place_of_a_whole_gpu() -> None:
+    nodes = [make_node("n1", used=8, gpu_type="b200"), make_node("n2", gpu_type="b200_1g.23gb")]
+
+    (lacking,) = found(make_gang(1, gpu_type="b200"), nodes)
+
+    assert lacking.cause is Cause.GPUS
+    assert not any("any type" in remedy for remedy in lacking.remedies)
+
+
+def test_node_that_comes_back_by_itself_is_no_work_for_an_operator() -> None:
+    nodes = [make_node("n1", used=8), make_node("n2", flags=("POWERING_DOWN",))]
+
+    coming = next(each for each in found(make_gang(8), nodes) if each.cause is Cause.NODES_UNAVAILABLE)
+
+    assert coming.text == "1 node of its partitions takes no jobs yet: n2 (IDLE+POWERING_DOWN); it fits with it"
+    assert coming.remedies == ("wait: Slurm takes them into use again without an operator; their state: sinfo -N -l",)
+
+
+def test_node_that_slurmctld_would_not_resume_is_not_advised_to_be() -> None:
+    nodes = [make_node("n1", used=8), make_node("n2", state="DOWN", flags=("NOT_RESPONDING",))]
+
+    gone = next(each for each in found(make_gang(8), nodes) if each.cause is Cause.NODES_UNAVAILABLE)
+
+    assert not any("RESUME" in remedy for remedy in gone.remedies)
+
+
+def test_insisting_on_a_node_that_comes_back_is_a_wait() -> None:
+    gang = make_gang(8, required_nodes=("n2",), nodes_max=1)
+
+    (insists,) = found(gang, [make_node("n1", used=8), make_node("n2", flags=("NOT_RESPONDING",))])
+
+    assert (
+        insists.text == "it insists on node n2 (--nodelist), of which node n2 takes no jobs yet (IDLE+NOT_RESPONDING)"
+    )
+
+
+def test_job_is_not_impossible_where_powered_down_nodes_are_hidden() -> None:
+    config = replace(make_config(), slurm_version="22.05.8", further_settings={"SuspendTime": "600"})
+    job = make_job(1, gang=make_gang(16), start_time=TAKEN_AT + 7200.0)
+    snapshot = replace(make_snapshot([job], [make_node("n1")]), config=config)
+
+    (hidden,) = short(snapshot)
+
+    assert hidden.cause is Cause.NODES_UNAVAILABLE
+    assert "others are powered down and hidden (PrivateData has no cloud); Slurm expects a start at" in hidden.text
+    assert impossible(case_of(snapshot)) is None
+    assert impossible(case_of(replace(snapshot, config=replace(config, private_data=("cloud",))))) is not None

@@ -65,6 +65,7 @@ class LiveCluster:
         gpu_types: Sequence[str] | None = None,
         shards: Mapping[str, int] | None = None,
         start_slurmd: bool = True,
+        cloud_count: int = 0,
         cred_expire_s: int = 0,
         accounting: bool = False,
         name: str = "live",
@@ -88,6 +89,7 @@ class LiveCluster:
             leaf_nodes=leaf_nodes,
             gpu_types=gpu_types,
             start_slurmd=start_slurmd,
+            cloud_count=cloud_count,
             cred_expire_s=cred_expire_s,
             node_words=node_words or {},
             other_gres=other_gres or {},
@@ -132,11 +134,7 @@ class LiveCluster:
                 self.wait_for(self._database_knows_the_cluster, START_DEADLINE_S, what="slurmdbd takes the cluster")
             self.start_controller(clean=True)
             if self.shape.start_slurmd:
-                names = [node.name for node in self.shape.nodes()]
-                each = 'conf=$1; shift; for name; do slurmd -N "$name" -f "$conf" || exit; done'
-                self._inside.run(
-                    ["sh", "-c", each, "sh", str(self.folder / "slurm.conf"), *names], deadline_s=START_DEADLINE_S
-                )
+                self.start_slurmd(*self._slurmd_names)
                 self.wait_for(self._nodes_are_idle, START_DEADLINE_S, what="every node is idle")
         except BaseException:
             self.stop()
@@ -225,6 +223,15 @@ class LiveCluster:
             self._inside.run(["slurmctld", "-f", str(self.folder / "slurm.conf")])
         self.wait_for(self._controller_answers, START_DEADLINE_S, what="slurmctld answers")
 
+    def start_slurmd(self, *names: str, rebooted: bool = False) -> None:
+        """Start the slurmd of each node, as after a boot of the machine if they are `rebooted`."""
+        each = f'conf=$1; shift; for name; do slurmd {"-b " if rebooted else ""}-N "$name" -f "$conf" || exit; done'
+        self._inside.run(["sh", "-c", each, "sh", str(self.folder / "slurm.conf"), *names], deadline_s=START_DEADLINE_S)
+
+    def stop_slurmd(self, name: str) -> None:
+        """Stop the slurmd of a node by its own process id and wait until it is gone."""
+        self._end(self._pid(f"slurmd.{name}"), f"slurmd {name}")
+
     def stop_controller(self) -> None:
         """Stop slurmctld by its own process id and wait until it is gone."""
         self._end(self._pid("slurmctld"), f"slurmctld {self.version}")
@@ -300,8 +307,12 @@ class LiveCluster:
         self.start_controller(clean=True)
         if self.shape.start_slurmd:
             # Left alone, slurmd would wait some seconds before it tells the new slurmctld that it is there.
-            self._inside.signal("HUP", *(self._pid(f"slurmd.{node.name}") for node in self.shape.nodes()))
+            self._inside.signal("HUP", *(self._pid(f"slurmd.{name}") for name in self._slurmd_names))
             self.wait_for(self._nodes_are_idle, START_DEADLINE_S, what="every node is idle")
+
+    @property
+    def _slurmd_names(self) -> list[str]:
+        return [node.name for node in self.shape.nodes() if not node.is_cloud]
 
     @property
     def _has_backup(self) -> bool:
@@ -317,6 +328,11 @@ class LiveCluster:
         if self._sandbox is None:
             raise LiveSlurmError("the cluster is not running")
         return self._sandbox
+
+    @property
+    def inner_folder(self) -> Path:
+        """Return the folder of the cluster as this process reaches it."""
+        return self._inner_folder
 
     @property
     def _inner_folder(self) -> Path:
@@ -357,7 +373,7 @@ class LiveCluster:
         if self._wants_accounting:
             self._accounting = Accounting(root=self._root, folder=self.folder, inner=inner, port=ports[daemons])
         conf += "".join(f"{line}\n" for line in self.accounting_lines())
-        (inner / "slurm.conf").write_text(conf)
+        (inner / "slurm.conf").write_text(conf.replace("@FOLDER@", str(self.folder)))
         (inner / "gres.conf").write_text(gres_conf(self.shape, folder=self.folder))
         if self.shape.topology != "flat":
             (inner / "topology.conf").write_text(topology_conf(self.shape))
@@ -365,6 +381,10 @@ class LiveCluster:
         (inner / "cgroup.conf").write_text("" if self.release == "22.05" else "CgroupPlugin=disabled\n")
         for number in range(self.shape.gpus_per_node):
             (inner / f"gpu{number}").touch()
+        # Lets a test keep a node COMPLETING.
+        epilog = inner / "epilog"
+        epilog.write_text(f'#!/bin/sh\nwhile [ -e {self.folder}/hold."$SLURMD_NODENAME" ]; do sleep 1; done\n')
+        epilog.chmod(0o755)
         (inner / "bin").mkdir()
         self.env = self._environment(inner / "bin")
 
@@ -406,7 +426,8 @@ class LiveCluster:
         return self.ask("sacctmgr", "-i", "add", "cluster", self.shape.cluster_name).returncode == 0
 
     def _nodes_are_idle(self) -> bool:
-        states = self.run("sinfo", "-h", "-a", "-N", "-o", "%T", check=False).split()
+        names = ",".join(self._slurmd_names)
+        states = self.run("sinfo", "-h", "-a", "-N", "-n", names, "-o", "%T", check=False).split()
         return bool(states) and set(states) == {"idle"}
 
     def _queue_is_emptied(self) -> bool:

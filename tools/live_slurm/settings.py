@@ -33,6 +33,7 @@ class Node:
     shard_count: int
     words: str = ""
     others: Mapping[str, int] = field(default_factory=dict)
+    is_cloud: bool = False
 
     def gres(self) -> str:
         """Spell what slurm.conf says of the node's generic resources."""
@@ -59,6 +60,8 @@ class Shape:
     node_words: Mapping[str, str] = field(default_factory=dict)
     other_gres: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     start_slurmd: bool = True
+    # How many of the nodes, the last ones, are of State=CLOUD and get no slurmd.
+    cloud_count: int = 0
     # What a requeued job is held back for follows from the life of credentials; 0 leaves Slurm's default.
     cred_expire_s: int = 0
 
@@ -78,8 +81,9 @@ class Shape:
                 shard_count=self.shards.get(name, 0) if self.gpus_per_node else 0,
                 words=self.node_words.get(name, ""),
                 others=self.other_gres.get(name, {}),
+                is_cloud=number >= self.node_count - self.cloud_count,
             )
-            for name, gpu_type in zip(names, types, strict=True)
+            for number, (name, gpu_type) in enumerate(zip(names, types, strict=True))
         ]
 
 
@@ -196,11 +200,12 @@ def _node_lines(shape: Shape, ports: range) -> Iterator[str]:
         yield (
             f"NodeName={range_of(nodes)} NodeAddr=127.0.0.1 Port={port} Sockets=2 CoresPerSocket={CPUS_PER_NODE // 2}"
             f" ThreadsPerCore=1 RealMemory={MEMORY_MIB}{f' Gres={gres}' if gres else ''}"
-            f"{f' Feature={feature}' if feature else ''}{f' {nodes[0].words}' if nodes[0].words else ''} State=UNKNOWN"
+            f"{f' Feature={feature}' if feature else ''}{f' {nodes[0].words}' if nodes[0].words else ''}"
+            f" State={'CLOUD' if nodes[0].is_cloud else 'UNKNOWN'}"
         )
         first_port = last_port + 1 if shape.start_slurmd else first_port
 
 
 def _alike(shape: Shape) -> Iterator[list[Node]]:
-    for _, nodes in itertools.groupby(shape.nodes(), key=lambda node: (node.gres(), node.words)):
+    for _, nodes in itertools.groupby(shape.nodes(), key=lambda node: (node.gres(), node.words, node.is_cloud)):
         yield list(nodes)

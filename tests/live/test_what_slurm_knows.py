@@ -1,0 +1,251 @@
+"""What a live slurmctld does with a job, and what sadvise says of it: public reports, each with nodes of its own."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from advisor.backends.particulars_reader import read_particulars
+from advisor.backends.process import SlurmCommands
+from advisor.backends.sources import open_source
+from advisor.clock import SystemClock
+from advisor.domain.diagnosis import Cause
+from advisor.domain.job import JobState
+from advisor.domain.overview import GpuTypeOverview
+from advisor.domain.snapshot import Snapshot
+from advisor.features.nodes import node_table
+from advisor.planning.causes import diagnose
+from advisor.planning.site_checks import Status, site_checks
+from advisor.planning.survey import overview
+from advisor.settings import Limits
+from advisor.view.explanations import Explanation, explanation
+from tools.live_slurm import LiveCluster
+from tools.live_slurm.node_states import LINES
+
+pytestmark = pytest.mark.live
+
+LONG, SHORT = "--time=06:00:00", "--time=00:20:00"
+SETTLED_S = 40.0
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[[LiveCluster, str], Snapshot]:
+    """Read a cluster by one of the readers."""
+
+    def read(live: LiveCluster, reader: str = "text") -> Snapshot:
+        monkeypatch.setenv("PATH", live.env["PATH"])
+        monkeypatch.setenv("SLURM_CONF", live.env["SLURM_CONF"])
+        return open_source(reader, cluster=None, timeout_s=30.0, clock=SystemClock()).snapshot()
+
+    return read
+
+
+def explained(snapshot: Snapshot, job_id: int) -> Explanation:
+    job = snapshot.jobs_by_id[job_id]
+    particulars = read_particulars(SlurmCommands(timeout_s=30.0), job, snapshot.config)
+    return explanation(diagnose(snapshot, job_id, particulars=particulars))
+
+
+def gpus(snapshot: Snapshot, gpu_type: str = "a100") -> GpuTypeOverview:
+    return next(each for each in overview(snapshot).gpu_types if each.gpu_type == gpu_type)
+
+
+def startable(snapshot: Snapshot) -> tuple[int, int]:
+    """Return the idle GPUs that jobs can start on, and those of nodes that start none."""
+    (found,) = overview(snapshot).gpu_types
+    assert found.idle is not None and found.unavailable is not None
+    return found.idle.startable, found.unavailable
+
+
+def in_state(live: LiveCluster, job_id: int, *states: str) -> None:
+    live.wait_for(
+        lambda: live.run("squeue", "-h", "-a", "-j", str(job_id), "-o", "%T").strip() in states,
+        SETTLED_S,
+        what=f"job {job_id} is {' or '.join(states)}",
+    )
+
+
+def for_reason(live: LiveCluster, job_id: int, reason: str) -> None:
+    live.wait_for(
+        lambda: live.run("squeue", "-h", "-a", "-j", str(job_id), "-o", "%r").startswith(reason),
+        SETTLED_S,
+        what=f"job {job_id} waits for {reason}",
+    )
+
+
+@contextmanager
+def cloud(release: str, *, private_data: str = "cloud") -> Iterator[LiveCluster]:
+    """Run a cluster of a small node and three of eight GPUs that are powered down."""
+    hidden = (f"PrivateData={private_data}",) if private_data and release == "22.05" else ()
+    with LiveCluster(
+        release,
+        topology="flat",
+        node_count=4,
+        cloud_count=3,
+        gpu_types=["a100"] * 4,
+        shards={},
+        extra_lines=(*LINES, *hidden),
+    ) as live:
+        yield live
+
+
+@pytest.mark.parametrize("reader", ["text", "json"])
+def test_nodes_that_boot_take_jobs(release: str, reader: str, shown: Callable[[LiveCluster, str], Snapshot]) -> None:
+    with cloud(release) as live:
+        first = live.submit("--nodelist=n02", "--gres=gpu:5", "-n2", "--mem=100", LONG)
+        in_state(live, first, "CONFIGURING")
+        second = live.submit("--nodelist=n02", "--gres=gpu:3", "-n2", "--mem=100", SHORT, "--hold")
+
+        snapshot = shown(live, reader)
+
+        assert startable(snapshot) == (27, 0)
+        assert Cause.NODES_UNAVAILABLE not in {each.cause for each in explained(snapshot, second).further}
+        live.run("scontrol", "release", str(second))
+        in_state(live, second, "CONFIGURING")
+
+
+@pytest.mark.releases("22.05")
+def test_hidden_nodes_are_no_impossibility(release: str, shown: Callable[[LiveCluster, str], Snapshot]) -> None:
+    with cloud(release, private_data="") as live:
+        busy = live.submit("--nodelist=n03", "--gres=gpu:8", "-n2", "--mem=100", SHORT)
+        in_state(live, busy, "CONFIGURING")
+        wide = live.submit("-N3", "--gres=gpu:8", "--exclude=n01", "--ntasks-per-node=1", "--mem=100", SHORT)
+        for_reason(live, wide, "Resources")
+
+        for reader in ("text", "json"):
+            snapshot = shown(live, reader)
+            answer = explained(snapshot, wide)
+            checks = {check.name: check for check in site_checks(snapshot, Limits())}
+
+            assert answer.first.cause is Cause.NODES_UNAVAILABLE, reader
+            assert "powered down and hidden" in answer.first.text
+            assert checks["PrivateData"].status is Status.LACKS
+            assert "powered down" in checks["PrivateData"].text
+
+
+@pytest.mark.releases("22.05")
+def test_commands_answer_where_every_node_is_hidden(release: str) -> None:
+    with LiveCluster(
+        release, topology="flat", node_count=2, cloud_count=2, shards={}, start_slurmd=False, extra_lines=LINES
+    ) as live:
+        waiting = live.submit("-N1", "--gres=gpu:8", "-n1", "--mem=100", SHORT, "--hold")
+        assert live.run("sinfo", "-h", "-N") == ""
+
+        for arguments in (["recommend"], ["explain", str(waiting)], ["check"]):
+            env = {**live.env, "PYTHONPATH": ":".join(sys.path)}
+            answer = _sadvise(arguments, env)
+            assert (answer.returncode, "PrivateData=nodes" in answer.stdout + answer.stderr) == (0, False), answer
+
+
+def test_reservation_counts_by_what_it_holds(release: str, shown: Callable[[LiveCluster, str], Snapshot]) -> None:
+    with LiveCluster(release, node_count=2, gpu_types=["a100"] * 2, shards={}) as live:
+        for node, part in (("n01", "corecnt=6"), ("n02", "")):
+            what = [f"nodes={node}", *([part] if part else []), "users=root", "duration=01:00:00", "starttime=now"]
+            live.run("scontrol", "create", "reservation", f"reservation=r{node}", *what)
+        live.wait_for(
+            lambda: "reserved" in live.run("sinfo", "-h", "-N", "-n", "n01", "-O", "StateComplete"), SETTLED_S
+        )
+        job = live.submit("--nodelist=n01", "--gres=gpu:7", "-n10", "--mem=100", SHORT, "--hold")
+        wide = live.submit("--nodelist=n01", "--gres=gpu:1", "-n11", "--mem=100", SHORT)
+        live.wait_for(
+            lambda: live.run("squeue", "-h", "-j", str(wide), "-o", "%r").strip() not in ("None", ""), SETTLED_S
+        )
+
+        for reader in ("text", "json"):
+            snapshot = shown(live, reader)
+            assert node_table(snapshot).gpus_startable.sum() == 8, reader
+            assert gpus(snapshot).unavailable == 8
+            assert [node.cpus_reserved for node in snapshot.nodes] == [6, None]
+            assert explained(snapshot, wide).first.cause is not Cause.NODES_UNAVAILABLE
+        live.run("scontrol", "release", str(job))
+        in_state(live, job, "RUNNING")
+
+
+def test_jobs_share_the_cpus_of_a_partition_that_forces_them_to(
+    release: str, shown: Callable[[LiveCluster, str], Snapshot]
+) -> None:
+    with LiveCluster(release, topology="flat", node_count=1, gpu_types=["a100"], shards={}) as live:
+        for partition in ("gpu", "debug"):
+            live.run("scontrol", "update", f"PartitionName={partition}", "OverSubscribe=FORCE:2")
+        running = live.submit("--gres=gpu:5", "-n16", "--mem=100", LONG)
+        in_state(live, running, "RUNNING")
+        second = live.submit("--gres=gpu:2", "-n16", "--mem=100", SHORT, "--hold")
+
+        snapshots = [shown(live, reader) for reader in ("text", "json")]
+        live.run("scontrol", "release", str(second))
+        in_state(live, second, "RUNNING")
+        full = shown(live, "text")
+
+        assert [startable(snapshot) for snapshot in snapshots] == [(3, 0), (3, 0)]
+        assert gpus(full).idle is not None and gpus(full).idle.by_cpus == 1  # type: ignore[union-attr]
+
+
+def test_licences_that_a_reservation_holds_are_not_free(
+    release: str, shown: Callable[[LiveCluster, str], Snapshot]
+) -> None:
+    with LiveCluster(release, topology="flat", node_count=1, shards={}, extra_lines=("Licenses=matlab:5",)) as live:
+        live.run(
+            "scontrol", "create", "reservation", "reservation=course", "starttime=now", "duration=03:00:00",
+            "licenses=matlab:3", "users=root", "flags=LICENSE_ONLY",
+        )  # fmt: skip
+        waiting = live.submit("--gres=gpu:1", "-n1", "--mem=100", "-L", "matlab:4", SHORT)
+        for_reason(live, waiting, "Licenses")
+
+        answer = explained(shown(live, "text"), waiting)
+
+        assert answer.first.cause is Cause.LICENSES
+        assert "of which 2 of 5 are free; 3 are reserved (reservation course) until" in answer.first.text
+        assert answer.first.remedies == ("wait until the reservation ends: scontrol show reservation",)
+
+
+def test_slice_of_a_gpu_does_not_stand_in_for_a_whole_one(
+    release: str, shown: Callable[[LiveCluster, str], Snapshot]
+) -> None:
+    with LiveCluster(release, topology="flat", node_count=2, gpu_types=["h200", "h200_2g.35gb"], shards={}) as live:
+        running = live.submit("--gpus=h200:8", "-n1", "--mem=100", LONG)
+        in_state(live, running, "RUNNING")
+        whole = live.submit("--gpus=h200:1", "-n1", "--mem=100", SHORT)
+        for_reason(live, whole, "Resources")
+
+        answer = explained(shown(live, "text"), whole)
+
+        assert answer.first.cause is Cause.GPUS
+        assert not any("any type of GPU" in remedy for remedy in answer.first.remedies)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.releases("22.05")
+def test_job_whose_reservation_has_ended_is_pending_and_held(
+    release: str, shown: Callable[[LiveCluster, str], Snapshot]
+) -> None:
+    with LiveCluster(release, topology="flat", node_count=1, gpu_types=["a100"], shards={}) as live:
+        live.run(
+            "scontrol", "create", "reservation", "reservation=lab", "starttime=now", "duration=1", "nodes=n01",
+            "users=root", "flags=IGNORE_JOBS",
+        )  # fmt: skip
+        fills = live.submit("--reservation=lab", "--gres=gpu:8", "-n1", "--mem=100", "--time=1")
+        in_state(live, fills, "RUNNING")
+        left = live.submit("--reservation=lab", "--gres=gpu:3", "-n1", "--mem=100", SHORT)
+        live.wait_for(
+            lambda: "RESV_DEL_HOLD" in live.run("squeue", "-h", "-j", str(left), "-o", "%T"),
+            240.0,
+            what="the reservation has ended",
+        )
+
+        for reader in ("text", "json"):
+            snapshot = shown(live, reader)
+            answer = explained(snapshot, left)
+
+            assert (snapshot.jobs_by_id[left].state, snapshot.jobs_by_id[left].held) == (JobState.PENDING, True), reader
+            assert answer.first.cause is Cause.HELD
+            assert answer.first.remedies[0] == f"the user or an operator: scontrol release {left}"
+            assert overview(snapshot).jobs.held == 1
+        live.run("scontrol", "release", str(left))
+        live.wait_for(lambda: "RESV_DEL" not in live.run("squeue", "-h", "-j", str(left), "-o", "%T"), SETTLED_S)
+
+
+def _sadvise(arguments: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "advisor.cli.main", *arguments]
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)

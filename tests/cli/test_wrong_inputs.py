@@ -137,6 +137,7 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     ("import sacct notes.txt -o x.csv", 1, "error: notes.txt: column Submit is missing: write the file ..."),
     ("import sacct binary -o x.csv", 1, "error: binary: holds binary data: give the text, plain or gzip"),
     ("import sacct empty -o x.csv", 1, "error: empty: is empty: check the path"),
+    ("import swf empty -o x.csv", 1, "error: empty: is empty: check the path"),
     ("import swf notes.txt", 2, "sadvise import: --output is missing (see sadvise import --help)"),
     ("import swf notes.txt -o x.csv --since now-1days", 2, "error: --since is for `sadvise import sacct live`: ..."),
     ("fit nosuch", 2, "sadvise fit: no such command 'nosuch' (see sadvise fit --help)"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.predict.library import SITE_FOLDER, Library
-from advisor.sim.importing.sacct import FILLED_IN
+from advisor.sim.importing.sacct import COMMAND, FILLED_IN
 from tests.cli.conftest import Sadvise
 
 
@@ -184,6 +184,10 @@ def test_fit_on_live_accounting_says_whether_the_model_is_on_probation(
     assert fitted.exit_code == 0, fitted.err
     assert words in fitted.err
     assert "jobs kept aside from the fit ran within their intervals" in fitted.err
+
+
+def test_help_has_the_command_that_writes_a_file_of_accounting(sadvise: Sadvise) -> None:
+    assert COMMAND in " ".join(sadvise("fit", "runtime", "--help").out.split())
 
 
 def test_folder_that_cannot_be_written_is_refused_before_the_accounting_is_read(

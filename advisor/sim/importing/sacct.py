@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TextIO
 
 from advisor.backends.process import text_of
@@ -53,6 +51,8 @@ _TAB: Final = "\t"
 # Columns besides the comment that can hold `|`.
 _MIXED: Final = frozenset(("Constraints", "JobName"))
 _LONGEST_HEADER: Final = 10_000
+# Of the rows that are joined.
+_LONGEST_ROW: Final = 1 << 16
 # Longer numbers are not job ids.
 _ID_DIGITS: Final = 10
 # Of each group the first column that is there is read.
@@ -66,7 +66,7 @@ _JOB_ID: Final = re.compile(r"(\d{1,10})(?:\+(\d{1,5})|_(?:(\d{1,10})|\[[^|]*))?
 
 @dataclass(slots=True)
 class _Line:
-    """A line of text, or several that are one row; `is_short` if it has fewer columns than the header."""
+    """A row of text and the number of its first line; `is_short` if it has fewer columns than the header."""
 
     number: int
     text: str
@@ -119,7 +119,7 @@ def records(
     _need(header, [_IDS if written is None else ("JobID",)], path)
     if written is None:
         return (_record(header, number, _cells(text, separator)) for number, text in lines)
-    return _judged(header, lines, separator)
+    return _judged(path, header, lines, separator)
 
 
 def _header(line: str, separator: str) -> list[str]:
@@ -138,14 +138,13 @@ def _cells(text: str, separator: str) -> list[str]:
     return text.rstrip("\r\n").split(separator)
 
 
-def _judged(header: list[str], lines: Iterable[tuple[int, str]], separator: str) -> Iterator[Record]:
-    """Read rows that hold texts of users; those that can be false are in doubt."""
+def _judged(path: "Path", header: list[str], lines: Iterable[tuple[int, str]], separator: str) -> Iterator[Record]:
+    """Read rows that hold texts of users; those that do not stand where sacct prints them are in doubt."""
     width, place = len(header), header.index("JobID")
-    read = (_Line(number, text, text.count(separator) + 1 < width) for number, text in lines)
-    found = _mended(read, width, place, separator)
-    ids = [_id_of(line.text, place, separator) for line in found]
+    found = _mended(path, lines, width, separator)
+    ids = [(*line.text.split(separator, place + 1), "")[place].strip() for line in found]
     _doubt_disorder(found, ids)
-    times = Counter(job_id for line, job_id in zip(found, ids, strict=True) if not line.in_doubt)
+    times = Counter(ids)
     is_comment = header[-1] == "Comment" and (separator == _TAB or not _MIXED & set(header))
     for line, job_id in zip(found, ids, strict=True):
         values = _cells(line.text, separator)
@@ -159,52 +158,38 @@ def _judged(header: list[str], lines: Iterable[tuple[int, str]], separator: str)
             yield _record(header, line.number, values)
 
 
-def _id_of(text: str, place: int, separator: str) -> str:
-    """Return the job id in a row, "" if it has none."""
-    cell = (*text.split(separator, place + 1), *[""] * place)[place].strip()
-    return cell if _JOB_ID.fullmatch(cell) else ""
+def _mended(path: "Path", lines: Iterable[tuple[int, str]], width: int, separator: str) -> list[_Line]:
+    """Join rows that newlines broke; raises `TraceError` where others than whole rows come of it.
 
-
-def _mended(lines: Iterable[_Line], width: int, place: int, separator: str) -> list[_Line]:
-    """Join rows that newlines broke; rows between a broken one and its end are in doubt, as they can be made up."""
+    What is left over shows that a text holds more than a newline: any row near it can be made up.
+    """
     found: list[_Line] = []
-    is_open = False
-    for is_short, run in groupby(lines, key=attrgetter("is_short")):
-        pieces = list(run)
-        joined = _joined(pieces, width, place, separator) if is_short and not is_open else None
-        if is_short and joined is None:
-            begins = bool(_id_of(pieces[0].text, place, separator))
-            if found and not begins:
-                found[-1].in_doubt = True
-            # A row that begins here also ends here if it has all its columns.
-            is_open = begins and (is_open or sum(piece.text.count(separator) for piece in pieces) + 1 < width)
-        for line in joined or pieces:
-            line.in_doubt = is_open or (is_short and joined is None)
-            found.append(line)
+    for number, text in lines:
+        columns = text.count(separator) + 1
+        if found and found[-1].is_short:
+            found[-1].text += text
+            joined = found[-1].text.count(separator) + 1
+            found[-1].is_short = joined < width
+            if columns >= width or joined > width or len(found[-1].text) > _LONGEST_ROW:
+                raise _broken(path, found[-1])
+        else:
+            found.append(_Line(number, text, is_short=columns < width))
+    if found and found[-1].is_short:
+        raise _broken(path, found[-1])
     return found
 
 
-def _joined(pieces: list[_Line], width: int, place: int, separator: str) -> list[_Line] | None:
-    """Return the rows that short lines are when joined; None unless each begins with a job id and is whole."""
-    joined: list[_Line] = []
-    for piece in pieces:
-        if joined and joined[-1].is_short:
-            joined[-1].text += piece.text
-        elif _id_of(piece.text, place, separator):
-            joined.append(_Line(piece.number, piece.text, is_short=True))
-        else:
-            return None
-        columns = joined[-1].text.count(separator) + 1
-        if columns > width:
-            return None
-        joined[-1].is_short = columns < width
-    return None if joined[-1].is_short else joined
+def _broken(path: "Path", line: _Line) -> TraceError:
+    return TraceError(
+        f"{path}: line {line.number}: a newline in a text that users write broke the row, and rows near it can be made "
+        f"up: write the file with {COMMAND}"
+    )
 
 
 def _doubt_disorder(lines: list[_Line], ids: list[str]) -> None:
     """Put rows in doubt that have no job id, or do not stand in the order of sacct: jobs by id, then tasks by array."""
     for line, job_id in zip(lines, ids, strict=True):
-        line.in_doubt = line.in_doubt or not job_id
+        line.in_doubt = _JOB_ID.fullmatch(job_id) is None
     known = [(line, _place(job_id)) for line, job_id in zip(lines, ids, strict=True) if not line.in_doubt]
     highest = lowest = None
     for line, place in known:

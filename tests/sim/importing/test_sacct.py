@@ -321,28 +321,48 @@ def test_a_row_that_newlines_in_a_name_broke_is_whole_again(tmp_path: Path) -> N
     assert found.left_out == {}
 
 
-# What the text of job 2 has become in the file, and the jobs that are left.
-BROKEN = {
-    "a row between the pieces": (row("2", "lab", "", f"x\n{row('9', user='eve')}\ny", ""), [1, 3, 4]),
-    "a row in an account": (row("2", f"x\n{row('2', user='eve')}\ny", "", "", ""), [1, 3, 4]),
-    "a whole row with a higher id": (row("2", "lab", "", f"x\t\n{row('9', 'l', '', 'y', '')[:-1]}", ""), [1, 2]),
-    "a row before the rest of a comment": (row("2", "lab", "", "x", f"\n{row('9', user='eve')}\ny"), [1, 2, 3, 4]),
-    "a row of a task with a lower id": (row("2", "lab", "", "x", f"\n{row('1_1', user='eve')}"), [1, 2]),
-    "a row without an id": (row("2", "lab", "", "x", f"\n{row('no', user='eve')}"), [1, 2, 3, 4]),
-    "the start of a row and no end": (row("2", "lab", "", "x", "\n3\t3\teve"), [1, 2]),
+# The row of job 2, and the jobs that are left.
+MADE_UP = {
+    "a higher id": (row("2", "lab", "", f"x\t\n{row('9', 'l', '', 'y', '')[:-1]}", ""), [1, 2]),
+    "a task with a lower id": (row("2", "lab", "", "x", f"\n{row('1_1', user='eve')}"), [1, 2]),
+    "no id": (row("2", "lab", "", "x", f"\n{row('no', user='eve')}"), [1, 2, 3, 4]),
 }
 
 
-@pytest.mark.parametrize(("broken", "left"), BROKEN.values(), ids=list(BROKEN))
-def test_rows_that_a_user_can_have_made_up_are_left_out_and_counted(
-    tmp_path: Path, broken: str, left: list[int]
-) -> None:
-    found = text_of(tmp_path, row("1"), broken, row("3"), row("4"))
+@pytest.mark.parametrize(("hostile", "left"), MADE_UP.values(), ids=list(MADE_UP))
+def test_rows_out_of_the_order_of_sacct_are_left_out_and_counted(tmp_path: Path, hostile: str, left: list[int]) -> None:
+    found = text_of(tmp_path, row("1"), hostile, row("3"), row("4"))
 
     assert sorted(by_id(found.trace)) == left
     assert "eve" not in found.trace.users
     assert set(found.left_out) == {IN_DOUBT}
     assert COMMAND in IN_DOUBT
+
+
+BROKEN = {
+    "a row between the pieces": row("2", "lab", "", f"x\n{row('3', user='eve')}\ny", ""),
+    "a row in an account": row("2", f"x\n{row('2', user='eve')}\ny", "", "", ""),
+    "a row before the rest of a comment": row("2", "lab", "", "x", f"\n{row('3', user='eve')}\ny"),
+    "a row before what begins like one": row("2", "lab", "", "x", f"\n{row('3', user='eve')}\n7\t7"),
+    "the start of a row and no end": row("2", "lab", "", "x", "\n3\t3\teve"),
+    "a newline and a tab": row("2", "lab", "", "x\n\ty", ""),
+}
+
+
+def test_a_row_with_the_id_of_one_out_of_order_is_bad(tmp_path: Path) -> None:
+    made_up = "\n".join((row("3", user="eve"), row("1_1", user="eve")))
+
+    with pytest.raises(TraceError, match="line 4: job '3' stands in several lines"):
+        text_of(tmp_path, row("1"), row("2", "lab", "", "x", f"\n{made_up}"), row("3"))
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=list(BROKEN))
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_text_is_refused_where_broken_rows_are_not_whole_when_joined(
+    tmp_path: Path, broken: str, skip_bad: bool
+) -> None:
+    with pytest.raises(TraceError, match=r"line \d: a newline in a text .* write the file with sacct -a -X --json"):
+        text_of(tmp_path, row("1"), broken, row("4"), skip_bad=skip_bad)
 
 
 def test_tasks_components_and_steps_in_the_order_of_sacct_are_believed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 # Marks that `make test` leaves out, with the command that runs them.
 COMMANDS: Final = {"live": "make test-live", "slow": "make test-all"}
 ALL: Final = COMMANDS["slow"]
-_COUNTS = pytest.StashKey[Counter[str]]()
+_COUNTS = pytest.StashKey["Counter[str]"]()
 _OUTPUT: Final = "left_out"
 
 
@@ -17,13 +17,13 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     """Count the tests that were not selected, by their mark."""
     for item in items:
         mark = next((name for name in COMMANDS if item.get_closest_marker(name)), "other")
-        item.config.stash.setdefault(_COUNTS, Counter())[mark] += 1
+        item.config.stash.setdefault(_COUNTS, Counter[str]())[mark] += 1
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Hand the counts of a worker to the process that reports."""
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput[_OUTPUT] = dict(session.config.stash.get(_COUNTS, Counter()))
+        session.config.workeroutput[_OUTPUT] = dict(session.config.stash.get(_COUNTS, Counter[str]()))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -35,7 +35,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the line."""
     skipped = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", [])]
-    line = sentence(terminalreporter.config.stash.get(_COUNTS, Counter()), skipped)
+    line = sentence(terminalreporter.config.stash.get(_COUNTS, Counter[str]()), skipped)
     if line:
         terminalreporter.write_line(line)
 

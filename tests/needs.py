@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,8 @@ import pytest
 from advisor.backends.process import SlurmCommands
 from advisor.backends.pyslurm_source import installed
 from advisor.errors import SlurmError
-from tools.live_slurm.roots import HOST_PROGRAMS, RELEASES, ready_releases
+from tools.live_slurm.accounting import PACKAGES, PROGRAMS
+from tools.live_slurm.roots import HOST_PROGRAMS, RELEASES, cache_folder, ready_releases
 from tools.test_machine import LIVE as LIVE_PROGRAMS
 from tools.test_machine import OTHERS, PROMTOOL, is_there
 from tools.throwaway_machine import CGROUPS
@@ -66,6 +67,13 @@ def _no_release(name: str) -> str:
     if RELEASES[name].suite is None:
         return f"Slurm {name} is not installed: {LIVE} installs it"
     return f"Slurm {name} is not there: python -m tools.live_slurm bootstrap --release {name}"
+
+
+def _no_slurmdbd(name: str) -> str:
+    """Return why a release has no accounting."""
+    root = Path("/") if RELEASES[name].suite is None else cache_folder() / name
+    missing = [program for program in PROGRAMS if not (root / program).exists()]
+    return f"accounting in {root} takes {PACKAGES}: apt-get install them there" if missing else ""
 
 
 @cache
@@ -134,6 +142,11 @@ def _no_tmpfs() -> str:
 THINGS: Final[Mapping[str, Thing]] = {
     **{name: _program(name, package) for name, package in {**LIVE_PROGRAMS, **OTHERS, PROMTOOL: "prometheus"}.items()},
     **{f"slurm {name}": _release(name) for name in RELEASES},
+    # CI bootstraps the root file systems without it.
+    **{
+        f"slurmdbd {name}": Thing(absent=partial(_no_slurmdbd, name), in_ci=release.suite is None)
+        for name, release in RELEASES.items()
+    },
     "pyslurm": Thing(absent=_no_pyslurm, in_ci=False),
     "torch": _module("torch"),
     "root": Thing(absent=lambda: "" if os.geteuid() == 0 else "takes root"),

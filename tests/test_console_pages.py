@@ -17,7 +17,12 @@ from tools.terminal_page import COMMANDS, PAGE, PICTURE, drawn, picture, section
 
 ROOT = Path(__file__).parent.parent
 DOCS = tuple(sorted((ROOT / "docs").glob("*.md")))
-DOCUMENTS = (ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "slurm" / "README.md", *DOCS)
+DOCUMENTS = (
+    ROOT / "README.md",
+    ROOT / "SECURITY.md",
+    ROOT / "slurm" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+)
 FENCED = re.compile(r"^```(\w*).*?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`]+)`|^    +(.*)$", re.MULTILINE)
 COMMAND = re.compile(r"(?:^|[;&|(] *|\$ |until |-u sadvise )sadvise ([^#|;&()\n]*)")

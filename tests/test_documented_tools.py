@@ -1,5 +1,6 @@
-"""Every program of the checkout that a document names is there."""
+"""Every program and file of the checkout that a document names is there."""
 
+import ast
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +24,7 @@ PARTS = {
 }
 # In CONTRIBUTING.md, the first cells of tables.
 LISTED = re.compile(r"^\| (`[^|]+`) \|", re.MULTILINE)
+NAMED_FILE = re.compile(r"`((?:advisor|tests|tools)/[\w/.-]+\.(?:c|json|py|toml))`")
 COMMAND = re.compile(r"python -m tools\.(\w+)(?: ([a-z][\w-]*))?")
 
 
@@ -47,3 +49,27 @@ def test_documents_name_programs() -> None:
     text = "\n".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
 
     assert {program for program, _ in COMMAND.findall(text)} >= {"bench", "evaluate", "fidelity", "pages"}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_named_is_there(document: Path) -> None:
+    named = NAMED_FILE.findall(document.read_text(encoding="utf-8"))
+
+    assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
+
+
+def test_decision_on_shared_algorithms_names_each_that_a_simulated_policy_shares_with_the_planner() -> None:
+    page = (ROOT / "docs/decisions/0013-algorithms-shared-with-the-simulator.md").read_text(encoding="utf-8")
+    shared = {
+        alias.name
+        for path in (ROOT / "advisor/sim/policies").glob("*.py")
+        # It runs the planner itself.
+        if path.name != "advised.py"
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("advisor.planning.")
+        for alias in node.names
+        if alias.name.islower()
+    }
+
+    assert {"lifts", "exchanges", "restarts", "options", "grown"} <= shared
+    assert sorted(name for name in shared if not re.search(rf"[`.]{name}`", page)) == []

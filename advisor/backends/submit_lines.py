@@ -6,11 +6,13 @@ release, so that an option which is not on the line is unknown.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from advisor.backends.process import Commands, text_of
+from advisor.backends.text_source import new_delimiter
 from advisor.domain.actions import NodeRange
+from advisor.errors import DecodeError
 from advisor.planning.strays import Submitted
 
 # Ids on one command line; the newest jobs are asked for.
@@ -24,18 +26,31 @@ _DEFAULT_NICE: Final = 100
 
 
 def read_submitted(commands: Commands, job_ids: Collection[int]) -> Mapping[int, Submitted]:
-    """Return the options of jobs as submitted, as far as accounting knows them; raises `SlurmError`.
-
-    Users can write what looks like the row of another job into their line: a job with several rows is left out.
-    """
+    """Return the options of jobs as submitted, as far as accounting knows them; raises `SlurmError`."""
     asked = sorted(job_ids)[-MOST_JOBS:]
     if not asked:
         return {}
-    answer = commands.ask("sacct", "-a", "-n", "-X", "-P", "-j", ",".join(map(str, asked)), "-o", "JobIDRaw,SubmitLine")
-    rows = [line.partition("|") for line in text_of(answer.output).split("\n")]
-    known = [(int(job_id), line) for job_id, _, line in rows if job_id.isascii() and job_id.isdigit()]
-    times = Counter(job_id for job_id, _ in known)
-    return {job_id: submitted_of(line) for job_id, line in known if times[job_id] == 1 and job_id in set(asked)}
+    lines = accounted_texts(commands, ("SubmitLine",), "-j", ",".join(map(str, asked)))
+    return {job_id: submitted_of(*lines[str(job_id)]) for job_id in asked if str(job_id) in lines}
+
+
+def accounted_texts(commands: Commands, fields: Sequence[str], *options: str) -> Mapping[str, Sequence[str]]:
+    """Ask sacct for texts that users write, and return those of each job by its id; raises `SlurmError`.
+
+    sacct escapes nothing: a text can hold newlines and what looks like the row of another job. So a random delimiter
+    ends each field. Other users can see it on the command line while sacct runs: whoever is so fast as to write a
+    second row of a job only hides its texts, since an id that has two rows is left out.
+    """
+    delimiter, names = new_delimiter(), ",".join(("JobIDRaw", *fields))
+    answer = commands.ask("sacct", "-a", "-n", "-X", "-p", f"--delimiter={delimiter}", *options, "-o", names)
+    *cells, rest = text_of(answer.output).split(delimiter)
+    job_ids = [job_id.removeprefix("\n") for job_id in cells[:: 1 + len(fields)]]
+    is_whole = len(cells) == len(job_ids) * (1 + len(fields)) and not rest.strip("\n")
+    if not is_whole or not all(job_id.isascii() and job_id.isdecimal() for job_id in job_ids):
+        raise DecodeError("sacct gave an incomplete answer: try again")
+    times = Counter(job_ids)
+    texts = (cells[start + 1 : start + 1 + len(fields)] for start in range(0, len(cells), 1 + len(fields)))
+    return {job_id: text for job_id, text in zip(job_ids, texts, strict=True) if times[job_id] == 1}
 
 
 def submitted_of(line: str) -> Submitted:

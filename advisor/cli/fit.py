@@ -54,8 +54,7 @@ def runtime(
     The latest jobs are kept aside at first, and forecast by forests fitted on the others and by the forests that ship.
     Those that ship are served with the history of this site unless its own are better by more than the standard error.
 
-    A file is written with: SLURM_TIME_FORMAT=%s sacct -a -X -P -S START -o
-    User,Account,Partition,QOS,Submit,Start,End,ElapsedRaw,TimelimitRaw,State,ReqTRES,AllocTRES,JobName
+    A file is written with: sacct -a -X --json -S START
     """
     check_fitting(models, dry_run=dry_run)
     from advisor.cli.models import library

@@ -10,9 +10,7 @@ import typer
 from advisor.cli.options import LIVE, RECENT, Cluster, Since, Timeout
 
 if TYPE_CHECKING:
-    from typing import TextIO
-
-    from advisor.sim.importing.collect import Imported
+    from advisor.sim.importing.collect import Imported, Reader
     from advisor.sim.trace import Trace
 
 
@@ -77,9 +75,9 @@ def import_(
     is_live = str(source) == LIVE and format_ is TraceFormat.SACCT
     if since != RECENT and not is_live:
         raise OptionsError("--since is for `sadvise import sacct live`: leave it out")
-    stream = _asked(since, cluster, timeout) if is_live else None
+    read = _asked(since, cluster, timeout) if is_live else None
     options = ImportOptions(virtual_cluster=virtual_cluster, cpu_jobs=cpu_jobs)
-    imported = import_trace(format_.value, source, options=options, name=name, skip_bad=skip_bad, stream=stream)
+    imported = import_trace(format_.value, source, options=options, name=name, skip_bad=skip_bad, read=read)
     trace = imported.trace
     if seed is not None:
         from advisor.sim.profiles import NEUTRAL, load_profiles
@@ -95,12 +93,12 @@ def import_(
             typer.echo(f"next: sadvise simulate {ready}; sadvise tune {ready}", err=True)
 
 
-def _asked(since: str, cluster: str | None, timeout_s: float | None) -> "TextIO":
-    """Ask the accounting of this site, or of another cluster, for all jobs since a time."""
+def _asked(since: str, cluster: str | None, timeout_s: float | None) -> "Reader":
+    """Return what asks the accounting of this site, or of another cluster, for all jobs since a time."""
     from advisor.cli.site_history import accounting_commands
-    from advisor.sim.importing.sacct import asked
+    from advisor.sim.importing.sacct import asked_rows
 
-    return asked(accounting_commands(cluster, timeout_s), since=since)
+    return asked_rows(accounting_commands(cluster, timeout_s), since=since)
 
 
 def _summary(imported: "Imported", trace: "Trace") -> str:

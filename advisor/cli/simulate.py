@@ -117,6 +117,8 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
     rows = [
         [label, *(shown(metric, getattr(summary, metric)) for summary in summaries)] for metric, label in LABELS.items()
     ]
+    ended = ["jobs that ended at their limit", *(f"{result.ends.time_limit:,}" for result in results)]
+    rows.insert(1 + list(LABELS).index("finished"), ended)
     print_table(["", *setting.policies], rows, right=range(1, len(summaries) + 1))
     for policy in setting.policies[1:]:
         own = [difference for difference in differences if difference.policy == policy]

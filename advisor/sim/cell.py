@@ -13,7 +13,7 @@ import advisor
 from advisor.errors import AdvisorError, SimulationError
 from advisor.predict.library import shipped_folder
 from advisor.predict.manifest import FILE_NAME
-from advisor.sim.provenance import deciding_files
+from advisor.sim.provenance import START, deciding_files
 from advisor.sim.result import RunResult, result_of
 from advisor.sim.trace import Trace
 
@@ -81,7 +81,7 @@ def keys_of(cells: Sequence[Cell], *, program: str | None = None) -> list[str]:
 
     `program` identifies the simulator: by default the digest of the sources, data files and models of this program.
     """
-    program = _program() if program is None else program
+    program = program_of() if program is None else program
     digests: dict[int, str] = {}
     for cell in cells:
         # A trace is long and stands in many cells.
@@ -130,18 +130,20 @@ def _parts(value: object) -> Iterator[bytes]:
             yield ascii(value).encode()
 
 
-def program_digest(root: Path, models: Path) -> str:
-    """Return a digest of the sources, data files and models that decide the outcome of any cell.
+def program_digest(root: Path, models: Path, *others: Path, start: str = START) -> str:
+    """Return a digest of the sources, data files and models that decide what the module `start` computes.
 
-    `root` is the folder of the package, `models` the folder of the models shipped with it.
+    `root` is the folder of the package, `models` the folder of the models shipped with it, `others` are packages that
+    lie beside it.
     """
-    contents = {str(path.relative_to(root)): path.read_bytes() for path in deciding_files(root)}
+    files = deciding_files(root, *others, start=start)
+    contents = {str(path.relative_to(root.parent)): path.read_bytes() for path in files}
     manifest = models / FILE_NAME
     return digest_of((contents, manifest.read_bytes() if manifest.is_file() else b""))
 
 
 @cache
-def _program() -> str:
-    """Return the version of this program and its digest."""
+def program_of(start: str = START, *others: Path) -> str:
+    """Return the version of this program and its digest, as `program_digest` does."""
     root = Path(advisor.__file__).parent
-    return f"{advisor.__version__} {program_digest(root, shipped_folder())}"
+    return f"{advisor.__version__} {program_digest(root, shipped_folder(), *others, start=start)}"

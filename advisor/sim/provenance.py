@@ -1,7 +1,7 @@
-"""The files of the package that decide the outcome of a simulation: imported sources, and C and data beside them."""
+"""The files that decide the outcome of a simulation: imported sources, and C and data beside them."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
 
@@ -10,25 +10,25 @@ START = "advisor.sim.cell"
 _DATA = frozenset({".c", ".csv", ".h", ".json", ".toml"})
 
 
-def deciding_files(root: Path) -> list[Path]:
-    """Return the sources that `START` imports, directly or not, and the data files in their folders.
+def deciding_files(*packages: Path, start: str = START) -> list[Path]:
+    """Return the sources that the module `start` imports, directly or not, and the data files in their folders.
 
-    `root` is the folder of the package `advisor`. Imports are read from the sources and nothing is imported. Imports
-    inside functions count, imports under `if TYPE_CHECKING` do not.
+    `packages` are the folders of the packages to look in. Imports are read from the sources and nothing is imported.
+    Imports inside functions count, imports under `if TYPE_CHECKING` do not.
     """
-    sources = deciding_sources(root)
+    sources = deciding_sources(*packages, start=start)
     folders = {source.parent for source in sources.values()}
     data = {path for folder in folders for path in folder.iterdir() if path.suffix in _DATA}
     return sorted({*sources.values(), *data})
 
 
-def deciding_sources(root: Path) -> dict[str, Path]:
-    """Return the source of every module that `START` imports, directly or not, by the name of the module."""
+def deciding_sources(*packages: Path, start: str = START) -> dict[str, Path]:
+    """Return the source of every module that `start` imports, directly or not, by the name of the module."""
     sources: dict[str, Path] = {}
-    to_read = [START]
+    to_read = [start]
     while to_read:
         module = to_read.pop()
-        source = _source_of(module, root)
+        source = _source_of(module, packages)
         if source is not None and module not in sources:
             sources[module] = source
             package = module if source.name == "__init__.py" else module.rpartition(".")[0]
@@ -36,13 +36,15 @@ def deciding_sources(root: Path) -> dict[str, Path]:
     return sources
 
 
-def _source_of(module: str, root: Path) -> Path | None:
-    """Return the file of a module; None for a name that is not a module of this package."""
+def _source_of(module: str, packages: Iterable[Path]) -> Path | None:
+    """Return the file of a module; None for a name that is not a module of these packages."""
     package, *names = module.split(".")
-    if package != root.name:
-        return None
-    path = root.joinpath(*names)
-    candidates = (path / "__init__.py", path.with_suffix(".py"))
+    candidates = [
+        candidate
+        for root in packages
+        if root.name == package
+        for candidate in (root.joinpath(*names, "__init__.py"), root.joinpath(*names).with_suffix(".py"))
+    ]
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 

@@ -12,6 +12,7 @@ from advisor.sim.node_events import draw_faults
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.advised import AdvisedSlurm
 from advisor.sim.policies.lifted import LiftedSlurm
+from advisor.sim.policies.order import OrderedSlurm
 from advisor.sim.policies.slurm import PlainSlurm
 from advisor.sim.profiles import Profiles, load_profiles
 from advisor.sim.run_outcome import Run
@@ -90,7 +91,7 @@ def known_policy(name: str) -> SimulatedPolicy:
 def _check_gpus(trace: Trace, policy: SimulatedPolicy) -> None:
     """Raise `SimulationError` for jobs without GPUs under a policy that is not on the model of slurmctld."""
     count = int(np.count_nonzero(trace.jobs["gpus"] == 0))
-    if count and not isinstance(policy, PlainSlurm | AdvisedSlurm | LiftedSlurm):
+    if count and not isinstance(policy, PlainSlurm | AdvisedSlurm | LiftedSlurm | OrderedSlurm):
         raise SimulationError(
             f"{trace.name}: {count} of {len(trace)} jobs ask for no GPU, and {policy.name} places GPU jobs alone: "
             "take a policy on the model of slurmctld, such as slurm, or leave these jobs out of the trace"

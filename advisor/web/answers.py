@@ -30,6 +30,13 @@ class Meta(TypedDict):
     unread: list[str]
 
 
+class CostToOthersDocument(TypedDict):
+    """How many other jobs a change delays, and each by how much at worst; null where that is not known."""
+
+    jobs: int | None
+    delay_s_max: float | None
+
+
 class ExpectedEffect(TypedDict):
     """What a change is expected to save and to cost."""
 
@@ -37,6 +44,7 @@ class ExpectedEffect(TypedDict):
     jct_saved_expected_s: float
     jobs_helped: int
     added_delay_max_s: float
+    others: CostToOthersDocument
     revert_after_s: float | None
     assumes: str
 

@@ -99,12 +99,15 @@ def squares(in_use: int | None, gpus: int) -> str:
 
 def cost(row: Mapping[str, Any]) -> str:
     """Return whose wait a published recommendation costs, and how much."""
-    evidence, expected = row["evidence"], row["expected"]
+    expected, others, exchanged = row["expected"], row["expected"]["others"], row["evidence"].get("other_job_id")
+    delay_s = others["delay_s_max"]
+    most = "" if delay_s is None else f" up to {duration(delay_s)}"
     costs = []
-    passed, each_s = evidence.get("jobs_passed"), evidence.get("others_delayed_s_max")
-    if isinstance(passed, int) and passed:
-        most = f" up to {duration(each_s)}" if isinstance(each_s, float) else ""
-        costs.append(f"{plural(passed, 'passed job')}{most}{' each' if passed > 1 else ''}")
+    if exchanged is not None:
+        costs.append(f"the job itself{most}" if others["jobs"] else f"job {exchanged}, which gives its place")
+    elif others["jobs"] != 0 and delay_s != 0.0:
+        jobs = "other jobs" if others["jobs"] is None else plural(others["jobs"], "other job")
+        costs.append(f"{jobs}{most}{' each' if most and others['jobs'] != 1 else ''}")
     if expected["added_delay_max_s"] > 0:
         costs.append(f"the job itself up to {duration(expected['added_delay_max_s'])}")
     return ", ".join(costs) or "none"

@@ -119,6 +119,16 @@ def printed_row(row: Mapping[str, str], delimiter: str) -> bytes:
     return printed([row], job_format(delimiter)).removesuffix(f"{delimiter}!\n".encode())
 
 
+def accounted(jobs: Sequence[Mapping[str, str]], *arguments: str) -> bytes:
+    """Print jobs as sacct does, by its options: nothing is escaped, and `-p` ends each field with the delimiter."""
+    fields = arguments[arguments.index("-o") + 1].split(",")
+    named = next((value.partition("=")[2] for value in arguments if value.startswith("--delimiter=")), "|")
+    last = named if "-p" in arguments else ""
+    rows = [[job.get(field, "") for field in fields] for job in jobs]
+    header = [] if "-n" in arguments else [fields]
+    return "".join(f"{named.join(row)}{last}\n" for row in [*header, *rows]).encode("utf-8", "surrogateescape")
+
+
 class Streaming:
     """Commands whose squeue reads its format from the environment, where those of a test read an argument."""
 
@@ -133,10 +143,11 @@ class Streaming:
 
 @dataclass
 class FakeSlurm(Streaming):
-    """Answers squeue, sinfo and sprio by rows, everything else by the text of the whole command."""
+    """Answers squeue, sinfo, sacct and sprio by rows, everything else by the text of the whole command."""
 
     jobs: Sequence[Mapping[str, str]] = (JOB_ROW,)
     nodes: Sequence[Mapping[str, str]] = (NODE_ROW,)
+    ended: Sequence[Mapping[str, str]] = ()
     texts: dict[str, str | bytes | SlurmError] = field(
         default_factory=lambda: {
             "sinfo --version": "slurm 25.11.7\n",
@@ -159,6 +170,8 @@ class FakeSlurm(Streaming):
             rows = self.jobs if program == "squeue" else self.nodes
             output = printed(rows, arguments[arguments.index("-O") + 1])
             return Answer(output=output, complaints=self.complaints.encode())
+        if program == "sacct":
+            return Answer(output=accounted(self.ended, *arguments))
         answer = self.texts[" ".join((program, *arguments))]
         if isinstance(answer, SlurmError):
             raise answer

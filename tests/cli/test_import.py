@@ -103,7 +103,7 @@ def test_users_with_hostile_names_survive(sadvise: Sadvise, tmp_path: Path) -> N
 
 FAULTS = {
     "bad row": ("itp", "a,5,600,16\n", ("line 1", "is missing")),
-    "missing columns": ("sacct", "JobID|User\n1|ann\n", ("column Submit is missing", "sacct -a -X -P")),
+    "missing columns": ("sacct", "JobID|User\n1|ann\n", ("column Submit is missing", "sacct -a -X --json")),
     "no job": ("sacct", SACCT.replace("gres/gpu=2", "cpu=2"), ("holds no GPU job", "1 without GPUs")),
     "binary": ("muri", "\0\1\2", ("holds binary data",)),
     "wrong virtual cluster": ("itp --vc x", ITP, ("itp has no virtual clusters",)),
@@ -145,12 +145,20 @@ def test_an_output_that_cannot_be_written_gets_one_line(sadvise: Sadvise, worklo
 
 @pytest.fixture
 def accounting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A sacct that keeps its arguments in a file and prints two jobs; other programs are not there."""
-    rows = SACCT.replace("|", "\t")
-    (tmp_path / "answer").write_text(rows + rows.splitlines()[1].replace("1\t100\t101", "2\t150\t160", 1) + "\n")
+    """A sacct that keeps its arguments in a file and prints two jobs, or their texts; other programs are not there."""
+    cells = "|ann|normal|gpu|{0}|{0}|{1}|60|90|COMPLETED|gres/gpu=2|gres/gpu=2|1|"
+    rows = (f"{n}|{n}{cells.format(submit, submit + 10)}\n" for n, submit in ((1, 100), (2, 150)))
+    (tmp_path / "answer").write_text("".join(rows))
     program = tmp_path / "programs" / "sacct"
     program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >{tmp_path}/asked\nexec /bin/cat {tmp_path}/answer\n")
+    program.write_text(
+        f"""#!/bin/sh
+printf '%s\\n' "$@" >>{tmp_path}/asked
+for each; do case $each in --delimiter=*) d=${{each#*=}}; esac; done
+[ -z "$d" ] && exec /bin/cat {tmp_path}/answer
+printf "1$d$d$d""a\\nb$d$d\\n2$d""lab$d$d$d$d\\n"
+"""
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
     return tmp_path / "asked"
@@ -167,7 +175,9 @@ def test_live_asks_the_accounting_of_the_site(sadvise: Sadvise, accounting: Path
     )
     asked = accounting.read_text().splitlines()
     assert "-a" in asked and asked[asked.index("-S") + 1] == "now-7days"
-    assert read_trace(output).jobs["submit_time"].tolist() == [0.0, 50.0]
+    trace = read_trace(output)
+    assert trace.jobs["submit_time"].tolist() == [0.0, 50.0]
+    assert (trace.job_names, trace.accounts) == (("", "a\nb"), ("", "lab"))
 
 
 def test_a_file_named_live_is_read_by_its_path(

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.fit.accounting import FIELDS
 from advisor.predict.library import SITE_FOLDER, Library
+from advisor.sim.importing.sacct import COMMAND, FILLED_IN
 from tests.cli.conftest import Sadvise
 
 
@@ -24,15 +24,15 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def history(tmp_path: Path, jobs: int = 600) -> Path:
     """Accounting of three users whose jobs run for a tenth, a half and nearly all of their limits."""
     rng = np.random.default_rng(1)
-    lines = [FIELDS.replace(",", "|")]
+    lines = ["|".join(FILLED_IN)]
     for number in range(jobs):
         user = number % 3
         limit = int(rng.choice([60, 240, 1440]))
         run_s = int(limit * 60 * (0.1, 0.5, 0.95)[user] * rng.uniform(0.7, 1.05))
         submit = 1_772_323_200 + 600 * number
         lines.append(
-            f"user{user}|lab|gpu|normal|{submit}|{submit + 60}|{submit + 60 + run_s}|{run_s}|{limit}|COMPLETED|"
-            f"cpu=8,mem=32G,node=1,gres/gpu={rng.choice([1, 2, 4])}||train_{number}"
+            f"{number + 1}|{number + 1}|user{user}|normal|gpu|{submit}|{submit}|{submit + 60}|{run_s}|{limit}|"
+            f"COMPLETED|cpu=8,mem=32G,node=1,gres/gpu={rng.choice([1, 2, 4])}||1|"
         )
     path = tmp_path / "sacct.txt"
     path.write_text("\n".join(lines) + "\n")
@@ -177,7 +177,9 @@ def test_fit_on_live_accounting_says_whether_the_model_is_on_probation(
 ) -> None:
     program = tmp_path / "programs" / "sacct"
     program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\nexec /bin/cat {history(tmp_path, jobs)}\n")
+    program.write_text(
+        f"#!/bin/sh\ncase $* in *--delimiter=*) ;; *) exec /usr/bin/tail -n +2 {history(tmp_path, jobs)};; esac\n"
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
 
@@ -186,6 +188,10 @@ def test_fit_on_live_accounting_says_whether_the_model_is_on_probation(
     assert fitted.exit_code == 0, fitted.err
     assert words in fitted.err
     assert "jobs kept aside from the fit ran within their intervals" in fitted.err
+
+
+def test_help_has_the_command_that_writes_a_file_of_accounting(sadvise: Sadvise) -> None:
+    assert COMMAND in " ".join(sadvise("fit", "runtime", "--help").out.split())
 
 
 def test_folder_that_cannot_be_written_is_refused_before_the_accounting_is_read(

@@ -94,6 +94,7 @@ def test_killed_jobs_are_counted_apart(sadvise: Sadvise, simulator: Simulator, t
     out = sadvise("simulate", path, "--cluster", CLUSTER).out
     document = json.loads(sadvise("simulate", path, "--cluster", CLUSTER, "--json").out)
 
+    assert re.search(r"^jobs finished +200 +199\njobs that ended at their limit +0 +1$", out, re.MULTILINE)
     assert "ends    rules: 1 killed by the time limit\n" in out
     assert "199 jobs, in 14 blocks by submit time; 1 job finished under one only" in out
     assert [(ends["finished"], ends["time_limit"]) for ends in document["ends"]] == [(200, 0), (199, 1)]

@@ -1,28 +1,32 @@
 """A cluster with accounting: what its users have used moves their fair-share, and nothing of it is left behind."""
 
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from advisor.backends.particulars_reader import read_particulars
+from advisor.backends.process import SlurmCommands
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.text_source import TextSource
+from advisor.cli.site_history import accounting_commands
 from advisor.clock import SystemClock
-from advisor.fit.accounting import FIELDS, read_accounting
+from advisor.fit.accounting import ask_accounting, read_accounting
 from advisor.planning.causes import diagnose
+from advisor.sim.importing.formats import import_trace
+from advisor.sim.importing.sacct import FILLED_IN, WRITTEN, asked_rows
 from advisor.view.explanations import explanation
 from tests.live.conftest import started
 from tests.live.test_budget import Running
 from tools.live_slurm import LiveCluster
 
-# slurmdbd is installed beside the host's own Slurm only.
+# slurmdbd is always there beside the host's own Slurm only.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.needs("slurmdbd")]
 
+ONE_GPU = ("--gres=gpu:1", "-n1", "--time=60")
 USERS = {"vision": "games", "language": "mail", "biology": "news"}
 # A minute passes before slurmctld computes priorities anew; it takes no shorter period.
 RECALCULATION_DEADLINE_S = 90.0
@@ -94,20 +98,14 @@ def test_cancelled_job_stands_in_the_database_with_its_gpus(used: Used) -> None:
     assert "gres/gpu=8" in row()[3].split(",")
 
 
-def test_ended_jobs_are_read_for_a_fit_of_run_times(used: Used, tmp_path: Path) -> None:
+def test_ended_jobs_are_read_for_a_fit_of_run_times(used: Used, monkeypatch: pytest.MonkeyPatch) -> None:
     for user in ("games", "mail"):
         used.live.run("scancel", f"--user={user}")
-    used.live.submit("--gres=gpu:1", "-n1", "--time=10", script="true", user="news")
-
-    def printed() -> str:
-        return used.live.run("sacct", "-a", "-X", "-P", "-S", "now-1hours", "-o", FIELDS)
-
+    job_id = used.live.submit("--gres=gpu:1", "-n1", "--time=10", script="true", user="news")
     # It is listed a moment after it became eligible.
-    used.live.wait_for(lambda: re.search(r"^news\|.*\|COMPLETED\|", printed(), re.MULTILINE) is not None)
-    file = tmp_path / "sacct.txt"
-    file.write_text(printed())
+    used.live.wait_for(lambda: states_of(used.live).get(str(job_id)) == "COMPLETED")
 
-    accounting = read_accounting(file)
+    accounting = ask_accounting(commands_of(used.live, monkeypatch), since="now-1hours")
 
     row = accounting.ended.jobs.user.index("news")
     assert accounting.ended.jobs.account[row] == "biology"
@@ -116,7 +114,103 @@ def test_ended_jobs_are_read_for_a_fit_of_run_times(used: Used, tmp_path: Path) 
     assert set(accounting.left_out) <= {"not ended", "never started"}
 
 
-ONE_GPU = ("--gres=gpu:1", "-n1", "--time=60")
+def states_of(live: LiveCluster) -> dict[str, str]:
+    """Return the state of each job in accounting, by its id."""
+    rows = live.run("sacct", "-a", "-n", "-X", "-P", "-S", "now-1hours", "-o", "JobIDRaw,State").splitlines()
+    return dict(row.split("|") for row in rows)
+
+
+def commands_of(live: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmCommands:
+    """Return the commands with which sadvise asks the accounting of a cluster."""
+    for name in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(name, live.env[name])
+    return accounting_commands(None, 60.0)
+
+
+# What a user writes: rows of `mail` between bars and between tabs, and pieces that break rows.
+FORGED = "9999|9999|mail|normal|debug|1|1|2|999999|60|COMPLETED|gres/gpu=1|gres/gpu=1|1|"
+HOSTILE = (
+    f"x\n{FORGED}", f"x\n{FORGED}\ny", f"x|\n{FORGED}", f"x\n{FORGED}".replace("|", "\t"), "a\nb", "a|b", "a\tb", "\n",
+    '"}, {"job_id": 9999', "@", "\\n9999|",
+)  # fmt: skip
+FIELDS = ("--job-name=", "--comment=", "--account=", "--wckey=", "--constraint=", "--chdir=/tmp/")
+
+
+@pytest.fixture(scope="module")
+def recorded(release: str, need: Callable[[str], Path]) -> Iterator[LiveCluster]:
+    """A cluster that takes any account, with ended jobs of `mail` and jobs of `games` with hostile texts."""
+    need(f"slurmdbd {release}")
+    with started(LiveCluster(release, node_count=2, accounting=True)) as live:
+        live.add_account("lab", "mail", "games")
+        honest = [
+            live.submit(*ONE_GPU, "--job-name=train", script="true", user="mail"),
+            live.submit(*ONE_GPU, "--array=1-3", "--job-name=array", script="true", user="mail"),
+            live.submit(*ONE_GPU, ":", *ONE_GPU, script="true", user="mail"),
+        ]
+        live.wait_for(lambda: all(str(job_id) in states_of(live) for job_id in honest))
+        taken = 0
+        for option in FIELDS:
+            for text in HOSTILE:
+                argv = ("sbatch", "--parsable", "--output=/dev/null", *ONE_GPU, option + text)
+                taken += live.ask(*argv, stdin="#!/bin/sh\ntrue\n", user="games").returncode == 0
+        assert taken >= 2 * len(HOSTILE)
+        honest.append(live.submit(*ONE_GPU, "--job-name=last", script="true", user="mail"))
+
+        def ended() -> bool:
+            """Accounting has the end of every job"""
+            ids = live.run(
+                "sacct", "-a", "-n", "-X", "-p", "--delimiter=@@", "-S", "now-1hours", "-o", "JobIDRaw,State"
+            )
+            rows = [row.strip().split("@@") for row in ids.split("@@\n") if row]
+            return {str(job_id) for job_id in honest} <= {row[0] for row in rows} and not any(
+                row[1].startswith(("PENDING", "RUNNING", "COMPLETING")) for row in rows
+            )
+
+        live.wait_for(ended, 120.0, what="every job has ended")
+        yield live
+
+
+@pytest.mark.releases("22.05", "24.11", "26.05")
+def test_texts_of_a_user_change_no_row_of_another_in_trace_or_fit(
+    recorded: LiveCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answer = tmp_path / "sacct.json"
+    answer.write_text(recorded.run("sacct", "-a", "-X", "--json", "-S", "now-1hours"))
+    commands = commands_of(recorded, monkeypatch)
+
+    live = import_trace("sacct", Path("live"), read=asked_rows(commands, since="now-1hours"))
+    read = import_trace("sacct", answer)
+    fitted = ask_accounting(commands, since="now-1hours")
+
+    assert live.left_out == read.left_out
+    for column in live.trace.jobs.dtype.names or ():
+        assert live.trace.jobs[column].tolist() == read.trace.jobs[column].tolist(), column
+    assert (live.trace.job_names, live.trace.accounts) == (read.trace.job_names, read.trace.accounts)
+    names = {live.trace.job_names[code] for code in live.trace.jobs["name"]}
+    assert {*HOSTILE} <= names
+    of_mail = [row for row in live.trace.jobs if live.trace.users[row["user"]] == "mail"]
+    assert {live.trace.job_names[row["name"]] for row in of_mail} <= {"train", "array", "sbatch", "last"}
+    assert max(row["run_time_s"] for row in of_mail) < 600
+    assert 9999 not in live.trace.jobs["job_id"]
+    assert set(fitted.ended.jobs.user) == {"mail", "games"}
+    assert max(fitted.ended.run_s) < 600
+    assert fitted.source.sha256 == read_accounting(answer).source.sha256
+
+
+@pytest.mark.releases("22.05", "24.11", "26.05")
+def test_text_of_sacct_with_texts_of_users_has_no_made_up_row_of_another(recorded: LiveCluster, tmp_path: Path) -> None:
+    file = tmp_path / "sacct.txt"
+    columns = ",".join((*FILLED_IN, *WRITTEN))
+    printed = recorded.run("sacct", "-a", "-X", "-P", "--delimiter=\t", "-S", "now-1hours", "-o", columns)
+    file.write_text(printed)
+
+    found = import_trace("sacct", file, skip_bad=True)
+
+    of_mail = [row for row in found.trace.jobs if found.trace.users[row["user"]] == "mail"]
+    assert of_mail and max(row["run_time_s"] for row in of_mail) < 600
+    assert 9999 not in found.trace.jobs["job_id"]
+
+
 # By the name of the job: what else it asks for, what `explain` says first, and what to do.
 HELD_UP = {
     "grp": (("-A", "biology"), "account biology may use 1 GPU at a time and uses 1, and this job asks for 1 GPU", "-A"),

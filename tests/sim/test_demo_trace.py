@@ -7,7 +7,7 @@ import pytest
 
 import advisor
 from advisor.sim.importing.formats import FORMATS
-from advisor.sim.importing.sacct import COMMAND
+from advisor.sim.importing.sacct import COMMAND, FILLED_IN
 from advisor.sim.profiles import load_profiles
 from advisor.sim.sampling import LIMIT_RATIOS, MODEL_WEIGHTS
 from advisor.sim.trace import Trace
@@ -65,5 +65,6 @@ def test_the_page_has_every_column_format_model_and_ratio() -> None:
         *MODEL_WEIGHTS,
         *(f"{ratio:.2f}" for row in LIMIT_RATIOS for ratio in row),
         COMMAND.replace("START", "2026-01-01"),
+        ",".join(FILLED_IN),
     ]
     assert [word for word in words if word not in page] == []

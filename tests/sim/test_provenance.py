@@ -15,6 +15,7 @@ from advisor.predict.library import shipped_folder
 from advisor.sim import provenance
 from advisor.sim.cell import program_digest
 from advisor.sim.provenance import deciding_files, deciding_sources
+from tools.train import TOOLS
 
 ROOT = Path(advisor.__file__).parent
 
@@ -50,6 +51,42 @@ def test_every_module_that_a_simulation_loads_decides() -> None:
 
 def test_commands_decide_nothing() -> None:
     assert not [name for name in deciding_sources(ROOT) if name.startswith("advisor.cli")]
+
+
+JUDGES = {
+    "marl": (
+        "tools.train.places.judging",
+        {"tools.train.places.rules", "tools.train.networks"},
+    ),
+    "metarl": (
+        "tools.train.sites.judging",
+        {"tools.train.sites.loop", "tools.train.places.env"},
+    ),
+    "learning curves": ("tools.train.sites.samples_needed", {"tools.train.sites.judging", "tools.train.places.rules"}),
+    "dl2": ("tools.train.slurm.rivals", {"tools.train.slurm.publication", "tools.train.networks"}),
+}
+
+
+@pytest.mark.parametrize(("judge", "modules"), JUDGES.values(), ids=list(JUDGES))
+def test_programs_of_other_folders_decide_what_a_judge_of_learned_policies_finds(judge: str, modules: set[str]) -> None:
+    sources = deciding_sources(ROOT, TOOLS, start=judge)
+
+    assert {judge, *modules, "advisor.sim.runner", "advisor.features.observe.graph"} <= set(sources)
+    assert TOOLS / "train" / "sites" / "spreads.json" in deciding_files(ROOT, TOOLS, start="tools.train.sites.judging")
+
+
+def test_a_change_in_another_package_changes_the_digest_of_what_imports_it(tmp_path: Path) -> None:
+    for name, text in {"advisor/sim/cell.py": "", "tools/judge.py": "import tools.net", "tools/net.py": "1"}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    def digest() -> str:
+        return program_digest(tmp_path / "advisor", tmp_path, tmp_path / "tools", start="tools.judge")
+
+    before = digest()
+    (tmp_path / "tools/net.py").write_text("2")
+
+    assert digest() != before
 
 
 def test_data_beside_the_sources_decides() -> None:

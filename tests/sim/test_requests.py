@@ -331,6 +331,21 @@ def test_the_advisor_runs_beside_jobs_without_gpus(policy: str) -> None:
     assert count_ends(run).finished == 4
 
 
+@pytest.mark.parametrize("policy", ["order-limits", "order-oracle", "order-fair"])
+def test_a_line_is_sorted_with_jobs_without_gpus_by_the_gpus_that_their_cpus_come_with(policy: str) -> None:
+    size = {"submit_time": 1, "run_time_s": 1000, "time_limit_s": 1000, "cpus_per_gpu": 2}
+    jobs = [
+        {**size, "submit_time": 0, "gpus": 4},
+        {**size, "gpus": 4},
+        {**size, "gpus": 0, "cpus": 6},
+        {**size, "gpus": 2},
+    ]
+
+    run = run_of(make_trace(jobs), "nodes=1,gpus=4,cpus=8", policy)
+
+    assert run.outcomes["start_time"].argsort(kind="stable").tolist() == [0, 3, 2, 1]
+
+
 def test_metrics_of_jobs_without_gpus() -> None:
     run = slurm_run([{"gpus": 0, "cpus": 1}], cluster_of(LARGE))
 

@@ -10,7 +10,7 @@ from advisor.errors import SimulationError
 from advisor.fit.accounting import read_accounting
 from advisor.sim.cluster import parse_cluster
 from tests.sim.runs import random_trace
-from tools.live.accounting_file import HEADER, accounting_lines, fit_past
+from tools.live.accounting_file import accounting_of, fit_past
 from tools.live.window import (
     LIMIT_STEP_S,
     SHORTEST_RUN_S,
@@ -76,8 +76,8 @@ def test_the_past_are_the_latest_jobs_that_ended_before_the_cut_and_leaves_the_c
 
 def test_the_past_reads_as_accounting_of_jobs_that_started_at_once(tmp_path: Path) -> None:
     past = window_and_past(TRACE, CLUSTER, replace(CUT, past_jobs=40)).past
-    file = tmp_path / "sacct.txt"
-    file.write_text("\n".join([HEADER, *accounting_lines(past, 2e9)]) + "\n")
+    file = tmp_path / "sacct.json"
+    file.write_text(accounting_of(past, 2e9))
 
     read = read_accounting(file)
 

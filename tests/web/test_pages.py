@@ -22,6 +22,7 @@ from advisor.view.documents import shell
 from advisor.watch.cluster_view import cluster_view
 from advisor.watch.reading import Planned, Reading
 from advisor.web.content import Content
+from advisor.web.spellings import cost
 from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job
 from tests.made_rounds import change, lease, nice_action, step
 from tests.strategies import HOSTILE
@@ -74,7 +75,29 @@ def test_advice_page_has_the_command_the_gain_and_whose_wait_it_costs(client: Fl
 
     assert shell(best["command"]) in text and shell(best["revert"]) in text
     assert best["text"] in text
-    assert re.search(r"\d+ passed jobs up to ", text)
+    assert re.search(r"\d+ other jobs up to ", text)
+
+
+COSTS = {
+    "lift": (3, 2400.0, {}, 0.0, "3 other jobs up to 40 min each"),
+    "lift past one": (1, 60.0, {}, 0.0, "1 other job up to 1 min"),
+    "soft limit": (None, 600.0, {}, 0.0, "other jobs up to 10 min each"),
+    "soft limit that delays no job": (None, 0.0, {}, 0.0, "none"),
+    "lift of a job that advice delayed": (2, None, {}, 0.0, "2 other jobs"),
+    "job that takes the place of another": (0, 0.0, {"other_job_id": 12}, 0.0, "job 12, which gives its place"),
+    "job that gives its place": (1, 600.0, {"other_job_id": 12}, 0.0, "the job itself up to 10 min"),
+    "timer": (0, 0.0, {}, 600.0, "the job itself up to 10 min"),
+    "size": (0, 0.0, {}, 0.0, "none"),
+}
+
+
+@pytest.mark.parametrize(("jobs", "delay_s", "evidence", "added_s", "words"), COSTS.values(), ids=list(COSTS))
+def test_whose_wait_a_change_costs_is_in_words(
+    jobs: int | None, delay_s: float | None, evidence: dict[str, int], added_s: float, words: str
+) -> None:
+    expected = {"others": {"jobs": jobs, "delay_s_max": delay_s}, "added_delay_max_s": added_s}
+
+    assert cost({"evidence": evidence, "expected": expected}) == words
 
 
 def test_changes_page_shows_what_is_out_and_when_it_is_due(client: FlaskClient, content: Content) -> None:

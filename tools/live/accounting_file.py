@@ -1,5 +1,6 @@
 """Writes the past of a cluster as sacct would print it, and fits a run-time model to it."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -7,12 +8,10 @@ from typing import Final
 
 from advisor.domain.units import MINUTE_S
 from advisor.errors import SimulationError
-from advisor.fit.accounting import FIELDS
 from advisor.sim.trace import Trace
 from tools.live.requests import GPU_TYPE
 from tools.live_slurm.daemon import PROGRAM
 
-HEADER: Final = FIELDS.replace(",", "|")
 _FEWEST: Final = 100
 
 
@@ -23,8 +22,8 @@ def fit_past(past: Trace, folder: Path, *, zero_time: float) -> Path:
     """
     if len(past) < _FEWEST:
         raise SimulationError(f"{len(past)} jobs of the trace ended before this part, fewer than {_FEWEST}: fit none")
-    models, accounting = folder / "models", folder / "sacct.txt"
-    accounting.write_text("\n".join([HEADER, *accounting_lines(past, zero_time)]) + "\n")
+    models, accounting = folder / "models", folder / "sacct.json"
+    accounting.write_text(accounting_of(past, zero_time))
     fit = subprocess.run(
         [sys.executable, *PROGRAM, "fit", "runtime", "--from", accounting, "--models", models],
         capture_output=True, text=True, check=False,
@@ -35,29 +34,33 @@ def fit_past(past: Trace, folder: Path, *, zero_time: float) -> Path:
     return models
 
 
-def accounting_lines(past: Trace, zero_time: float) -> list[str]:
-    """Return the rows of sacct for jobs that started when they were submitted."""
-    return [_line(past, row, zero_time) for row in range(len(past))]
+def accounting_of(past: Trace, zero_time: float) -> str:
+    """Return what `sacct --json` prints of jobs that started when they were submitted."""
+    return json.dumps({"jobs": [_entry(past, row, zero_time) for row in range(len(past))]}, indent=1)
 
 
-def _line(past: Trace, row: int, zero_time: float) -> str:
+def _entry(past: Trace, row: int, zero_time: float) -> dict[str, object]:
     job = past.jobs[row]
-    submit_time, elapsed_s = zero_time + float(job["submit_time"]), float(job["run_time_s"])
-    limit_s = float(job["time_limit_s"])
-    tres = f"cpu=1,gres/gpu:{GPU_TYPE}={job['gpus']},gres/gpu={job['gpus']},node={max(1, int(job['nodes_min']))}"
-    cells = (
-        past.users[job["user"]],
-        past.accounts[job["account"]],
-        past.partitions[job["partition"]],
-        "normal",
-        f"{submit_time:.0f}",
-        f"{submit_time:.0f}",
-        f"{submit_time + min(elapsed_s, limit_s):.0f}",
-        f"{min(elapsed_s, limit_s):.0f}",
-        f"{limit_s / MINUTE_S:.0f}",
-        "TIMEOUT" if elapsed_s >= limit_s else "COMPLETED",
-        tres,
-        tres,
-        f"job{job['job_id']}",
-    )
-    return "|".join(cells)
+    submit_time, elapsed_s = round(zero_time + float(job["submit_time"])), float(job["run_time_s"])
+    limit_s, gpus = float(job["time_limit_s"]), int(job["gpus"])
+    asked = [
+        {"type": "cpu", "name": "", "count": 1},
+        {"type": "node", "name": "", "count": max(1, int(job["nodes_min"]))},
+        *({"type": "gres", "name": name, "count": gpus} for name in ("gpu", f"gpu:{GPU_TYPE}")),
+    ]
+    return {
+        "job_id": int(job["job_id"]),
+        "name": f"job{job['job_id']}",
+        "user": past.users[job["user"]],
+        "account": past.accounts[job["account"]],
+        "partition": past.partitions[job["partition"]],
+        "qos": "normal",
+        "state": {"current": ["TIMEOUT" if elapsed_s >= limit_s else "COMPLETED"]},
+        "time": {
+            "submission": submit_time,
+            "start": submit_time,
+            "elapsed": round(min(elapsed_s, limit_s)),
+            "limit": round(limit_s / MINUTE_S),
+        },
+        "tres": {"requested": asked, "allocated": asked},
+    }

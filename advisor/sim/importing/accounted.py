@@ -50,6 +50,9 @@ class Accounted:
     reservation: str = ""
 
 
+Record = Accounted | RowWithoutJob | BadRow
+
+
 def needed(submit_time: float | None, field: str) -> float:
     """Return a time of submission, which every job has; raises `DecodeError` where it does not."""
     if submit_time is None:
@@ -57,7 +60,7 @@ def needed(submit_time: float | None, field: str) -> float:
     return submit_time
 
 
-def jobs_of(records: Iterable[Accounted | RowWithoutJob | BadRow], *, cpu_jobs: bool = False) -> Iterator[WorkloadRow]:
+def jobs_of(records: Iterable[Record], *, cpu_jobs: bool = False) -> Iterator[WorkloadRow]:
     """Convert records to rows; consecutive components of a heterogeneous job become one job.
 
     Jobs without GPUs are left out unless `cpu_jobs`.

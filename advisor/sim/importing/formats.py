@@ -1,9 +1,10 @@
 """The table of formats, and the import of a file in one of them."""
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from advisor.errors import TraceError
 from advisor.files import STANDARD_STREAM
@@ -41,11 +42,11 @@ def import_trace(
     options: ImportOptions | None = None,
     name: str = "",
     skip_bad: bool = False,
-    stream: TextIO | None = None,
+    read: Reader | None = None,
 ) -> Imported:
     """Read a workload in a format of `FORMATS`; `name` names the trace, else the file does.
 
-    With a `stream`, read that in place of the file; `path` then only names it.
+    With `read`, take the rows from that in place of the file; `path` then only names it.
 
     Raises `TraceError` where the file cannot be read in this format, or holds bad rows and `skip_bad` is not set.
     """
@@ -59,7 +60,8 @@ def import_trace(
         raise TraceError(f"{path}: {format_name} has no jobs without GPUs: leave --cpu-jobs out")
     file_name = "standard input" if path == STANDARD_STREAM else path.name
     own_name = file_name.removesuffix(".gz").rpartition(".")[0] or file_name
-    imported = collect(path, wanted.read, options, name=name or own_name, skip_bad=skip_bad, stream=stream)
+    stream = None if read is None else io.StringIO()
+    imported = collect(path, read or wanted.read, options, name=name or own_name, skip_bad=skip_bad, stream=stream)
     parts = [
         f"{format_name} {file_name}",
         f"zero is {imported.zero_time:.0f}",

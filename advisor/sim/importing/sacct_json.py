@@ -5,7 +5,8 @@ Numbers are plain, null or `{"set", "infinite", "number"}`, states a word or a l
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TextIO
 
 from advisor.backends.spelling import optional_text
 from advisor.backends.tres import Tres, tres
@@ -13,7 +14,7 @@ from advisor.domain.units import MINUTE_S
 from advisor.errors import DecodeError, TraceError
 from advisor.sim.bad_rows import BadRow
 from advisor.sim.importing.accounted import Accounted, needed
-from advisor.sim.importing.workload_rows import WorkloadFile, reason
+from advisor.sim.importing.workload_rows import reason
 
 # Slurm's marks for "no value" and "no limit" where a release writes the bare number.
 _NO_VALUES: Final = frozenset((0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFE))
@@ -22,15 +23,15 @@ _LARGEST: Final = 10**15
 JsonObject = Mapping[str, Any]
 
 
-def accounted_jobs(source: WorkloadFile, first: str) -> Iterator[Accounted | BadRow]:
+def accounted_jobs(path: Path, stream: TextIO, first: str) -> Iterator[Accounted | BadRow]:
     """Read the jobs of an answer whose first line has been read already; bad ones go by their place in the list."""
     try:
-        answer = json.loads(first + source.stream.read(), strict=False)
+        answer = json.loads(first + stream.read(), strict=False)
     except (ValueError, RecursionError) as err:
-        raise TraceError(f"{source.path}: not whole JSON ({err}): write it again with sacct --json") from err
+        raise TraceError(f"{path}: not whole JSON ({err}): write it again with sacct --json") from err
     jobs = answer.get("jobs") if isinstance(answer, dict) else None
     if not isinstance(jobs, list):
-        raise TraceError(f"{source.path}: JSON without a list of jobs: write it with sacct --json")
+        raise TraceError(f"{path}: JSON without a list of jobs: write it with sacct --json")
     for place, job in enumerate(jobs, start=1):
         try:
             yield _accounted(place, _object(job, "job"))

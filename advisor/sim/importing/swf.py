@@ -32,14 +32,18 @@ _PARTIAL: Final = (2, 3, 4)
 
 def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
     """Convert a workload to rows; a line has all 18 columns or is bad."""
+    is_empty = True
     for line, text in enumerate(source.stream, start=1):
         if line == 1:
             check_text(source.path, text)
         cells = text.partition(";")[0].split()
+        is_empty = is_empty and not cells
         if len(cells) == len(COLUMNS):
             yield guarded(_job, line, dict(zip(COLUMNS, cells, strict=True)))
         elif cells:
             yield BadRow(line=line, why=f"{len(cells)} columns, where the format has {len(COLUMNS)}")
+    if is_empty:
+        check_text(source.path, "")
 
 
 def _job(line: int, cells: Cells) -> SourceJob | RowWithoutJob:

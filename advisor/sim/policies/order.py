@@ -43,7 +43,10 @@ class OrderedSlurm:
 
     def order(self, problem: Problem, slurm: Slurm) -> Order:
         """Return the tables by which the line is sorted."""
-        jobs = problem.state.jobs
+        jobs, nodes = problem.state.jobs, problem.state.nodes
+        # A job without GPUs counts as the GPUs that its CPUs come with.
+        cpus_of_gpu = nodes["cpus"].sum() / max(1, nodes["gpus"].sum())
+        size = np.where(jobs["gpus"] > 0, jobs["gpus"], np.maximum(1, jobs["cpus"]) / cpus_of_gpu)
         settings = np.zeros(1, ORDER_DTYPE)
         settings["every_s"] = problem.options.advise_every_s
         settings["share_exponent"] = self.share_exponent
@@ -51,7 +54,7 @@ class OrderedSlurm:
         settings["weighed_time"] = -np.inf
         return Order(
             settings=settings,
-            gpu_s=jobs["gpus"] * (jobs["limit_s"] if self.by_limits else jobs["work_s"]),
+            gpu_s=size * (jobs["limit_s"] if self.by_limits else jobs["work_s"]),
             weight=np.ones(len(slurm.associations)),
             key=np.zeros(len(jobs)),
         )

@@ -1,5 +1,6 @@
 """Slurm's accounting: what sacct of a real 22.05 printed, and what other releases spell otherwise."""
 
+import io
 import json
 import math
 import os
@@ -9,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from advisor.errors import TraceError
+from advisor.sim.importing.accounted import Accounted
 from advisor.sim.importing.collect import Imported
 from advisor.sim.importing.formats import import_trace
-from advisor.sim.importing.sacct import COMMAND, FIELDS
+from advisor.sim.importing.sacct import COMMAND, FILLED_IN, IN_DOUBT, WRITTEN, asked_rows, records
 from advisor.sim.trace_file import write_trace
+from tests.backends.fake_slurm import FakeSlurm
 from tests.sim.importing.reading import by_id, imported
 
 # What sacct of 22.05.8 printed of one queue, as `SLURM_TIME_FORMAT=%s sacct -a -X -P` with more columns than are read
@@ -276,24 +281,159 @@ def test_a_missing_column_is_named_with_the_command_that_writes_it(tmp_path: Pat
     assert COMMAND in str(caught.value)
 
 
-def test_the_columns_of_the_command_are_those_that_are_read(tmp_path: Path) -> None:
-    row = "1|1|ann|lab|normal|gpu|100|100|101|60|90|COMPLETED|gres/gpu=1|gres/gpu=1|1|maint||train|"
+# Text with all columns: job ids, user, five times, state, resources, reservation; then what users write.
+COLUMNS = (*FILLED_IN, *WRITTEN)
+NUMBERS = "100|100|101|60|90|COMPLETED|gres/gpu=1|gres/gpu=1|1|maint"
 
-    trace = imported(tmp_path, "sacct", [FIELDS.replace(",", "|"), row]).trace
+
+def row(job_id: str, *texts: str, user: str = "ann", raw: str = "") -> str:
+    """Make a row of text between tabs; `texts` are the account, constraints, name and comment."""
+    written = texts or ("lab", "", "train", "")
+    return "\t".join((raw or job_id, job_id, user, "normal", "gpu", *NUMBERS.split("|"), *written))
+
+
+def text_of(tmp_path: Path, *rows: str, skip_bad: bool = False) -> Imported:
+    """Import rows of text with all columns."""
+    return imported(tmp_path, "sacct", ["\t".join(COLUMNS), *rows], skip_bad=skip_bad)
+
+
+def test_all_columns_are_read(tmp_path: Path) -> None:
+    trace = text_of(tmp_path, row("1", "lab", "a100|v100", "train\t", "model=bert")).trace
 
     job = by_id(trace)[1]
     assert (job["user"], job["run_time_s"], job["time_limit_s"], job["nodes_max"]) == ("ann", 60.0, 5400.0, 1)
-    assert (trace.reservations, trace.features, trace.job_names) == (("maint",), ("",), ("train",))
+    assert (job["account"], trace.reservations, trace.features) == ("lab", ("maint",), ("a100|v100",))
+    assert trace.job_names == ("train",)
 
 
-def test_constraints_with_a_bar_are_read_between_tabs_and_refused_between_bars(tmp_path: Path) -> None:
-    row = "1|1|ann|lab|normal|gpu|100|100|101|60|90|COMPLETED|gres/gpu=1|gres/gpu=1|1||{}|a|model=bert"
+def test_constraints_with_a_bar_are_refused_between_bars(tmp_path: Path) -> None:
+    rows = [each.replace("\t", "|") for each in ("\t".join(COLUMNS), row("1", "lab", "a100|v100", "train", ""))]
 
-    tabbed = [FIELDS.replace(",", "\t"), row.replace("|", "\t").format("a100|v100")]
-
-    assert imported(tmp_path, "sacct", tabbed).trace.features == ("a100|v100",)
     with pytest.raises(TraceError, match="20 columns where the header has 19"):
-        imported(tmp_path, "sacct", [FIELDS.replace(",", "|"), row.format("a100|v100")])
+        imported(tmp_path, "sacct", rows)
+
+
+def test_a_row_that_newlines_in_a_name_broke_is_whole_again(tmp_path: Path) -> None:
+    found = text_of(tmp_path, row("1"), row("2", "lab", "", "a\nb\nc", "x"), row("3"))
+
+    assert sorted(by_id(found.trace)) == [1, 2, 3]
+    assert set(found.trace.job_names) == {"train", "a\nb\nc"}
+    assert found.left_out == {}
+
+
+# The row of job 2, and the jobs that are left.
+MADE_UP = {
+    "a higher id": (row("2", "lab", "", f"x\t\n{row('9', 'l', '', 'y', '')[:-1]}", ""), [1, 2]),
+    "a task with a lower id": (row("2", "lab", "", "x", f"\n{row('1_1', user='eve')}"), [1, 2]),
+    "no id": (row("2", "lab", "", "x", f"\n{row('no', user='eve')}"), [1, 2, 3, 4]),
+}
+
+
+@pytest.mark.parametrize(("hostile", "left"), MADE_UP.values(), ids=list(MADE_UP))
+def test_rows_out_of_the_order_of_sacct_are_left_out_and_counted(tmp_path: Path, hostile: str, left: list[int]) -> None:
+    found = text_of(tmp_path, row("1"), hostile, row("3"), row("4"))
+
+    assert sorted(by_id(found.trace)) == left
+    assert "eve" not in found.trace.users
+    assert set(found.left_out) == {IN_DOUBT}
+    assert COMMAND in IN_DOUBT
+
+
+BROKEN = {
+    "a row between the pieces": row("2", "lab", "", f"x\n{row('3', user='eve')}\ny", ""),
+    "a row in an account": row("2", f"x\n{row('2', user='eve')}\ny", "", "", ""),
+    "a row before the rest of a comment": row("2", "lab", "", "x", f"\n{row('3', user='eve')}\ny"),
+    "a row before what begins like one": row("2", "lab", "", "x", f"\n{row('3', user='eve')}\n7\t7"),
+    "the start of a row and no end": row("2", "lab", "", "x", "\n3\t3\teve"),
+    "a newline and a tab": row("2", "lab", "", "x\n\ty", ""),
+}
+
+
+def test_a_row_with_the_id_of_one_out_of_order_is_bad(tmp_path: Path) -> None:
+    made_up = "\n".join((row("3", user="eve"), row("1_1", user="eve")))
+
+    with pytest.raises(TraceError, match="line 4: job '3' stands in several lines"):
+        text_of(tmp_path, row("1"), row("2", "lab", "", "x", f"\n{made_up}"), row("3"))
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=list(BROKEN))
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_text_is_refused_where_broken_rows_are_not_whole_when_joined(
+    tmp_path: Path, broken: str, skip_bad: bool
+) -> None:
+    with pytest.raises(TraceError, match=r"line \d: a newline in a text .* write the file with sacct -a -X --json"):
+        text_of(tmp_path, row("1"), broken, row("4"), skip_bad=skip_bad)
+
+
+def test_tasks_components_and_steps_in_the_order_of_sacct_are_believed(tmp_path: Path) -> None:
+    rows = [
+        row("1"), row("1.batch"), row("13+0", raw="13"), row("13+1", raw="14"), row("20"), row("9_1", raw="22"),
+        row("9_3", raw="9"), row("9_[4-7%2]", raw="9"), row("21_1", raw="23"),
+    ]  # fmt: skip
+
+    found = text_of(tmp_path, *rows, skip_bad=True)
+
+    assert IN_DOUBT not in found.left_out
+    assert {1, 13, 20, 22, 23} <= set(by_id(found.trace))
+
+
+def test_a_job_in_two_rows_is_refused_or_skipped_as_either_can_be_made_up(tmp_path: Path) -> None:
+    rows = [row("1"), row("2", "lab", "", "x", f"\n{row('3', user='eve')}"), row("3")]
+
+    with pytest.raises(TraceError, match="line 4: job '3' stands in several lines"):
+        text_of(tmp_path, *rows)
+    assert sorted(by_id(text_of(tmp_path, *rows, skip_bad=True).trace)) == [1, 2]
+
+
+def test_texts_without_job_ids_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="column JobID is missing: write the file with sacct -a -X --json"):
+        imported(tmp_path, "sacct", ["JobIDRaw|Submit|Start|Elapsed|State|AllocTRES|JobName"])
+
+
+def test_commas_between_columns_are_named(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="commas separate its columns, not tabs or bars: write the file with sacct"):
+        imported(tmp_path, "sacct", [HEADER.replace("|", ","), "1,100,101,60,COMPLETED,gres/gpu=1"])
+
+
+def ended(job_id: int, user: str, **texts: str) -> dict[str, str]:
+    """Make the fields of an ended job, in the order of a file."""
+    cells = dict(zip(COLUMNS, row(str(job_id), "", "", "", "", user=user).split("\t"), strict=True))
+    return {**cells, **texts}
+
+
+# What a user could write: separators, newlines, and rows of another job or of the own one.
+PIECES = st.sampled_from(
+    ["\n", "\t", "|", "\r", " ", "9", row("9", user="eve"), row("3", user="eve"), row("9").replace("\t", "|"),
+     "\n9|lab|x|y|z|\n", '"}, {"job_id": 9}', "@", "\u2028", "\\"]
+)  # fmt: skip
+TEXTS = st.lists(PIECES | st.text(max_size=4), max_size=6).map("".join)
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(WRITTEN, TEXTS)))
+def test_texts_of_a_user_change_no_job_of_another_in_live_accounting(texts: dict[str, str]) -> None:
+    jobs = [ended(1, "ann", JobName="a"), ended(2, "mallory", **texts), ended(3, "bob", JobName="b", Account="lab")]
+    read = asked_rows(FakeSlurm(ended=jobs), since="now-1days")
+
+    found = import_trace("sacct", Path("live"), read=read)
+
+    kept = by_id(found.trace)
+    assert {job_id: job["user"] for job_id, job in kept.items()} == {1: "ann", 2: "mallory", 3: "bob"}
+    assert {job["run_time_s"] for job in kept.values()} == {60.0}
+    names = {int(job["job_id"]): found.trace.job_names[job["name"]] for job in found.trace.jobs}
+    assert (names[1], names[3], kept[3]["account"]) == ("a", "b", "lab")
+    assert names[2] == texts["JobName"]
+
+
+@given(st.fixed_dictionaries({"name": TEXTS, "account": TEXTS, "constraints": TEXTS, "comment": TEXTS}))
+def test_texts_of_a_user_change_no_job_of_another_in_json(texts: dict[str, str]) -> None:
+    jobs = [entry(1, wrapped=True), entry(2, wrapped=True, user="mallory", **texts), entry(3, wrapped=True, user="bob")]
+    answer = io.StringIO(json.dumps({"jobs": jobs}, ensure_ascii=False))
+
+    found = [*records(Path("sacct.json"), answer)]
+
+    assert [(job.job_id, job.user) for job in found if isinstance(job, Accounted)] == [
+        ("1", "ann"), ("2", "mallory"), ("3", "bob"),
+    ]  # fmt: skip
 
 
 def test_jobs_without_gpus_are_kept_on_request_with_their_cpus_and_memory_per_node(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from advisor.domain.units import HOUR_S
 from advisor.features.observe.graph import Floats
-from advisor.sim.cell import digest_of
+from advisor.sim.cell import digest_of, program_of
 from advisor.sim.cluster import Network
 from advisor.sim.engines import run_on_cores
 from advisor.sim.runner import simulate
@@ -24,7 +24,7 @@ from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.statistics import LEAST_UNITS
 from advisor.trial.quantiles import t_quantile
 from tools.pages.text import table as markdown
-from tools.train import checkpoints
+from tools.train import TOOLS, checkpoints
 from tools.train.learning import recipe_of
 from tools.train.places import rules
 from tools.train.places.env import begun, parted
@@ -109,8 +109,7 @@ class Task:
     def key(self) -> str:
         """What names the result in a store: it differs where the programs or the weights do."""
         weights = b"" if self.run is None else (self.run / "policy.pt").read_bytes()
-        texts = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")) if path.name != "judging.py"]
-        return digest_of((repr((self.scale, self.seed, self.row)).encode(), weights, *texts))
+        return digest_of((repr((self.scale, self.seed, self.row)), weights, program_of(__name__, TOOLS)))
 
 
 def actor_of(run: Path) -> Actor:

@@ -24,12 +24,12 @@ from advisor.fit.performance_fit import Spreads
 from advisor.predict.library import Library
 from advisor.predict.served_places import SCORES
 from advisor.predict.served_policy import held_policy
-from advisor.sim.cell import digest_of
+from advisor.sim.cell import digest_of, program_of
 from advisor.sim.engines import run_on_cores
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
 from tools.pages.text import table as markdown
-from tools.train import checkpoints
+from tools.train import TOOLS, checkpoints
 from tools.train.places import rules
 from tools.train.places.env import interference, tensors_of
 from tools.train.places.judging import change_of
@@ -113,19 +113,12 @@ class SiteTask:
     def key(self) -> str:
         """What names the result in a store: it differs where the programs or the weights do."""
         weights = b"" if self.run is None else (self.run / "policy.pt").read_bytes()
-        return digest_of((repr((self.seed, str(self.change), self.row)).encode(), weights, *sources()))
+        return digest_of((repr((self.seed, str(self.change), self.row)), weights, program_of(__name__, TOOLS)))
 
     def site(self) -> DrawnSite:
         """Return the site."""
         jobs = JOBS_UNDISTURBED if self.change is Change.NONE else JOBS_CHANGED
         return draw_site(self.seed, HELD_OUT, self.change, jobs=jobs)
-
-
-def sources() -> list[bytes]:
-    """Return the programs that results depend on."""
-    here = Path(__file__).parent
-    files = [*here.glob("*.py"), here / "spreads.json"]
-    return [path.read_bytes() for path in sorted(files) if path.name not in ("judging.py", "samples_needed.py")]
 
 
 def actor_of(run: Path) -> SiteActor:

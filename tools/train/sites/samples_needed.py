@@ -10,14 +10,15 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from advisor.sim.cell import digest_of
+from advisor.sim.cell import digest_of, program_of
 from advisor.sim.engines import run_on_cores
 from tools.pages.text import table as markdown
+from tools.train import TOOLS
 from tools.train.places.rules import play
 from tools.train.sites.cluster import SiteCluster, prior_of
 from tools.train.sites.directed import Directed
 from tools.train.sites.drawn import HELD_OUT, draw_site
-from tools.train.sites.judging import DIRECTED, METARL, RANDOM, actor_of, sources
+from tools.train.sites.judging import DIRECTED, METARL, RANDOM, actor_of
 from tools.train.sites.loop import Nightly, at_random
 from tools.train.sites.training import greedy, learnt
 
@@ -43,7 +44,7 @@ class LearningTask:
     def key(self) -> str:
         """What names the result in a store."""
         weights = (self.run / "policy.pt").read_bytes()
-        return digest_of((repr(("learning", self.seed, self.row, COUNTS)).encode(), weights, *sources()))
+        return digest_of((repr(("learning", self.seed, self.row, COUNTS)), weights, program_of(__name__, TOOLS)))
 
 
 def learning_curve(task: LearningTask) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from advisor.features.steps import OPTION_COLUMNS
 from advisor.fit.publish import publish_graph
 from advisor.planning.scorers import PRICE, as_asked, by_gain, by_price
 from advisor.predict.manifest import POLICY, Entry
+from advisor.sim.statistics import CellName, mean_over_cells
 from tools.train import checkpoints
 from tools.train.export import Rows, Training, card_of, exported
 from tools.train.learning import Agent, recipe_of
@@ -124,5 +125,8 @@ def publish_policy(run: Path, folder: Path, version: str, *, today: str) -> Entr
 
 def _interval(changes: NDArray[np.float64]) -> tuple[float, float, float]:
     """Return the mean change and its 95 % interval in percent, from logarithms of ratios."""
-    mean, half = float(changes.mean()), 1.96 * float(changes.std(ddof=1)) / len(changes) ** 0.5
-    return 100.0 * (np.exp(mean) - 1.0), 100.0 * (np.exp(mean - half) - 1.0), 100.0 * (np.exp(mean + half) - 1.0)
+    found = mean_over_cells(
+        {CellName("drawn", episode): float(change) for episode, change in enumerate(changes)}, seed=0
+    )
+    mean, low, high = (100.0 * float(np.expm1(value)) for value in (found.mean, found.low, found.high))
+    return mean, low, high

@@ -12,11 +12,12 @@ from advisor.domain.forecast import Interval, JobForecast
 from advisor.domain.job import Job
 from advisor.features.steps import Choose, Reals, Steps, Supply
 from advisor.planning.scorers import StepScorer, by_gain
-from advisor.sim.cell import digest_of
+from advisor.sim.cell import digest_of, program_of
 from advisor.sim.policies.lifted import LiftedSlurm, by_limits, by_run_times
 from advisor.sim.policies.sizer import Sizes, SpeedOf, by_score, forecast_speeds, true_speeds
 from advisor.sim.simulated_policy import Problem, SimulatedPolicy
 from advisor.sim.slurm_cluster import SimulatedSlurm
+from tools.train import TOOLS
 from tools.train.networks import PerOption
 from tools.train.slurm.publication import network_of
 
@@ -40,10 +41,10 @@ class Rival:
 
     @property
     def key(self) -> str:
-        """What names the policy among stored results: it differs where the rules here or the weights do."""
+        """What names the policy among stored results: it differs where the programs or the weights do."""
         if isinstance(self.policy, str):
             return self.policy
-        return f"{self.name} {digest_of((Path(__file__).read_bytes(), self.weights))}"
+        return f"{self.name} {digest_of((program_of(__name__, TOOLS), self.weights))}"
 
 
 def sized(choose: Choose, *, speeds: MakeSpeeds = forecast_speeds, is_true: bool = False) -> LiftedSlurm:

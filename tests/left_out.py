@@ -23,7 +23,8 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Hand the counts of a worker to the process that reports."""
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput[_OUTPUT] = dict(session.config.stash.get(_COUNTS, Counter[str]()))
+        counts = session.config.stash.get(_COUNTS, Counter[str]())
+        session.config.workeroutput[_OUTPUT] = dict(counts)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -12,7 +12,7 @@ ROWS = [
     pytest.param(row, words, id=f"{release} {row.how}: {'+'.join(words)}")
     for release, rows in read_states().items()
     for row in rows
-    for words in {tuple(row.words.split("+")), row.json_words}
+    for words in sorted({tuple(row.words.split("+")), row.json_words})
     if words and row.words != NOT_SHOWN
 ]
 

@@ -15,7 +15,7 @@ from advisor.backends.text_source import TextSource
 from advisor.cli.site_history import accounting_commands
 from advisor.clock import SystemClock
 from advisor.errors import TraceError
-from advisor.fit.accounting import ask_accounting, read_accounting
+from advisor.fit.accounting import ask_accounting
 from advisor.planning.causes import diagnose
 from advisor.sim.importing.formats import import_trace
 from advisor.sim.importing.sacct import FILLED_IN, WRITTEN, asked_rows
@@ -200,7 +200,6 @@ def test_texts_of_a_user_change_no_row_of_another_in_trace_or_fit(
     assert 9999 not in live.trace.jobs["job_id"]
     assert set(fitted.ended.jobs.user) == {"mail", "games"}
     assert max(fitted.ended.run_s) < 600
-    assert fitted.source.sha256 == read_accounting(answer).source.sha256
 
 
 @pytest.mark.releases("22.05", "24.11", "26.05")

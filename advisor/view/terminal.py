@@ -194,7 +194,7 @@ def print_overview(snapshot: Snapshot, overview: Overview, source: str, *, long:
     out.print(Text(escaped(title(snapshot, source)), style="bold"), soft_wrap=True)
     out.print()
     if not overview.gpu_types:
-        out.print("no node that Slurm shows has GPUs")
+        out.print("no node that was read has GPUs" if overview.unread else "no node has GPUs")
     elif long:
         print_table(_GPU_HEADER, [_gpu_row(row) for row in overview.gpu_types], right=range(1, 11))
     else:

@@ -49,13 +49,13 @@ test-live: $(VENV)/.installed-dev  ## the live tests of one release, with what t
 	SADVISE_SLURM_RELEASES=$(subst $(SPACE),$(COMMA),$(RELEASE)) SADVISE_REQUIRE_SLURM=1 \
 	$(PYTEST) --numprocesses $(LIVE_WORKERS) --dist loadgroup -m live
 
-test-python: $(VENV)/.installed-dev  ## the README's commands, and the package, with the Python of Debian 13
+test-python: $(VENV)/.installed-dev  ## the README's commands with the coverage, and the package, with the Python of Debian 13
 	$(BIN)/python -m tools.other_python
 
 test-all: export SADVISE_REQUIRE_SLURM := 1
 test-all: $(VENV)/.installed-train  ## everything: all of the above on three releases of Slurm, and the coverage
 	$(BIN)/python -m tools.test_machine
-	$(MAKE) test COVERAGE=--cov
+	$(MAKE) test
 	$(MAKE) test-rest test-python test-live RELEASE="22.05 24.11 26.05"
 
 check: lint test-all  ## all that CI runs

@@ -265,7 +265,7 @@ def job_record(row: Row) -> JobRecord:
             row.get("Exclusive"),
             tuple(row.get(field, "") for field in ("MinCPUs", "MinTmpDisk")),
         ),
-        uncounted=_uncounted(tuple(row.get(field, "") for field in _UNCOUNTED)),
+        uncounted=_uncounted(tuple(row.get(field, "") for field in UNCOUNTED)),
         nodes=node_names(row["NodeList"], field="squeue NodeList"),
         array=_array(row),
         het=_het(row),
@@ -299,7 +299,7 @@ _REQUEST = itemgetter(
     *REQUEST_FIELDS.values(),
 )
 # Options of which the fit knows nothing, by the field that shows them.
-_UNCOUNTED: Final[Mapping[str, str]] = {
+UNCOUNTED: Final[Mapping[str, str]] = {
     "Sockets": "--sockets-per-node",
     "Cores": "--cores-per-socket",
     "Threads": "--threads-per-core",
@@ -315,10 +315,10 @@ _NOT_ASKED: Final = frozenset(("", "*", "0", "n/a", "(null)", "65534", "65535", 
 
 @lru_cache(CACHED_TEXTS)
 def _uncounted(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the options among those of `_UNCOUNTED` that a job uses."""
+    """Return the options among those of `UNCOUNTED` that a job uses."""
     return tuple(
         option
-        for option, value in zip(_UNCOUNTED.values(), values, strict=True)
+        for option, value in zip(UNCOUNTED.values(), values, strict=True)
         if value.strip().lower() not in _NOT_ASKED
     )
 

@@ -121,7 +121,7 @@ def _uncounted(raw: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the options of a job that no fit counts."""
     numbers = (option for key, option in UNCOUNTED.items() if _optional(raw, key))
     contiguous = ("--contiguous",) if raw.get("contiguous") is True else ()
-    return (*numbers, *contiguous, *(("--exclusive",) if "MCS" in _words(raw, "shared") else ()))
+    return (*numbers, *contiguous, *(("--exclusive",) if {"MCS", "TOPO"} & {*_words(raw, "shared")} else ()))
 
 
 def upper_end(raw: Mapping[str, Any]) -> int | None:

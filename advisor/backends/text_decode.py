@@ -308,19 +308,19 @@ UNCOUNTED: Final[Mapping[str, str]] = {
     "CoreSpec": "--core-spec",
     "Contiguous": "--contiguous",
     "OverSubscribe": "--exclusive",
+    "Exclusive": "--exclusive",
 }
 # What stands in these fields for a job that does not ask: of --exclusive only that of a label bars nodes unseen.
-_NOT_ASKED: Final = frozenset(("", "*", "0", "n/a", "(null)", "65534", "65535", "no", "yes", "ok", "user", "topo"))
+_NOT_ASKED: Final = frozenset(
+    ("", "*", "0", "n/a", "(null)", "65534", "65535", "no", "yes", "ok", "user", "node", "none")
+)
 
 
 @lru_cache(CACHED_TEXTS)
 def _uncounted(values: tuple[str, ...]) -> tuple[str, ...]:
     """Return the options among those of `UNCOUNTED` that a job uses."""
-    return tuple(
-        option
-        for option, value in zip(UNCOUNTED.values(), values, strict=True)
-        if value.strip().lower() not in _NOT_ASKED
-    )
+    shown = zip(UNCOUNTED.values(), values, strict=True)
+    return tuple(dict.fromkeys(option for option, value in shown if value.strip().lower() not in _NOT_ASKED))
 
 
 class _Asked(TypedDict):

@@ -56,8 +56,8 @@ def test_a_size_that_starts_now_is_confirmed_by_one_request() -> None:
 
     assert objection is None
     assert slurm.asked == [
-        ("sbatch", "--test-only", "--wrap=true", "--nice=-2147483000", "--uid=alice", "--account=lab", "--qos=normal", "--partition=gpu",
-         "--time=120", "--gpus=a100:4", "--cpus-per-task=4", "--nodes=1-1", "--ntasks=2")
+        ("sbatch", "--test-only", "--wrap=true", "--nice=-2147483000", "--uid=alice", "--account=lab", "--qos=normal",
+         "--partition=gpu", "--time=120", "--gpus=a100:4", "--cpus-per-task=4", "--nodes=1-1", "--ntasks=2")
     ]  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from advisor.metrics.catalogue import METRICS
 from advisor.web.openapi import openapi
 from tools.live import documents
 from tools.pages.text import table
+from tools.what_is_read import what_is_read_page
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -94,6 +95,11 @@ def _reason_section(reason: str, listed: Mapping[str, str]) -> str:
     return f"### {reason}\n\n{table(('', 'sentence'), rows)}"
 
 
+def read_page() -> str:
+    """Write which requests and settings are read."""
+    return what_is_read_page((TEMPLATES / "what-is-read.md").read_text(encoding="utf-8"))
+
+
 def api_document() -> str:
     """Write the OpenAPI document of the web view."""
     return json.dumps(openapi(), indent=1) + "\n"
@@ -106,6 +112,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "openapi.json": api_document,
     "sadvise.example.toml": example_toml,
     "snapshot.schema.json": snapshot_schema,
+    "what-is-read.md": read_page,
     documents.PICTURE: documents.live_picture,
 }
 # The parts of other documents by their paths from the folder of pages.

@@ -17,7 +17,7 @@ _BY_ACCOUNT: Final = " Account Limits="
 _BY_USER: Final = " User Limits="
 _COUNT = re.compile(r"(N|\d{1,12})(?:\((\d{1,12})(?:\.\d+)?\))?", re.ASCII)
 # Limits that are not on a TRES, for all jobs, each account (PA), each user (PU) and each job (PJ).
-_COUNTS: Final = (
+COUNTS: Final = (
     "GrpJobs",
     "GrpSubmitJobs",
     "GrpWall",
@@ -171,13 +171,13 @@ def _counts_of_holders(text: str) -> dict[str, int]:
 
 def _counts(raw: Mapping[str, str]) -> dict[str, int]:
     """Decode `GrpJobs=3(1) MaxWallPJ=60`; what has no limit is left out."""
-    matches = {name: _COUNT.fullmatch(raw.get(name, "")) for name in _COUNTS}
+    matches = {name: _COUNT.fullmatch(raw.get(name, "")) for name in COUNTS}
     return {name: int(match[1]) for name, match in matches.items() if match is not None and match[1] != "N"}
 
 
 def _counts_used(raw: Mapping[str, str]) -> dict[str, int]:
     """Decode the number in brackets of `GrpJobs=3(1)`, of whole minutes or jobs."""
-    matches = {name: _COUNT.fullmatch(raw.get(name, "")) for name in _COUNTS}
+    matches = {name: _COUNT.fullmatch(raw.get(name, "")) for name in COUNTS}
     return {name: int(match[2]) for name, match in matches.items() if match is not None and match[2]}
 
 

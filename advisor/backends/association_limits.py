@@ -43,6 +43,8 @@ _EACH_JOB: Final = {"MaxTRESPJ": False, "MaxTRESMinsPJ": True}
 _EACH_NODE: Final = "MaxTRESPN"
 # In minutes.
 _WALL: Final = "MaxWallPJ"
+# All that are checked before a job gets another size.
+CHECKED: Final = (*_GROUP, *_HOLDER, *_EACH_JOB, _EACH_NODE, _WALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,7 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
 
 
 # Options of which the fit knows nothing, by the field that shows them.
-_UNCOUNTED: Final[Mapping[str, str]] = {
+UNCOUNTED: Final[Mapping[str, str]] = {
     "sockets_per_node": "--sockets-per-node",
     "cores_per_socket": "--cores-per-socket",
     "threads_per_core": "--threads-per-core",
@@ -119,9 +119,9 @@ _UNCOUNTED: Final[Mapping[str, str]] = {
 
 def _uncounted(raw: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the options of a job that no fit counts."""
-    numbers = (option for key, option in _UNCOUNTED.items() if _optional(raw, key))
+    numbers = (option for key, option in UNCOUNTED.items() if _optional(raw, key))
     contiguous = ("--contiguous",) if raw.get("contiguous") is True else ()
-    return (*numbers, *contiguous, *(("--exclusive",) if "MCS" in _words(raw, "shared") else ()))
+    return (*numbers, *contiguous, *(("--exclusive",) if {"MCS", "TOPO"} & {*_words(raw, "shared")} else ()))
 
 
 def upper_end(raw: Mapping[str, Any]) -> int | None:

@@ -21,7 +21,7 @@ _DEEPEST_INCLUDE: Final = 8
 _PARTS: Final = frozenset(
     ("nodename", "partitionname", "nodeset", "downnodes", "frontendname", "switchname", "blockname", "include")
 )
-_FOR_SYSTEM: Final = frozenset(("corespeccount", "cpuspeclist", "memspeclimit"))
+FOR_SYSTEM: Final = frozenset(("corespeccount", "cpuspeclist", "memspeclimit"))
 _WORD = re.compile(r"""([A-Za-z][A-Za-z0-9_]*(?:\[\d+\])?)\s*=\s*("[^"]*"|'[^']*'|\S*)""")
 _WITH_FILE: Final = (TopologyKind.TREE, TopologyKind.BLOCK)
 _DEFAULT_PATHS: Final = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
@@ -63,7 +63,7 @@ def read_conf(path: Path) -> dict[str, str]:
 
 def reserves_for_system(path: Path) -> bool:
     """Return whether slurm.conf keeps CPUs or memory of any node from jobs."""
-    return any(key.lower() in _FOR_SYSTEM for words in _statements(path) for key, _ in words)
+    return any(key.lower() in FOR_SYSTEM for words in _statements(path) for key, _ in words)
 
 
 def read_topology(path: Path, kind: TopologyKind) -> Topology:

@@ -265,7 +265,7 @@ def job_record(row: Row) -> JobRecord:
             row.get("Exclusive"),
             tuple(row.get(field, "") for field in ("MinCPUs", "MinTmpDisk")),
         ),
-        uncounted=_uncounted(tuple(row.get(field, "") for field in _UNCOUNTED)),
+        uncounted=_uncounted(tuple(row.get(field, "") for field in UNCOUNTED)),
         nodes=node_names(row["NodeList"], field="squeue NodeList"),
         array=_array(row),
         het=_het(row),
@@ -299,7 +299,7 @@ _REQUEST = itemgetter(
     *REQUEST_FIELDS.values(),
 )
 # Options of which the fit knows nothing, by the field that shows them.
-_UNCOUNTED: Final[Mapping[str, str]] = {
+UNCOUNTED: Final[Mapping[str, str]] = {
     "Sockets": "--sockets-per-node",
     "Cores": "--cores-per-socket",
     "Threads": "--threads-per-core",
@@ -308,19 +308,19 @@ _UNCOUNTED: Final[Mapping[str, str]] = {
     "CoreSpec": "--core-spec",
     "Contiguous": "--contiguous",
     "OverSubscribe": "--exclusive",
+    "Exclusive": "--exclusive",
 }
 # What stands in these fields for a job that does not ask: of --exclusive only that of a label bars nodes unseen.
-_NOT_ASKED: Final = frozenset(("", "*", "0", "n/a", "(null)", "65534", "65535", "no", "yes", "ok", "user", "topo"))
+_NOT_ASKED: Final = frozenset(
+    ("", "*", "0", "n/a", "(null)", "65534", "65535", "no", "yes", "ok", "user", "node", "none")
+)
 
 
 @lru_cache(CACHED_TEXTS)
 def _uncounted(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the options among those of `_UNCOUNTED` that a job uses."""
-    return tuple(
-        option
-        for option, value in zip(_UNCOUNTED.values(), values, strict=True)
-        if value.strip().lower() not in _NOT_ASKED
-    )
+    """Return the options among those of `UNCOUNTED` that a job uses."""
+    shown = zip(UNCOUNTED.values(), values, strict=True)
+    return tuple(dict.fromkeys(option for option, value in shown if value.strip().lower() not in _NOT_ASKED))
 
 
 class _Asked(TypedDict):

@@ -32,7 +32,7 @@ class PriorityFlag(StrEnum):
 
 
 # Words of PriorityFlags that the model leaves out, and what each of the settings below would change.
-_FLAGS_LEFT_OUT: Final[Mapping[str, str]] = {
+FLAGS_LEFT_OUT: Final[Mapping[str, str]] = {
     "DEPTH_OBLIVIOUS": "fair share counts all levels of the account tree alike",
     "MAX_TRES": "usage counts the largest of a job's resources on each node",
     "MAX_TRES_GRES": "usage counts the largest of a job's resources on each node, and its GPUs",
@@ -64,7 +64,7 @@ SCHEDULER_WORDS_LEFT_OUT: Final[Mapping[str, str]] = {
     "sched_min_interval": "passes of the main scheduler are further apart",
 }
 _PREEMPTION: Final = "jobs are preempted, in the model they never are"
-_OTHERS_LEFT_OUT: Final[Mapping[str, str]] = {
+OTHERS_LEFT_OUT: Final[Mapping[str, str]] = {
     "BurstBufferType": "jobs wait until their data is staged in",
     "CompleteWait": "nothing starts for a while after jobs end",
     "EnforcePartLimits": "jobs beyond a partition's limits are refused, in the model they pend",
@@ -77,7 +77,7 @@ _OTHERS_LEFT_OUT: Final[Mapping[str, str]] = {
     "SelectType": "nodes are chosen in another way",
     "SuspendTime": "idle nodes are powered down, and jobs wait until they are up",
 }
-_SELECT_WORDS: Final[Mapping[str, str]] = {
+SELECT_WORDS_LEFT_OUT: Final[Mapping[str, str]] = {
     "CR_LLN": "jobs go to the least loaded nodes",
     "CR_PACK_NODES": "tasks are packed onto few nodes",
     "CR_SOCKET": "jobs get whole sockets",
@@ -133,14 +133,14 @@ def _of_scheduler(config: SiteConfig) -> Iterator[tuple[str, str]]:
     if config.preempt_type:
         yield f"PreemptType={config.preempt_type}", _PREEMPTION
     for name, value in config.further_settings.items():
-        if name in _OTHERS_LEFT_OUT and not (name == "PreemptMode" and config.preempt_type):
-            yield f"{name}={value}", _OTHERS_LEFT_OUT[name]
+        if name in OTHERS_LEFT_OUT and not (name == "PreemptMode" and config.preempt_type):
+            yield f"{name}={value}", OTHERS_LEFT_OUT[name]
 
 
 def _of_priority(config: SiteConfig) -> Iterator[tuple[str, str]]:
     for word in config.priority_flags:
-        if word in _FLAGS_LEFT_OUT:
-            yield f"PriorityFlags={word}", _FLAGS_LEFT_OUT[word]
+        if word in FLAGS_LEFT_OUT:
+            yield f"PriorityFlags={word}", FLAGS_LEFT_OUT[word]
     for name in config.tres_weights:
         if name not in MODELLED_TRES:
             yield f"PriorityWeightTRES={name}", "it adds to priorities"
@@ -150,8 +150,8 @@ def _of_priority(config: SiteConfig) -> Iterator[tuple[str, str]]:
 
 def _of_selection(config: SiteConfig, topology: TopologyKind) -> Iterator[tuple[str, str]]:
     for word in config.select_parameters:
-        if word in _SELECT_WORDS:
-            yield f"SelectTypeParameters={word}", _SELECT_WORDS[word]
+        if word in SELECT_WORDS_LEFT_OUT:
+            yield f"SelectTypeParameters={word}", SELECT_WORDS_LEFT_OUT[word]
     if config.select_parameters and not any("MEMORY" in word for word in config.select_parameters):
         words = ",".join(config.select_parameters)
         yield f"SelectTypeParameters={words}", "jobs share memory, in the model each keeps what it asks for"
@@ -189,8 +189,8 @@ def settings_left_out(parameters: Mapping[str, str]) -> tuple[str, ...]:
     raw = {name.lower(): value for name, value in parameters.items()}
     plugin = raw.get("prioritysitefactorplugin", "")
     return (
-        *(f"PriorityFlags={word}" for word in flags if word in _FLAGS_LEFT_OUT),
+        *(f"PriorityFlags={word}" for word in flags if word in FLAGS_LEFT_OUT),
         *(f"SchedulerParameters={word}" for word in words if word in SCHEDULER_WORDS_LEFT_OUT),
-        *(f"{name}={value}" for name, value in further_settings(raw).items() if name in _OTHERS_LEFT_OUT),
+        *(f"{name}={value}" for name, value in further_settings(raw).items() if name in OTHERS_LEFT_OUT),
         *([f"PrioritySiteFactorPlugin={plugin}"] if plugin not in ("", "(null)") else []),
     )

@@ -126,6 +126,23 @@ def test_smaller_job_starts_with_the_longer_limit(site: LiveCluster, elastic: in
     assert sum(gpus.count for gpus in running.allocation.gpus) == 2
 
 
+def test_smaller_job_that_slurmctld_would_not_start_stays_as_it_is(
+    site: LiveCluster, elastic: int, tmp_path: Path
+) -> None:
+    before = state_of(site, elastic)
+    # It begins after the job's limit of an hour, and before the two that a smaller size takes.
+    site.run("scontrol", "create", "reservation", "ReservationName=soon", "StartTime=now+90minutes", "Duration=600",
+             "Users=root", "Nodes=ALL", "Flags=IGNORE_JOBS")  # fmt: skip
+
+    arguments = ("apply", "-j", str(elastic), "--json", "--journal", str(tmp_path / "journal.sqlite"))
+    document = json.loads(sadvise(site, *arguments))
+    site.run("scontrol", "delete", "ReservationName=soon")
+
+    [text] = [row["text"] for row in document["changes"] if (row["job_id"], row["lever"]) == (elastic, "gpu_count")]
+    assert text.startswith("slurmctld: at that size it would start in ")
+    assert state_of(site, elastic) == before
+
+
 @pytest.mark.parametrize(("minutes", "proposed"), [(RAISED_MIN, True), (RAISED_MIN - 1, False)])
 def test_job_is_not_made_smaller_where_its_partition_admits_no_longer_limit(
     site: LiveCluster, elastic: int, minutes: int, proposed: bool

@@ -1,0 +1,138 @@
+"""docs/what-is-read.md names every field that a decoder reads, and none that it does not."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from advisor.backends import json_decode, pyslurm_child, text_decode
+from advisor.backends.assoc_text import COUNTS
+from advisor.backends.association_limits import CHECKED
+from advisor.backends.scontrol_text import partitions
+from advisor.backends.site_config import further_settings, site_config
+from advisor.backends.slurm_conf import FOR_SYSTEM
+from advisor.features.capacity import Doubt
+from advisor.sim.slurm_settings import OTHERS_LEFT_OUT
+from tools import what_is_read as page
+from tools.what_is_read import Entry
+
+SQUEUE_JOB = {"job_id": 1, "node_count": 1, "array_job_id": 1, "het_job_id": 1, "submit_time": 1}
+NODE = {"name": "n1", "cpus": 1, "alloc_cpus": 0, "real_memory": 1, "alloc_memory": 0, "weight": 1}
+NODE |= {"partitions": ["gpu"], "active_features": []}
+
+
+class Traced(dict[str, Any]):
+    """An answer that records the keys that a decoder looks for, those of nested objects as `outer.inner`."""
+
+    def __init__(self, values: Mapping[str, Any], prefix: str = "", seen: set[str] | None = None) -> None:
+        self.seen: set[str] = set() if seen is None else seen
+        self.prefix = prefix
+        nested = {key: value for key, value in values.items() if isinstance(value, dict)}
+        super().__init__({**values, **{key: Traced(value, f"{key}.", self.seen) for key, value in nested.items()}})
+
+    def note(self, key: str) -> None:
+        if not isinstance(dict.get(self, key), Traced):
+            self.seen.add(self.prefix + key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.note(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        self.note(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        self.note(str(key))
+        return super().__contains__(key)
+
+
+def looked_for(decode: Callable[[Any], object], values: Mapping[str, Any]) -> set[str]:
+    """Return the keys that a decoder of JSON looks for."""
+    raw = Traced(values)
+    decode(raw)
+    return raw.seen
+
+
+def named(entries: Iterable[Entry], reader: str) -> set[str]:
+    return {field for entry in entries for field in getattr(entry, reader).split()}
+
+
+JOB_ENTRIES = (*page.REQUESTS, *page.DOUBTS.values(), page.DESCRIBING)
+NODE_ENTRIES = (*page.NODES, page.FOR_SYSTEM, page.DESCRIBING_NODES)
+PARTITION_ENTRIES = (*page.PARTITIONS, page.DESCRIBING_PARTITIONS)
+PARTITION = {
+    "name": "gpu",
+    "partition": {"state": ["UP"]},
+    "nodes": {"configured": ""},
+    "maximums": {"oversubscribe": 1},
+    "defaults": {},
+    "priority": {"tier": 1},
+    "qos": {"assigned": ""},
+}
+READ: Mapping[str, tuple[set[Any], set[Any]]] = {
+    "squeue": (set(text_decode.JOB_FIELDS), named(JOB_ENTRIES, "text") | text_decode.UNCOUNTED.keys()),
+    "sinfo": (set(text_decode.NODE_FIELDS), named((*NODE_ENTRIES, *PARTITION_ENTRIES), "text")),
+    "jobs as JSON": (
+        looked_for(json_decode.job_record, SQUEUE_JOB),
+        named(JOB_ENTRIES, "json") | json_decode.UNCOUNTED.keys() | {"contiguous"},
+    ),
+    "nodes as JSON": (looked_for(json_decode.node_record, NODE), named(NODE_ENTRIES, "json")),
+    "partitions as JSON": (looked_for(json_decode.partition, PARTITION), named(PARTITION_ENTRIES, "json")),
+    "jobs of pyslurm": (set(pyslurm_child.JOB), named(JOB_ENTRIES, "pyslurm")),
+    "nodes of pyslurm": (set(pyslurm_child.NODE), named(NODE_ENTRIES, "pyslurm")),
+    "partitions of pyslurm": (set(pyslurm_child.PARTITION), named(PARTITION_ENTRIES, "pyslurm")),
+    "slurm.conf": (
+        looked_for(lambda raw: site_config(raw, version="26.05.0"), {"prioritytype": "priority/multifactor"}),
+        {name.lower() for name in (*page.SETTINGS, *page.NAMED_ONLY)},
+    ),
+    "settings of nodes in slurm.conf": (set(FOR_SYSTEM), set(page.FOR_SYSTEM.name.lower().split(", "))),
+    "further settings": (looked_for(further_settings, {}), {name.lower() for name in OTHERS_LEFT_OUT}),
+    "doubts": (set(Doubt), set(page.DOUBTS)),
+}
+
+
+@pytest.mark.parametrize("answer", READ)
+def test_the_page_names_what_is_read_of_an_answer_and_nothing_else(answer: str) -> None:
+    read, on_the_page = READ[answer]
+
+    assert sorted(read - on_the_page) == []
+    assert sorted(on_the_page - read) == []
+
+
+@pytest.mark.parametrize("answer", ["jobs", "nodes"])
+def test_what_is_called_not_read_is_in_no_decoder(answer: str) -> None:
+    unread = page.UNREAD_REQUESTS if answer == "jobs" else page.UNREAD_NODES
+    answers = ("squeue", "jobs as JSON") if answer == "jobs" else ("sinfo", "nodes as JSON")
+    read = {field for name in answers for field in READ[name][0]}
+
+    assert sorted((named(unread, "text") | named(unread, "json")) & read) == []
+
+
+def test_settings_called_not_read_are_in_no_decoder() -> None:
+    unread = {name.lower() for entry in page.UNREAD_SETTINGS for name in re.findall(r"\w+", entry.name)}
+
+    assert sorted(unread & READ["slurm.conf"][0]) == []
+
+
+def test_a_partition_setting_called_not_read_changes_no_partition() -> None:
+    names = [name for entry in page.UNREAD_PARTITIONS for name in re.findall(r"\w+", entry.name)]
+    text = "PartitionName=gpu State=UP MaxTime=1:00:00 DefaultTime=1:00:00 PriorityTier=1 MaxNodes=4 "
+    text += "PriorityJobFactor=1 Nodes=n1"
+
+    assert partitions(f"{text} {' '.join(f'{name}=7' for name in names)}") == partitions(text)
+
+
+def test_limits_called_not_read_are_not_checked() -> None:
+    unread = {name for entry in page.UNREAD_LIMITS for name in re.findall(r"\w+", entry.name)}
+
+    assert sorted(unread & {*CHECKED, *COUNTS}) == []
+
+
+def test_every_doubted_option_stands_on_the_page() -> None:
+    listed = " ".join(name for name, _, _ in page.doubted())
+
+    options = {*text_decode.UNCOUNTED.values(), *json_decode.UNCOUNTED.values()}
+
+    assert [option for option in sorted(options) if option not in listed] == []

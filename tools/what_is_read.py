@@ -1,0 +1,330 @@
+"""Writes docs/what-is-read.md: what sadvise reads of requests and settings, from the constants of its decoders.
+
+Every field that a decoder reads stands in one row here; a test compares both. What no decoder reads is written by hand.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from advisor.backends.assoc_text import COUNTS
+from advisor.backends.association_limits import CHECKED
+from advisor.backends.text_decode import UNCOUNTED
+from advisor.features.capacity import Doubt, Fit
+from advisor.sim.slurm_settings import FLAGS_LEFT_OUT, OTHERS_LEFT_OUT, SCHEDULER_WORDS_LEFT_OUT, SELECT_WORDS_LEFT_OUT
+from tools.pages.text import table
+
+
+class Word(StrEnum):
+    """The three answers of the page."""
+
+    READ = "read"
+    DOUBTED = "doubted"
+    NOT_READ = "not read"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A request or setting, and the fields that hold it: of squeue or sinfo, of Slurm's JSON, of pyslurm."""
+
+    name: str
+    text: str = ""
+    json: str = ""
+    pyslurm: str = ""
+    remark: str = ""
+
+    @property
+    def remarks(self) -> str:
+        """Return the remark, and which of the three readers has no field for it."""
+        readers = {"text": self.text, "json": self.json, "pyslurm": self.pyslurm}
+        lacking = ", ".join(f"`{reader}`" for reader, fields in readers.items() if not fields)
+        return "; ".join(part for part in (self.remark, f"not by the reader {lacking}" if lacking else "") if part)
+
+
+# Fields of a job, node or partition that are no request or setting, or bar nothing.
+DESCRIBING: Final = Entry(
+    "",
+    "JobID State Reason Name UserName Comment NodeList SubmitTime StartTime EndTime Requeue",
+    "job_id job_state state_description state_reason name user_name comment nodes submit_time start_time end_time"
+    " requeue",
+    "id state state_reason name user_name comment allocated_nodes submit_time start_time end_time is_requeueable",
+)
+DESCRIBING_NODES: Final = Entry("", "NodeList PartitionName Reason", "name partitions reason", "name partitions reason")
+DESCRIBING_PARTITIONS: Final = Entry("", "PartitionName", "name", "name")
+
+REQUESTS: Final = (
+    Entry("--account", "Account", "account", "account"),
+    Entry(
+        "--array",
+        "JobArrayID",
+        "array_job_id array_task_id array_task_string",
+        "array_id array_task_id array_tasks_parallel array_tasks_waiting",
+    ),
+    Entry("--begin", "EligibleTime", "eligible_time", "eligible_time", "such a job is left alone until then"),
+    Entry("--constraint=A, --constraint=A&B", "Feature", "features", "constraints"),
+    Entry("--cpus-per-gpu", "cpus-per-tres", "cpus_per_tres", "cpus_per_gpu cpus_per_task"),
+    Entry("--ntasks, --cpus-per-task", "NumTasks NumCPUs", "tasks cpus", "ntasks cpus"),
+    Entry("--ntasks-per-node, --mincpus", "MinCPUs", "minimum_cpus_per_node", "", "as CPUs that every node must have"),
+    Entry("--dependency", "Dependency", "dependency", "dependencies", "such a job is left alone"),
+    Entry("--exclude", "ExcNodes", "excluded_nodes", "excluded_nodes", "22.05: not by the reader `text`"),
+    Entry(
+        "--exclusive",
+        "OverSubscribe Exclusive",
+        "shared",
+        "resource_sharing",
+        "26.05: not by the readers `json` and `pyslurm`. `--exclusive=user`: not by the reader `pyslurm`",
+    ),
+    Entry(
+        "--gpus, --tres-per-job",
+        "tres-per-job",
+        "tres_per_job",
+        "tres_per_job",
+        "with `pyslurm` only where AccountingStorageTRES counts gres/gpu",
+    ),
+    Entry("--gpus-per-node, --gres", "tres-per-node", "tres_per_node", "tres_per_node gres_per_node"),
+    Entry("--gpus-per-task, --tres-per-task", "tres-per-task", "tres_per_task", "tres_per_task"),
+    Entry("heterogeneous jobs", "HetJobID HetJobOffset", "het_job_id het_job_offset",
+          "heterogeneous_id heterogeneous_offset", "they are left alone"),
+    Entry("--hold, --priority", "PriorityLong", "priority", "priority"),
+    Entry("--mem, --mem-per-cpu", "tres-alloc", "tres_alloc_str tres_req_str", "allocated_tres requested_tres"),
+    Entry("--nice", "Nice", "nice", "nice"),
+    Entry("--nodelist", "ReqNodes", "required_nodes", "required_nodes"),
+    Entry("--nodes", "NumNodes MaxNodes", "node_count max_nodes", "num_nodes max_nodes"),
+    Entry("--partition", "Partition", "partition", "partition"),
+    Entry("--qos", "QOS", "qos", "qos"),
+    Entry("--reservation", "Reservation", "resv_name", "reservation", "such a job is left alone"),
+    Entry("scrontab jobs", "CronJob", "flags cron", "is_cronjob",
+          "they are left alone; 22.05 and 24.11: not by the reader `text`"),
+    Entry("--switches", "ReqSwitch Wait4Switch", "required_switches minimum_switches maximum_switch_wait_time",
+          "required_switches max_wait_time_switches", "22.05: not by the reader `json`"),
+    Entry("--time", "TimeLimit", "time_limit", "time_limit"),
+    Entry("--time-min", "MinTime", "time_minimum", "time_limit_min"),
+    Entry("--tmp", "MinTmpDisk", "minimum_tmp_disk_per_node", "", "see below"),
+)  # fmt: skip
+# By doubt: the requests that raise it, and the fields that no row above has.
+DOUBTS: Final[Mapping[Doubt, Entry]] = {
+    Doubt.FEATURES: Entry("--constraint in any other form", "Feature", "features", "constraints"),
+    Doubt.SHARES: Entry("--gres=shard, --gres=mps", "tres-per-node", "tres_per_node", "gres_per_node"),
+    Doubt.OPTIONS: Entry("GRES other than GPUs per task or job", "tres-per-task", "tres_per_task", "tres_per_task"),
+    Doubt.BARRED_NODES: Entry(
+        "GRES other than GPUs per node, --tmp",
+        "tres-per-node",
+        "tres_per_node",
+        "gres_per_node",
+        "counted; where only some nodes have it, the job is left alone (`no_bar`)",
+    ),
+    Doubt.SOCKETS: Entry("--gpus-per-socket", "tres-per-socket", "tres_per_socket", "tres_per_socket sockets_per_node"),
+    Doubt.MEMORY: Entry("no --mem", "tres-alloc", "tres_req_str", "requested_tres", "no memory is assumed"),
+    Doubt.GPUS_UNKNOWN: Entry(
+        "forms of --gpus that pyslurm hides", "tres-per-job", "tres_per_job", "tres_per_job", "left alone"
+    ),
+    Doubt.PARTITION_UNKNOWN: Entry("a partition that is not shown", "Partition", "partition", "partition"),
+}
+# Options that have a name of their own in the constant of the decoders.
+_SPELLED: Final = {
+    "--exclusive": "--exclusive=mcs",
+    "--sockets-per-node": "--sockets-per-node, --extra-node-info",
+    "--threads-per-core": "--threads-per-core, --hint=nomultithread",
+}
+_UNSEEN_SINCE: Final = {"OverSubscribe": "not on 26.05, where the field Exclusive is read for NODE and USER alone; "}
+_OPTION: Final = re.compile(r"--[a-z-]+(=[\w&]+)?")
+_ABOUT_THREADS: Final = frozenset(("--threads-per-core", "--ntasks-per-core"))
+
+_SIMULATED: Final = "in simulations only"
+NODES: Final = (
+    Entry("State", "StateComplete", "state state_flags", "state", "[what each state means](node-states.md)"),
+    Entry("CPUs", "CPUs CPUsState", "cpus alloc_cpus", "total_cpus allocated_cpus"),
+    Entry("RealMemory", "Memory AllocMem", "real_memory alloc_memory", "real_memory allocated_memory"),
+    Entry("Gres", "Gres GresUsed", "gres gres_used", "configured_gres allocated_tres"),
+    Entry("Features", "features_act", "active_features", "active_features", "the active ones"),
+    Entry("TmpDisk", "Disk", "temporary_disk"),
+    Entry("ThreadsPerCore", "Threads", "threads"),
+    Entry("Weight", "Weight", "weight", "weight", _SIMULATED),
+)
+FOR_SYSTEM: Final = Entry(
+    "CoreSpecCount, CpuSpecList, MemSpecLimit",
+    "",
+    "effective_cpus specialized_memory",
+    "",
+    "by `scontrol show node`, which is asked where slurm.conf has one of them: not of dynamic nodes "
+    "beside a slurm.conf without any",
+)
+PARTITIONS: Final = (
+    Entry("State", "Available", "partition.state", "state"),
+    Entry("Nodes", "NodeList", "nodes.configured", "nodes"),
+    Entry("MaxTime", "Time", "maximums.time", "max_time"),
+    Entry("DefaultTime", "DefaultTime", "defaults.time", "default_time", "counted nowhere yet"),
+    Entry("MaxNodes", "Size", "maximums.nodes", "max_nodes"),
+    Entry("MaxCPUsPerNode", "MaxCPUsPerNode", "maximums.cpus_per_node"),
+    Entry("OverSubscribe", "OverSubscribe", "partition.oversubscribe maximums.oversubscribe"),
+    Entry("PriorityTier", "PriorityTier", "priority.tier", "priority_tier"),
+    Entry("PriorityJobFactor", "PriorityJobFactor", "priority.job_factor", "", _SIMULATED),
+    Entry("Default", "Partition", "flags", "", "before 26.05: not by the reader `json`"),
+    Entry("QOS", "", "qos.assigned", "", "by `scontrol show partition`, before a job is resized, and in simulations"),
+)
+SETTINGS: Final[Mapping[str, str]] = {
+    "ClusterName": "",
+    "SchedulerType": "",
+    "SchedulerParameters": "bf_max_job_test, bf_resolution, bf_window, max_switch_wait, time_min_as_soft_limit, "
+    "and in simulations all but those below",
+    "SelectTypeParameters": "whether memory is allocated; in simulations all words but those below",
+    "TopologyPlugin": "with topology.conf, or the default topology of topology.yaml",
+    "PriorityType": "",
+    "PriorityWeightAge": _SIMULATED,
+    "PriorityWeightAssoc": _SIMULATED,
+    "PriorityWeightFairshare": _SIMULATED,
+    "PriorityWeightJobSize": _SIMULATED,
+    "PriorityWeightPartition": _SIMULATED,
+    "PriorityWeightQOS": _SIMULATED,
+    "PriorityWeightTRES": f"{_SIMULATED}; cpu, mem and gres/gpu",
+    "PriorityMaxAge": _SIMULATED,
+    "PriorityCalcPeriod": _SIMULATED,
+    "PriorityDecayHalfLife": _SIMULATED,
+    "PriorityFavorSmall": _SIMULATED,
+    "PriorityFlags": f"{_SIMULATED}; all words but those below",
+    "PrivateData": "what this user cannot see",
+    "AccountingStorageEnforce": "whether limits are enforced",
+    "AccountingStorageTRES": "",
+}
+# Kept by name, to say that simulations leave them out.
+NAMED_ONLY: Final[Mapping[str, str]] = {
+    "PreemptType": "jobs are preempted",
+    "PrioritySiteFactorPlugin": "it adds to priorities",
+    **OTHERS_LEFT_OUT,
+}
+
+# By hand: what Slurm shows, by the fields that hold it, or hides, and no decoder reads.
+UNREAD_REQUESTS: Final = (
+    Entry("--batch", "", "batch_features"),
+    Entry("--bb, --bbf", "BurstBuffer", "burst_buffer", remark="stage-in delays a start"),
+    Entry("--cluster-constraint, --clusters", "ClusterFeature", "cluster_features",
+          remark="jobs of a federation are left alone, by their ids"),
+    Entry("--thread-spec", "", "thread_spec", remark="doubted by the reader `text`, which shows it as --core-spec"),
+    Entry("--deadline", "Deadline", "deadline"),
+    Entry("--delay-boot, --reboot", "DelayBoot", "delay_boot reboot"),
+    Entry("--exclusive=topo", remark="not in 22.05; bars blocks in which any other job runs. That such a job bars its "
+          "block to others is read as the state of its nodes, but on 24.11 not by the reader `json`"),
+    Entry("--extra", "", "extra", remark="not in 22.05; bars nodes with SchedulerParameters=extra_constraints"),
+    Entry("--gpu-bind, --gpu-freq, --tres-bind", "tres-bind tres-freq", "tres_bind tres_freq"),
+    Entry("--gres-flags", remark="enforce-binding, one-task-per-sharing and the like bar GPUs beside other CPUs"),
+    Entry("--licenses", "Licenses", "licenses", remark="`explain` counts them once Slurm names them; plans do not"),
+    Entry("--mcs-label", "", "mcs_label"),
+    Entry("--mem-per-gpu", "mem-per-tres", "memory_per_tres",
+          remark="its memory is read as Slurm adds it up for the present size, and counted so for other sizes"),
+    Entry("--network", "Network", "network"),
+    Entry("--ntasks-per-gpu", "", "tasks_per_tres", remark="Slurm sets the tasks by it, which are read"),
+    Entry("--overcommit, --oversubscribe"),
+    Entry("--prefer", "Prefer", "prefer"),
+    Entry("--resources", remark="not in 24.11"),
+    Entry("--segment, --consolidate-segments, --spread-segments", "", "segment_size", remark="not in 22.05"),
+    Entry("--spread-job, --use-min-nodes", remark="nodes are chosen in another way"),
+)  # fmt: skip
+UNREAD_NODES: Final = (
+    Entry("Boards, Sockets, CoresPerSocket", "Sockets Cores", "boards sockets cores",
+          remark="so requests for them are doubted"),
+    Entry("Cores and Links in gres.conf", remark="which CPUs stand beside which GPUs"),
+    Entry("RestrictedCoresPerGPU", "", "res_cores_per_gpu gpu_spec", remark="not in 22.05"),
+    Entry("features that a reboot can give (NodeFeaturesPlugins)", "features", "features"),
+    Entry("owner and MCS label", "", "owner mcs_label"),
+    Entry("ResumeTimeout, SuspendTimeout, ResumeRate", remark="a node that boots counts as if it were up"),
+)  # fmt: skip
+UNREAD_PARTITIONS: Final = (
+    Entry("AllocNodes"),
+    Entry("AllowAccounts, AllowGroups, AllowQos, DenyAccounts, DenyQos"),
+    Entry("RootOnly, DisableRootJobs, ReqResv"),
+    Entry("DefCpuPerGPU, DefMemPerCPU, DefMemPerGPU, DefMemPerNode", remark="no memory is assumed without --mem"),
+    Entry("ExclusiveUser, ExclusiveTopo (26.05: Exclusive)", remark="only the request of a job is"),
+    Entry("LLN, SelectTypeParameters"),
+    Entry("MaxCPUsPerSocket", remark="not in 22.05"),
+    Entry("MaxMemPerCPU, MaxMemPerNode"),
+    Entry("MinNodes", remark="a timer can ask for fewer nodes; the job then waits until that is reverted"),
+    Entry("OverTimeLimit, PreemptMode, GraceTime"),
+    Entry("ResumeTimeout, SuspendTime, SuspendTimeout, PowerDownOnIdle"),
+    Entry("Topology", remark="not in 24.11; the default topology counts for all partitions"),
+    Entry("TRESBillingWeights", remark="so a limit on billing refuses every new size"),
+)  # fmt: skip
+UNREAD_SETTINGS: Final = (
+    Entry("AllowSpecResourcesUsage"),
+    Entry("DefCpuPerGPU, DefMemPerCPU, DefMemPerGPU, DefMemPerNode, MaxMemPerCPU, MaxMemPerNode"),
+    Entry("JobSubmitPlugins", remark="what they make of a request is read, their rules for updates are not"),
+    Entry("LicenseParameters"),
+    Entry("MCSPlugin, MCSParameters"),
+    Entry("NodeFeaturesPlugins"),
+    Entry("PreemptParameters, PreemptExemptTime"),
+    Entry("PriorityParameters, PrioritySiteFactorParameters"),
+    Entry("ResumeRate, ResumeTimeout, SuspendRate, SuspendTimeout, SuspendExcNodes, SuspendExcParts"),
+    Entry("ResvOverRun"),
+    Entry("SchedulerTimeSlice"),
+    Entry("TopologyParam"),
+)
+UNREAD_LIMITS: Final = (
+    Entry("MinTRESPJ (MinTRESPerJob)", remark="a job can be made smaller than its QOS allows"),
+    Entry("MaxTRESRunMinsPU, MaxTRESRunMinsPA"),
+    Entry("GrpJobsAccrue, MaxJobsAccrue, MinPrioThresh"),
+    Entry("LimitFactor, UsageFactor, UsageThreshold, GraceTime, Preempt"),
+    Entry("Flags of a QOS", remark="OverPartQOS, PartitionTimeLimit, PartitionMaxNodes, NoReserve and the like"),
+)
+
+
+def section(entries: Iterable[Entry], unread: Sequence[Entry], further: Iterable[Sequence[str]] = ()) -> str:
+    """Return a table of what is read, of rows in between, and of what is not read."""
+    rows = [
+        *([_code(entry.name), Word.READ, entry.remarks] for entry in entries),
+        *further,
+        *([_code(entry.name), Word.NOT_READ, entry.remark] for entry in unread),
+    ]
+    return table(("what", "", "remarks"), rows)
+
+
+def doubted() -> Iterator[tuple[str, str, str]]:
+    """Yield the rows of requests that raise a doubt; one that restricts no plan is read."""
+    for field, option in UNCOUNTED.items():
+        remark = "where cores have several threads; " if option in _ABOUT_THREADS else _UNSEEN_SINCE.get(field, "")
+        yield _code(_SPELLED.get(option, option)), Word.DOUBTED, f"{remark}not by the reader `pyslurm`"
+    for doubt, entry in DOUBTS.items():
+        restricts = Fit(tier_now=None, tier_ever=None, doubts=(doubt,)).restricted
+        yield _code(entry.name), Word.DOUBTED if restricts else Word.READ, entry.remark
+
+
+def what_is_read_page(template: str) -> str:
+    """Fill in the template of the page."""
+    named_only = (
+        [_code(name), Word.NOT_READ, f"simulations leave it out: {effect}"] for name, effect in NAMED_ONLY.items()
+    )
+    limits = (
+        _setting(", ".join(CHECKED), "before a job is resized, in simulations and `explain`"),
+        _setting(", ".join(name for name in COUNTS if name not in CHECKED), "in simulations and `explain`"),
+        _setting("Priority, Shares, parents", _SIMULATED),
+    )
+    left_out = {
+        "SchedulerParameters": SCHEDULER_WORDS_LEFT_OUT,
+        "SelectTypeParameters": SELECT_WORDS_LEFT_OUT,
+        "PriorityFlags": FLAGS_LEFT_OUT,
+    }
+    return template.format(
+        requests=section(REQUESTS, UNREAD_REQUESTS, doubted()),
+        nodes=section(NODES, UNREAD_NODES, [[_code(FOR_SYSTEM.name), Word.READ, FOR_SYSTEM.remark]]),
+        partitions=section(PARTITIONS, UNREAD_PARTITIONS),
+        settings=section((_setting(name, remark) for name, remark in SETTINGS.items()), UNREAD_SETTINGS, named_only),
+        limits=section(limits, UNREAD_LIMITS),
+        left_out=table(
+            ("setting", "word", "what it does"),
+            (
+                [setting, _code(word), effect]
+                for setting, effects in left_out.items()
+                for word, effect in effects.items()
+            ),
+        ),
+    )
+
+
+def _setting(name: str, remark: str) -> Entry:
+    """Return the entry of what does not depend on the reader."""
+    return Entry(name, "scontrol", "scontrol", "scontrol", remark)
+
+
+def _code(names: str) -> str:
+    """Return names with the options among them in the type of code."""
+    return ", ".join(f"`{name}`" if _OPTION.fullmatch(name) else name for name in names.split(", "))

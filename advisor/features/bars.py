@@ -8,7 +8,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Doubt, Fitter
 from advisor.features.nodes import node_table
-from advisor.features.queue import competes_now, joined, slurms_place
+from advisor.features.queue import competing, joined, slurms_place
 
 
 def barred(snapshot: Snapshot) -> frozenset[int]:
@@ -17,7 +17,7 @@ def barred(snapshot: Snapshot) -> frozenset[int]:
     Either they need something beside GPUs that only some of their nodes have, or Slurm has planned a later start for
     them although they fit now by what is read, and no job waits before them.
     """
-    waiting = [job for job in snapshot.pending_gpu_jobs if competes_now(job, snapshot.taken_at)]
+    waiting = competing(snapshot.pending_gpu_jobs, snapshot.taken_at)
     particular = [job for job in waiting if job.gang.gres or job.gang.tmp_disk_mib]
     planned = [job for job in waiting if _is_planned_later(job, snapshot.taken_at)]
     if not particular and not planned:

@@ -128,10 +128,10 @@ def competes_now(job: Job, now: float) -> bool:
     A job that Slurm holds back for another reason, such as a limit of its account, does not compete; nor does
     one with an unknown reason.
     """
-    return job.state is JobState.PENDING and job.gang.wants_gpus and bool(_competing((job,), now))
+    return job.state is JobState.PENDING and job.gang.wants_gpus and bool(competing((job,), now))
 
 
-def _competing(jobs: Sequence[Job], now: float) -> list[Job]:
+def competing(jobs: Sequence[Job], now: float) -> list[Job]:
     """Return the pending jobs that can start as soon as there are enough resources."""
     # Many jobs share few reasons.
     contention = {reason for reason in {job.reason for job in jobs} if causes_named(reason) <= CONTENTION}
@@ -150,7 +150,7 @@ def jobs_within_depth(snapshot: Snapshot) -> frozenset[int]:
 
     Jobs without GPUs count, an array counts once.
     """
-    line = [job for job in _competing(snapshot.pending, snapshot.taken_at) if job.priority]
+    line = [job for job in competing(snapshot.pending, snapshot.taken_at) if job.priority]
     tier_by_name = {partition.name: partition.priority_tier for partition in snapshot.partitions}
     tier = np.array([max((tier_by_name.get(name, 0) for name in job.partitions), default=0) for job in line])
     order = slurms_order(line)
@@ -313,20 +313,20 @@ def queue_table(
 
 def _line(snapshot: Snapshot, pools: "_Pools", depth: int) -> tuple[list[Job], list[int]]:
     """Return the first `depth` competing jobs of each pool in Slurm's order, and the pool of each."""
-    competing = [job for job in _competing(snapshot.pending_gpu_jobs, snapshot.taken_at) if job.priority]
-    pool_of = [pools.of(job.partitions) for job in competing]
+    line = [job for job in competing(snapshot.pending_gpu_jobs, snapshot.taken_at) if job.priority]
+    pool_of = [pools.of(job.partitions) for job in line]
     kept = Counter[int]()
     jobs: list[Job] = []
     pool_of_row: list[int] = []
-    for place in slurms_order(competing).tolist():
+    for place in slurms_order(line).tolist():
         pool = pool_of[place]
         if pool is None or kept[pool] >= depth:
             continue
-        gang = competing[place].gang
+        gang = line[place].gang
         # A gang larger than its pool can never start.
         if 0 < (gang.gpu_count or 0) <= pools.capacity(pool, gang.gpu_type):
             kept[pool] += 1
-            jobs.append(competing[place])
+            jobs.append(line[place])
             pool_of_row.append(pool)
     return jobs, pool_of_row
 

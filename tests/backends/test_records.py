@@ -103,6 +103,29 @@ def test_node_range_is_the_cautious_reading(changes: dict[str, object], node_ran
     assert (gang.nodes_min, gang.nodes_max) == node_range
 
 
+EIGHT, TWELVE = requests(GpuScope.JOB, 8), requests(GpuScope.JOB, 12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_open"),
+    [
+        pytest.param({"nodes_open": True, "requests": EIGHT}, True, id="the source knows"),
+        pytest.param({"nodes_open": False, "requests": TWELVE}, False, id="the source knows that it is fixed"),
+        pytest.param({"requests": TWELVE}, True, id="no node has so many"),
+        pytest.param({"requests": EIGHT}, False, id="one node may be meant"),
+        pytest.param({"requests": TWELVE, "nodes_shown": 2, "nodes_max": 2}, True, id="an estimate above the least"),
+        pytest.param({"requests": TWELVE, "nodes_shown": 2, "nodes_max": 4}, False, id="a range"),
+        pytest.param({"requests": TWELVE, "nodes_shown": 2, "tres": Tres(nodes=2)}, False, id="-N2"),
+        pytest.param({"requests": requests(GpuScope.TASK, 5), "tasks": 2}, True, id="tasks on several nodes"),
+        pytest.param({"requests": TWELVE, "states": ("RUNNING",)}, False, id="running"),
+    ],
+)
+def test_an_estimate_of_slurm_is_no_request(changes: dict[str, object], is_open: bool) -> None:
+    changes = {"tres": Tres(nodes=1)} | changes
+
+    assert job(**changes).gang.nodes_open is is_open
+
+
 @pytest.mark.parametrize(
     ("tres", "memory_mib"),
     [(Tres(memory_mib=4000, nodes=2), 2000), (Tres(memory_mib=4000), 4000), (Tres(nodes=2), None)],

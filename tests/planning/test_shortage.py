@@ -185,6 +185,37 @@ def test_exclusive_gang_lacks_empty_nodes() -> None:
     assert finding.remedies == ("it fits now if it may share its nodes: leave out --exclusive",)
 
 
+def test_exclusive_is_no_way_out_where_the_partition_gives_whole_nodes() -> None:
+    nodes = idle(4, 7)
+    whole = replace(make_partition(nodes=[node.name for node in nodes]), over_subscribe="EXCLUSIVE")
+    gang = make_gang(4, exclusive=True)
+
+    (finding,) = short(make_snapshot([make_job(1, gang=gang)], nodes, partitions=[whole]))
+
+    assert finding.cause is Cause.FRAGMENTATION
+    assert finding.remedies == ("wait for running jobs to end",)
+
+
+def test_cpus_that_a_partition_bounds_are_named_with_the_bound() -> None:
+    nodes = [make_node("n1", used=4, cpus=32, cpus_used=12)]
+    bounded = replace(make_partition(nodes=["n1"]), max_cpus_per_node=16)
+    runs = make_job(2, gang=make_gang(4, cpus=12), running_on=["n1"], time_limit_s=None)
+
+    (finding,) = short(make_snapshot([make_job(1, gang=make_gang(4, cpus=12)), runs], nodes, partitions=[bounded]))
+
+    assert finding.text.endswith("; jobs of its partition hold at most 16 CPUs on a node (MaxCPUsPerNode)")
+
+
+def test_gang_across_switches_that_nothing_joins_is_told_so() -> None:
+    leaves = make_topology({"leaf1": ["n1", "n2"], "leaf2": ["n3", "n4"]})
+    apart = replace(leaves, switches=tuple(switch for switch in leaves.switches if switch.level == 0))
+    gang = make_gang(8, scope=GpuScope.NODE, nodes_min=2, nodes_max=2)
+
+    (finding,) = short(make_snapshot([make_job(1, gang=gang)], idle(0, 8, 0, 8), topology=apart))
+
+    assert finding.text.endswith("under switches that are joined; Slurm starts no job across others")
+
+
 def test_gpus_per_socket_are_fragmented_unless_a_node_is_whole() -> None:
     (finding,) = found(make_gang(2, scope=GpuScope.SOCKET), idle(7, 7))
 

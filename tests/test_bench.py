@@ -57,6 +57,7 @@ def test_a_method_is_counted_only_within_the_block() -> None:
     assert stages.cpu_s["working"] == counted_s > 0.0
 
 
+@pytest.mark.slow
 def test_commands_are_measured_on_a_queue(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["commands", "--jobs", "12", "--nodes", "4", "--repeat", "1", "--json"]) == 0
 

@@ -28,6 +28,9 @@ from tools.evaluation.interference import evaluate
 from tools.evaluation.report import Report
 from tools.evaluation.served import repeated
 
+# Each fits or judges models.
+pytestmark = pytest.mark.slow
+
 DATA = Path(os.environ.get("SADVISE_DATA", ""), "interference")
 
 
@@ -49,7 +52,6 @@ def errors_by_name(report: Report) -> dict[str, float]:
     return {each.name: each.mean_error for each in report.scores}
 
 
-@pytest.mark.slow
 def test_pairs_left_out_are_forecast_better_than_by_means(tmp_path: Path) -> None:
     sides = read_sides(write(tmp_path, GAVEL, gavel_rows()), "gavel")
 
@@ -65,7 +67,6 @@ def test_pairs_left_out_are_forecast_better_than_by_means(tmp_path: Path) -> Non
     assert {"forecast, on v100", "forecast, gamma slowed"} <= set(errors)
 
 
-@pytest.mark.slow
 def test_models_left_out_are_flagged(tmp_path: Path) -> None:
     sides = read_sides(write(tmp_path, GAVEL, gavel_rows()), "gavel")
 
@@ -99,7 +100,6 @@ def test_rows_that_were_fitted_on_are_not_judged(tmp_path: Path) -> None:
     assert report.left_out == {"also in the files to fit on": 20}
 
 
-@pytest.mark.slow
 def test_sides_that_were_not_measured_are_counted_with_a_reason(tmp_path: Path) -> None:
     gavel = write(tmp_path, GAVEL, [*gavel_rows(), "v100,A,16,B,32,10,4,0,0", "v100,A,16,B,32,0,4,5,2"], name="g.csv")
     rows = deepshare_rows()

@@ -21,6 +21,9 @@ from tools.evaluation.performance_rows import models_in, samples_of
 from tools.evaluation.report import Report
 from tools.evaluation.type_speeds import MEANS, SAME, type_report
 
+# Each fits or judges models.
+pytestmark = pytest.mark.slow
+
 ISOLATED = ("gpu_type", "consolidated", "model", "batch_size", "scale_factor", "steps_per_s_physical_file")
 
 
@@ -82,7 +85,6 @@ def test_rows_are_those_of_the_interference_forecast(tmp_path: Path) -> None:
     assert by_name[MODEL].flagged == by_name[INTERFERENCE].flagged == 1.0
 
 
-@pytest.mark.slow
 def test_forecast_sees_nothing_of_a_model_that_is_left_out(tmp_path: Path) -> None:
     odd = [row if "Gamma" not in row else row.replace(row.split(",")[6], "0.2000") for row in deepshare_rows()]
     plain, changed = table_of(tmp_path), table_of(tmp_path, odd)
@@ -122,7 +124,6 @@ def test_each_row_is_one_sample_with_one_neighbour(tmp_path: Path) -> None:
     assert models[samples.model[0]] == table.pairs.items.model[table.pairs.mine[0]]
 
 
-@pytest.mark.slow
 def test_rows_that_were_not_measured_are_left_out_and_counted(tmp_path: Path) -> None:
     rows = deepshare_rows()
     path = write(tmp_path, DEEPSHARE, [*rows, *(f"{row[:-1]}1" for row in rows[:7])])

@@ -31,6 +31,9 @@ from tools.evaluation.run_time import (
 )
 from tools.evaluation.served import parsed_date
 
+# Each fits or judges models.
+pytestmark = pytest.mark.slow
+
 Rows = list[dict[str, str]]
 REAL = Path(os.environ.get("SADVISE_DATA", "/nowhere")) / "traces/drac_slurm/graham_gpu_jobs_until_2021-06-14.csv.gz"
 
@@ -128,7 +131,6 @@ def test_users_left_out_are_judged_whole_by_fits_that_never_saw_them(table: Path
         list(unseen_users(tables, folds=13, seed=0))
 
 
-@pytest.mark.slow
 def test_each_row_of_the_test_is_judged_or_counted_with_a_reason(tmp_path: Path) -> None:
     rows = site_rows()
     rows[0] |= {"end_time": "", "elapsed_s": ""}
@@ -158,7 +160,6 @@ def test_a_burst_counts_once_in_its_share() -> None:
     assert by_burst(inside, np.array([7, 7, 7, 7, 2])) == pytest.approx((0.75 + 0.0) / 2)
 
 
-@pytest.mark.slow
 def test_the_order_of_rows_and_further_columns_do_not_matter(table: Path, tmp_path: Path) -> None:
     rows = site_rows()
     order = np.random.default_rng(5).permutation(len(rows)).tolist()

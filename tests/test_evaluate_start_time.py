@@ -19,6 +19,9 @@ from tools.evaluation.report import print_report
 from tools.evaluation.served import parsed_date
 from tools.evaluation.start_time import baselines, default_split, judge, read_errors_s
 
+# Each fits or judges models.
+pytestmark = pytest.mark.slow
+
 DATA = Path(os.environ.get("SADVISE_DATA", ""), "traces", "drac_slurm")
 POLLS = DATA / "graham_gpu_queue_snapshots_until_2021-06-14.csv.gz"
 
@@ -197,7 +200,6 @@ def test_forecast_of_june_beats_the_mean_of_may_where_bursts_count_as_one() -> N
     assert ours["squared, bursts"] < mean["squared, bursts"]
 
 
-@pytest.mark.slow
 def test_parts_of_the_polls_and_their_mean_are_judged_on_the_same_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "polls.csv", poll_rows(days=30))
 

@@ -28,6 +28,9 @@ from tools.evaluation.throughput import (
     rows_known,
 )
 
+# Each fits or judges models.
+pytestmark = pytest.mark.slow
+
 COLUMNS = {
     "nodes": np.array([1.0, 1.0, 2.0]),
     "gpus": np.array([1.0, 4.0, 8.0]),
@@ -103,7 +106,6 @@ def test_a_shape_is_in_one_fold_only() -> None:
     assert set(found.tolist()) == {0, 1, 2}
 
 
-@pytest.mark.slow
 def test_folds_judge_every_row_once_and_beat_the_baselines(tmp_path: Path) -> None:
     measured = read_measured(write_cluster(tmp_path / "net_t4"), "pollux")
 
@@ -142,7 +144,6 @@ def test_copy_of_a_training_file_elsewhere_is_left_out_as_well(tmp_path: Path) -
     assert any("delta" in note for note in report.notes)
 
 
-@pytest.mark.slow
 def test_each_thing_that_is_known_of_a_new_cluster_brings_forecasts_nearer(tmp_path: Path) -> None:
     write_cluster(tmp_path / "net_t4")
     write_cluster(tmp_path / "ib_a100", network=-2.0)

@@ -15,6 +15,9 @@ from tools.live_twins.counterfactual import (
     users_inside,
 )
 
+# Each simulates a day several times.
+pytestmark = pytest.mark.slow
+
 RECORDED = Path(__file__).parent / "recorded" / "twins"
 PAIRS = sorted(RECORDED.glob("*.xz"))
 

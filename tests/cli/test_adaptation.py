@@ -24,6 +24,9 @@ from tests.fit.performance_jobs import jobs_of, ship
 from tests.fit.performance_journal import write_journal
 from tests.predict.graphs import publish_sizes
 
+# Each fits or judges models.
+pytestmark = pytest.mark.slow
+
 JOBS = 400
 
 
@@ -51,7 +54,6 @@ def adapt(sadvise: Sadvise, journal: Path) -> None:
     assert answer.exit_code == 0, answer.err
 
 
-@pytest.mark.slow
 def test_adaptation_publishes_a_model_and_the_policy_with_it_and_puts_neither_in_use(
     sadvise: Sadvise, site: Library, journal: Path
 ) -> None:
@@ -144,7 +146,6 @@ def test_residuals_are_those_of_the_version_at_which_the_deciding_policy_looked(
     assert models_by_policy(site, [by_digest]) == models_by_policy(site, [other, by_rule]) == {}
 
 
-@pytest.mark.slow
 def test_second_night_is_judged_on_newer_jobs_alone(
     sadvise: Sadvise, site: Library, journal: Path, tmp_path: Path
 ) -> None:
@@ -169,7 +170,6 @@ def test_dry_run_writes_nothing(sadvise: Sadvise, site: Library, journal: Path) 
     assert "## Graph" in answer.out and not site.site.exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("private_data", "mode"), [((), 0o644), (("jobs",), 0o640)], ids=["shown", "hidden"])
 def test_names_of_models_are_as_open_as_slurm_shows_jobs(
     sadvise: Sadvise, site: Library, tmp_path: Path, private_data: tuple[str, ...], mode: int
@@ -205,7 +205,6 @@ def with_forecast(outcome: JobOutcome, factor: float) -> JobOutcome:
     return replace(outcome, first_forecast=replace(forecast, run_time_s=longer))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("jobs", "users", "spoil", "complaint"),
     [

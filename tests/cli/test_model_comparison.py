@@ -20,6 +20,9 @@ from tests.cli.conftest import Sadvise
 from tests.planning.test_policies import queue
 from tests.predict.graphs import publish_sizes
 
+# Each fits or judges models.
+pytestmark = pytest.mark.slow
+
 KIND = "policy-own"
 
 
@@ -189,7 +192,6 @@ def test_help_of_a_kind_names_policies(sadvise: Sadvise) -> None:
         assert "policy-NAME" in "".join(sadvise("models", command, "--help").out.split())
 
 
-@pytest.mark.slow
 def test_versions_are_put_in_use_and_taken_back_by_hand_alone(sadvise: Sadvise, models: Path, path: Path) -> None:
     given = ("--models", str(models))
     compared(sadvise, models, path, "1", "site-2", "--rollout")

@@ -398,6 +398,7 @@ def test_top_keeps_the_changes_that_save_most_in_their_order(sadvise: Sadvise) -
     assert sadvise("recommend", "--demo", "--top", "0").exit_code == 2
 
 
+@pytest.mark.slow
 def test_several_clusters_stand_under_their_names_and_a_fault_hides_none(
     sadvise: Sadvise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -299,6 +299,7 @@ class Held:
     is_tried: bool
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "ratio"), [(1, 0.01), (2, 0.01), (3, 0.05), (4, 0.05)])
 def test_share_of_gpu_time_is_never_exceeded_over_many_cycles(seed: int, ratio: float) -> None:
     rng, window_s, tries, refused = np.random.default_rng(seed), DAY_S, 0, 0

@@ -24,6 +24,7 @@ __all__ = ["sadvise"]
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.mark.slow
 def test_wheel_holds_exactly_one_import_package(tmp_path: Path) -> None:
     wheel = next(iter(WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])))
 

@@ -112,6 +112,7 @@ def test_traces_of_the_same_name_are_called_by_their_paths(
     assert document["meta"]["traces"] == paths
 
 
+@pytest.mark.slow
 def test_a_comparison_goes_on_where_it_was_interrupted(
     sadvise: Sadvise, simulator: Simulator, traces: list[str], tmp_path: Path
 ) -> None:

@@ -20,6 +20,9 @@ from advisor.predict.start_time import KIND, StartTimeForecaster
 from tests.cli.conftest import Sadvise
 from tests.fit.start_time_journal import with_names, write_journal
 
+# Each fits a model.
+pytestmark = pytest.mark.slow
+
 FIT = ("fit", "start-time", "--journal")
 DAYS = 16.0
 HOSTILE = "lab`|\n# pwned \x1b[31m\u202e"
@@ -51,7 +54,6 @@ def shipped() -> StartTimeForecaster:
     return StartTimeForecaster.from_bundle(Library(shipped_folder(), shipped_folder()).load(KIND))
 
 
-@pytest.mark.slow
 def test_fit_is_published_and_better_on_later_days_than_the_shipped_model(
     sadvise: Sadvise, journal: Path, models: Library, tmp_path: Path
 ) -> None:
@@ -77,7 +79,6 @@ def test_fit_is_published_and_better_on_later_days_than_the_shipped_model(
     assert 0.6 < np.mean((true >= log_wait(forecast.low)) & (true <= log_wait(forecast.high))) < 0.97
 
 
-@pytest.mark.slow
 def test_judgement_is_of_days_that_were_not_fitted_on(journal: Path) -> None:
     fitted, judgement = fit_site(read(journal), "journal", shipped=shipped(), seed=0)
 
@@ -128,7 +129,6 @@ def test_waits_that_nothing_tells_are_not_published(journal: Path) -> None:
         fit_site(spoilt, "journal", shipped=shipped(), seed=0)
 
 
-@pytest.mark.slow
 def test_hostile_names_reach_neither_terminal_nor_card(sadvise: Sadvise, models: Library, tmp_path: Path) -> None:
     path = tmp_path / "a`|\n# \x1b[31m.sqlite"
     write_journal(path, 8.0, show=with_names(HOSTILE))

@@ -23,6 +23,7 @@ from tests.fit.interference_tables import (
 )
 
 
+@pytest.mark.slow
 def test_one_fit_takes_both_ways_of_sharing_and_is_published(tmp_path: Path) -> None:
     gpu = write(tmp_path, GAVEL, gavel_rows())
     node = write(tmp_path, DEEPSHARE, deepshare_rows(), name="network.csv")

@@ -41,6 +41,7 @@ def test_figures_compare_two_models_by_burst() -> None:
     assert abs(found["held_out_loss_difference"]) < found["held_out_loss_difference_error"]
 
 
+@pytest.mark.slow
 def test_forests_of_the_site_are_served_where_they_are_better_than_those_that_ship() -> None:
     found = fit_run_time(
         make_site(1500), seed=0, keep_history=True, rival=RunTimeForecaster.from_bundle(opened(SHIPPED)).curves
@@ -84,6 +85,7 @@ def test_without_jobs_to_judge_by_the_forests_that_ship_are_served() -> None:
     assert "too few jobs" in choice.reason
 
 
+@pytest.mark.slow
 def test_version_with_the_forests_that_ship_knows_the_users_of_the_site(tmp_path: Path) -> None:
     site = make_site(400)
     fitted = fit_run_time(site, seed=0, keep_history=True)

@@ -10,6 +10,7 @@ from advisor.fit.run_time_fit import FEWEST_ROWS, fit_run_time
 from tests.predict.run_time_jobs import make_jobs, make_site
 
 
+@pytest.mark.slow
 def test_equal_inputs_give_equal_models() -> None:
     first, second = (fit_run_time(make_site(300), seed=4, keep_history=True) for _ in range(2))
 

@@ -177,6 +177,7 @@ def test_one_model_is_too_few_to_fit(tmp_path: Path) -> None:
         fit_throughput(files, form="pollux", seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bomb.csv.gz", "bomb.csv"])
 def test_file_that_holds_more_than_a_table_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / name

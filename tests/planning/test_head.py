@@ -306,6 +306,7 @@ def test_wait_that_goes_on_counts_only_near_the_head(jobs_ahead: int, gangs_seen
     assert case.tuner.seen(8, LocalityTier.NODE).gangs == gangs_seen
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 100_000))
 def test_plan_about_one_gang_holds_its_timers_of_the_whole_plan(seed: int) -> None:
     snapshot = random_queues.snapshot(np.random.default_rng(seed))

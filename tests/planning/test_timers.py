@@ -365,6 +365,7 @@ def histories(draw: st.DrawFn) -> tuple[Wait, ...]:
     return tuple(draw(st.lists(wait, max_size=30)))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     snapshot=contended(),

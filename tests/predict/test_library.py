@@ -102,6 +102,7 @@ def test_damaged_graph_with_a_right_digest_is_refused(tmp_path: Path) -> None:
         library.load("run_time")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("graph", "fault"),
     [

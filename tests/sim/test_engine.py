@@ -96,6 +96,7 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_library_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
@@ -106,6 +107,7 @@ def test_library_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert first.is_relative_to(tmp_path)
 
 
+@pytest.mark.slow
 def test_compiled_without_warnings(tmp_path: Path) -> None:
     build.compile_to(tmp_path / "engine.so", (*build.FLAGS, "-Wall", "-Wextra", "-Werror"))
 

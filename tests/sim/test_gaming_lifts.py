@@ -90,6 +90,7 @@ def test_what_gaming_gains_beyond_plain_slurm_is_bounded() -> None:
     assert beyond["hints"] == 0.0
 
 
+@pytest.mark.slow
 def test_lifts_by_size_alone_can_be_gamed_more_than_those_that_weigh_users() -> None:
     trace = saturated()
 

@@ -270,6 +270,7 @@ except SweepInterrupted as err:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
 def test_a_sweep_that_is_ended_from_outside_keeps_every_finished_cell(

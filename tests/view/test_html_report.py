@@ -221,6 +221,7 @@ def test_text_between_elements_keeps_its_place() -> None:
     assert escaped("plain é") == "plain é"
 
 
+@pytest.mark.slow
 def test_very_many_jobs_fit_in_a_small_page() -> None:
     users = tuple(f"user{number}" for number in range(3000))
     trace = random_trace(200_000, users=users)

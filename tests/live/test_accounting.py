@@ -286,12 +286,13 @@ def submitted(live: LiveCluster) -> dict[str, int]:
         "ReservationName=service Users=root StartTime=now+2days Duration=120 Nodes=ALL Flags=MAINT,IGNORE_JOBS",
     ):
         live.run("scontrol", "create", "reservation", *reservation.split())
+    # Before its job is submitted, which would start at once.
+    live.run("scontrol", "update", "PartitionName=debug", "State=DOWN")
     ids = {}
     for name, (options, _, _) in HELD_UP.items():
         asked = (option.format(grp0=grp, fails=fails) for option in options)
         user = "news" if name == "grp" else "mail"
         ids[name] = live.submit(*ONE_GPU, *asked, "-J", name, user=user)
-    live.run("scontrol", "update", "PartitionName=debug", "State=DOWN")
     return ids
 
 

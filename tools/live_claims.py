@@ -283,7 +283,8 @@ def round_of(live: LiveCluster, draw: Random, seed: int, found: Found) -> None:
 
 def emptied(live: LiveCluster) -> None:
     """Cancel what runs, delete the reservations, and return closed nodes to service."""
-    live.run("scancel", "-u", "root,games", check=False)
+    for user in ("root", "games"):
+        live.run("scancel", "-u", user, check=False)
     live.wait_for(lambda: not live.run("squeue", "-h", "-a", "-o", "%i").strip(), 60.0, what="the queue is empty")
     for line in live.run("scontrol", "-o", "show", "reservation", check=False).splitlines():
         if line.startswith("ReservationName="):

@@ -45,11 +45,12 @@ def blocks(text: str, *, key: str) -> Iterator[Row]:
 
 
 def for_jobs(text: str) -> Mapping[str, tuple[int, int]]:
-    """Map the nodes of `scontrol show node` to the CPUs and the MiB of memory that jobs can have.
+    """Map the nodes of `scontrol show node` to the CPUs and the MiB of memory that jobs can have, if not all.
 
     The rest is reserved for the system (CoreSpecCount, CpuSpecList, MemSpecLimit).
     """
-    return {block["NodeName"]: _for_jobs(block) for block in blocks(text, key="NodeName")}
+    reserving = (block for block in blocks(text, key="NodeName") if {"CoreSpecCount", "MemSpecLimit"} & block.keys())
+    return {block["NodeName"]: _for_jobs(block) for block in reserving}
 
 
 def _for_jobs(block: Row) -> tuple[int, int]:

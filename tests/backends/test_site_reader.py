@@ -72,7 +72,7 @@ def test_what_nodes_keep_from_jobs_is_asked_where_the_file_names_it(conf: Path, 
     slurm = FakeSlurm()
     slurm.texts["scontrol show node"] = NODES_TEXT
 
-    assert reader(slurm).read().for_jobs == {"n01": (60, 63000), "n02": (32, 64000)}
+    assert reader(slurm).read().for_jobs == {"n01": (60, 63000)}
     assert slurm.asked == [("sinfo", "--version"), ("scontrol", "show", "node")]
 
 

@@ -60,7 +60,9 @@ def opened(name: str) -> ClusterSource:
 
 def seen_through(snapshot: Snapshot, blind: Callable[[Job], Job] | None) -> Snapshot:
     """Return a snapshot as another reader would see it, which cannot see everything."""
-    jobs = snapshot.jobs if blind is None else tuple(map(blind, snapshot.jobs))
+    # What squeue prints of an open node count looks like a fixed one.
+    guessed = [replace(job, gang=replace(job.gang, nodes_open=False)) for job in snapshot.jobs]
+    jobs = tuple(guessed if blind is None else map(blind, guessed))
     return replace(snapshot, source="", taken_at=0.0, unread=(), splits_told=True, jobs=jobs, hidden_levers=())
 
 

@@ -38,7 +38,7 @@ $(VENV)/.installed-train: $(VENV)/.installed-dev
 demo: $(VENV)/.installed  ## the advice for the queue that ships with the package
 	$(BIN)/sadvise recommend --demo
 
-test: $(VENV)/.installed-dev  ## the tests that need no Slurm, no root and no network: at most 8 minutes on two cores
+test: $(VENV)/.installed-dev  ## the tests that need no Slurm, no root and no network: about ten minutes on two cores
 	$(PYTEST) --numprocesses auto --dist worksteal -m "not live and not slow" $(COVERAGE)
 
 test-rest: $(VENV)/.installed-train  ## slow tests, and those that need more than Python: packages, a browser, PyTorch, root

@@ -62,7 +62,7 @@ class Wrong:
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What one release came to: claims by kind, those that were wrong, and starts that nobody claimed."""
+    """What one release came to: claims by kind, those that were wrong, and starts without a claim."""
 
     claims: Counter[str] = field(default_factory=Counter)
     missed: Counter[str] = field(default_factory=Counter)

@@ -41,7 +41,7 @@ class ConfirmedStart:
         self._commands, self._now, self._uid = commands, now, uid
 
     def against(self, change: Recommendation, job: Job) -> str | None:
-        """Return why a smaller size would not start now; None if it would, or if nobody can be asked."""
+        """Return why a smaller size would not start now; None if it would, or if this user cannot ask."""
         action = change.action
         if not isinstance(action, SetGpus) or not action.shrinks or self._uid() != 0:
             return None

@@ -116,7 +116,9 @@ def _plain(name: str, text: str) -> str:
     if name in _WITH_UNIT:
         number = _UNIT.fullmatch(text)
         text = number[1] if number else text
-        return "infinite" if text.lower() in _ENDLESS else text.lstrip("0") or "0" if text.isdecimal() else text
+        if text.lower() in _ENDLESS:
+            return "infinite"
+        return (text.lstrip("0") or "0") if text.isdecimal() else text
     if name == "Licenses":
         return ",".join(sorted(names(text)))
     if name == "PreemptMode":

@@ -38,8 +38,8 @@ def accounted_texts(commands: Commands, fields: Sequence[str], *options: str) ->
     """Ask sacct for texts that users write, and return those of each job by its id; raises `SlurmError`.
 
     sacct escapes nothing: a text can hold newlines and what looks like the row of another job. So a random delimiter
-    ends each field. Other users can see it on the command line while sacct runs: whoever is so fast as to write a
-    second row of a job only hides its texts, since an id that has two rows is left out.
+    ends each field. Other users can see it on the command line while sacct runs: one who writes a second
+    row of a job in that time only hides its texts, since an id that has two rows is left out.
     """
     delimiter, names = new_delimiter(), ",".join(("JobIDRaw", *fields))
     answer = commands.ask("sacct", "-a", "-n", "-X", "-p", f"--delimiter={delimiter}", *options, "-o", names)

@@ -97,7 +97,7 @@ class GangRequest:
     where the source cannot tell (never read as "no GPUs"). `nodes_max` None means that the job leaves the node count
     open; with `nodes_open` it does so too, and `nodes_max` is Slurm's estimate. `memory_mib_per_node` None means
     unknown or all of the node's. `cpus_per_node`, `tmp_disk_mib` and `gres` are what every node has to give at least.
-    `only_beside` is a user who shares nodes with nobody else (`--exclusive=user`). `uncounted` names the options of
+    `only_beside` is a user who shares no node with other users (`--exclusive=user`). `uncounted` names the options of
     the request that no fit counts.
     """
 
@@ -141,9 +141,9 @@ class GangRequest:
         return None if self.nodes_open else self.nodes_max
 
     @property
-    def features_open(self) -> bool:
-        """Whether the features are more than names that every node must have, so that no fit counts them."""
-        return bool(self.features) and _FEATURES.fullmatch(self.features) is None
+    def feature_names(self) -> tuple[str, ...]:
+        """The features that every node must have; none if it asks for none, or for alternatives or counts of them."""
+        return tuple(self.features.split("&")) if _FEATURES.fullmatch(self.features) else ()
 
     def counts(self, scope: GpuScope) -> tuple[GpuCount, ...]:
         """Return the counts asked in one form."""

@@ -12,7 +12,7 @@ from advisor.features.queue import competing, joined, slurms_place
 
 
 def barred(snapshot: Snapshot) -> frozenset[int]:
-    """Return the pending GPU jobs of which nobody can promise that they start where there is room for them.
+    """Return the pending GPU jobs that need not start where there is room for them.
 
     Either they need something beside GPUs that only some of their nodes have, or Slurm has planned a later start for
     them although they fit now by what is read, and no job waits before them.

@@ -179,9 +179,9 @@ class Fitter:
 
     def _doubts(self, gang: GangRequest, partitions: tuple[str, ...]) -> tuple[Doubt, ...]:
         holds = {
-            Doubt.FEATURES: gang.features_open,
+            Doubt.FEATURES: bool(gang.features) and not gang.feature_names,
             Doubt.SHARES: bool(gang.shares),
-            Doubt.OPTIONS: bool(self._uncounted(gang)),
+            Doubt.OPTIONS: self._has_uncounted(gang),
             Doubt.BARRED_NODES: self._is_barred(gang, partitions),
             Doubt.SOCKETS: bool(gang.per_socket),
             Doubt.MEMORY: gang.memory_mib_per_node is None and self._memory_binds_surely,
@@ -201,11 +201,9 @@ class Fitter:
                 return True
         return False
 
-    def _uncounted(self, gang: GangRequest) -> tuple[str, ...]:
-        """Return the options of a gang that can bar nodes unseen; those about threads bar none where cores have one."""
-        if not gang.uncounted:
-            return ()
-        return () if self._has_one_thread and _THREADS.issuperset(gang.uncounted) else gang.uncounted
+    def _has_uncounted(self, gang: GangRequest) -> bool:
+        """Return whether options can bar nodes unseen; those about threads bar none where each core has one."""
+        return bool(gang.uncounted) and not (_THREADS.issuperset(gang.uncounted) and self._has_one_thread)
 
     @cached_property
     def _has_one_thread(self) -> bool:

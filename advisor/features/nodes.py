@@ -31,7 +31,7 @@ class NodeTable:
 
     `leaf` and `spine` number the leaf and the topmost switch above each node, -1 for none. Counts of idle things
     say nothing about whether the node takes new jobs; `usable` does. `holder` is the user whose jobs hold a node, ""
-    where none do and `SEVERAL` for several; `owned` marks the nodes that a user shares with nobody else. `gres` maps
+    where none do and `SEVERAL` for several; `owned` marks the nodes that a user shares with no other. `gres` maps
     resources that are no GPUs to how much of them is idle, `gres_total` to all of it.
     """
 
@@ -151,7 +151,7 @@ def _features(nodes: Sequence[Node]) -> Mapping[str, Flags]:
 
 
 def _holders(snapshot: Snapshot, row_by_name: Mapping[str, int]) -> tuple[NDArray[np.object_], Flags]:
-    """Return whose jobs hold each node, and the nodes that one user shares with nobody; found only if a job asks."""
+    """Return whose jobs hold each node, and the nodes that one user does not share; found only if a job asks."""
     holder, owned = np.full(len(row_by_name), "", dtype=np.object_), np.zeros(len(row_by_name), dtype=np.bool_)
     if not [job for job in snapshot.jobs if job.gang.only_beside]:
         return holder, owned

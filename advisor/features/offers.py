@@ -107,7 +107,7 @@ class PartitionOffer:
         if gang.tmp_disk_mib:
             disk_mib = table.tmp_disk_mib[rows]
             gives &= (disk_mib >= gang.tmp_disk_mib) | ((disk_mib < 0) & (not self.promise))
-        for name in gang.features.split("&") if gang.features and not gang.features_open else ():
+        for name in gang.feature_names:
             gives &= table.features[name][rows] if name in table.features else False
         for asked in gang.gres:
             kinds = table.gres_idle if self.promise else table.gres_total

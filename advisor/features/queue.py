@@ -68,9 +68,7 @@ class QueueTable:
     gpu_type: NDArray[np.int32]  # (n_jobs,)
     limit_s: NDArray[np.float64]  # (n_jobs,), NaN where there is no limit
     run: PlannedRunTimes
-    width: NDArray[
-        np.float64
-    ]  # (n_jobs,) whole GPUs that the order counts for a row, all waiting tasks of an array together
+    width: NDArray[np.float64]  # (n_jobs,) whole GPUs that the order counts, all waiting tasks of an array together
     gpu_types: tuple[str, ...]
     pool_gpus: NDArray[np.int32]  # (n_pools, n_types) whole GPUs on usable nodes
     pool_idle: NDArray[np.int32]  # (n_pools, n_types) of them idle

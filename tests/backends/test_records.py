@@ -111,7 +111,7 @@ EIGHT, TWELVE = requests(GpuScope.JOB, 8), requests(GpuScope.JOB, 12)
     [
         pytest.param({"nodes_open": True, "requests": EIGHT}, True, id="the source knows"),
         pytest.param({"nodes_open": False, "requests": TWELVE}, False, id="the source knows that it is fixed"),
-        pytest.param({"requests": TWELVE}, True, id="no node has so many"),
+        pytest.param({"requests": TWELVE}, True, id="more than a node has"),
         pytest.param({"requests": EIGHT}, False, id="one node may be meant"),
         pytest.param({"requests": TWELVE, "nodes_shown": 2, "nodes_max": 2}, True, id="an estimate above the least"),
         pytest.param({"requests": TWELVE, "nodes_shown": 2, "nodes_max": 4}, False, id="a range"),

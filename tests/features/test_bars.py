@@ -146,7 +146,7 @@ BIG = replace(PAIR, nodes_min=9, nodes_max=9)
         pytest.param([waiting(1, "Resources", TAKEN_AT + 3600)], {1}, id="tried, and planned for later"),
         pytest.param([waiting(1, "Resources", None)], set(), id="no plan of Slurm"),
         pytest.param([waiting(1, "Resources", TAKEN_AT - 5)], set(), id="about to start"),
-        pytest.param([waiting(1, "Priority", TAKEN_AT + 3600)], {1}, id="nobody waits before it"),
+        pytest.param([waiting(1, "Priority", TAKEN_AT + 3600)], {1}, id="no job waits before it"),
         pytest.param(
             [waiting(1, "Priority", TAKEN_AT + 3600), waiting(2, "Resources", TAKEN_AT + 60, BIG, priority=20)],
             set(),

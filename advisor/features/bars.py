@@ -8,7 +8,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Doubt, Fitter
 from advisor.features.nodes import node_table
-from advisor.features.queue import competing, joined, slurms_place
+from advisor.features.queue import competing, highest_tier, joined, slurms_place, tier_by_partition
 
 
 def barred(snapshot: Snapshot) -> frozenset[int]:
@@ -51,9 +51,9 @@ def _first_in_line(snapshot: Snapshot, fitter: Fitter) -> Iterator[Job]:
         name: table.partition_member[number].nonzero()[0].tolist() for number, name in enumerate(table.partition_names)
     }
     group_by_partition = joined(nodes)
-    tier_by_name = {partition.name: partition.priority_tier for partition in snapshot.partitions}
+    tiers = tier_by_partition(snapshot)
     line = [job for job in snapshot.pending if job.priority and not job.held and not job.dependency]
-    line.sort(key=lambda job: slurms_place(job, max((tier_by_name.get(name, 0) for name in job.partitions), default=0)))
+    line.sort(key=lambda job: slurms_place(job, highest_tier(job, tiers)))
     taken: set[int] = set()
     for job in line:
         groups = {group_by_partition[name] for name in job.partitions if name in group_by_partition}

@@ -149,11 +149,21 @@ def jobs_within_depth(snapshot: Snapshot) -> frozenset[int]:
     Jobs without GPUs count, an array counts once.
     """
     line = [job for job in competing(snapshot.pending, snapshot.taken_at) if job.priority]
-    tier_by_name = {partition.name: partition.priority_tier for partition in snapshot.partitions}
-    tier = np.array([max((tier_by_name.get(name, 0) for name in job.partitions), default=0) for job in line])
+    tiers = tier_by_partition(snapshot)
+    tier = np.array([highest_tier(job, tiers) for job in line])
     order = slurms_order(line)
     order = order[np.argsort(-tier[order], kind="stable")] if line else order
     return frozenset(line[place].job_id for place in order[: snapshot.config.backfill_depth].tolist())
+
+
+def tier_by_partition(snapshot: Snapshot) -> dict[str, int]:
+    """Map partitions to their priority tiers."""
+    return {partition.name: partition.priority_tier for partition in snapshot.partitions}
+
+
+def highest_tier(job: Job, tiers: Mapping[str, int]) -> int:
+    """Return the highest priority tier of a job's partitions, 0 where none is known."""
+    return max((tiers.get(name, 0) for name in job.partitions), default=0)
 
 
 def expected_limit_s(job: Job, snapshot: Snapshot) -> float | None:

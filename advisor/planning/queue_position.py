@@ -8,7 +8,7 @@ from advisor.domain.diagnosis import Cause
 from advisor.domain.gang import whole_gpus
 from advisor.domain.job import Job
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
-from advisor.features.queue import slurms_place
+from advisor.features.queue import slurms_place, tier_by_partition
 from advisor.planning.inquiry import Inquiry
 from advisor.planning.requests import gpus_by_type, tasks_of
 
@@ -74,10 +74,8 @@ def ahead_of(inquiry: Inquiry) -> Ahead:
 def _tiers(inquiry: Inquiry) -> dict[str, int]:
     """Map each partition that shares nodes with the job's to its priority tier."""
     shares = np.asarray((inquiry.table.partition_member & inquiry.nodes).any(axis=1))
-    tier_by_name = {partition.name: partition.priority_tier for partition in inquiry.snapshot.partitions}
-    return {
-        name: tier_by_name[name] for name, shared in zip(inquiry.table.partition_names, shares, strict=True) if shared
-    }
+    tiers = tier_by_partition(inquiry.snapshot)
+    return {name: tiers[name] for name, shared in zip(inquiry.table.partition_names, shares, strict=True) if shared}
 
 
 def _competes(reason: str) -> bool:

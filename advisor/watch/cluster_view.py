@@ -10,7 +10,7 @@ from advisor.domain.lease import Lease, Purposes
 from advisor.domain.overview import Overview
 from advisor.domain.plan import Kind
 from advisor.domain.snapshot import Snapshot
-from advisor.features.queue import expected_limit_s, slurms_place
+from advisor.features.queue import expected_limit_s, highest_tier, slurms_place, tier_by_partition
 from advisor.planning.requests import gpus_by_type, tasks_of
 from advisor.planning.survey import overview
 from advisor.view.documents import about_jobs, recommendation
@@ -136,7 +136,7 @@ def _nodes(snapshot: Snapshot) -> Iterator[NodeUse]:
 
 def _line(planned: "Planned", starts: Forecasts) -> Iterator[WaitingJob]:
     record, snapshot = planned.record, planned.record.snapshot
-    tier_by_name = {partition.name: partition.priority_tier for partition in snapshot.partitions}
+    tiers = tier_by_partition(snapshot)
     kinds_by_job: dict[int, tuple[Kind, ...]] = {}
     for change in record.recommendations:
         kinds_by_job[change.job_id] = (*kinds_by_job.get(change.job_id, ()), change.kind)
@@ -146,7 +146,7 @@ def _line(planned: "Planned", starts: Forecasts) -> Iterator[WaitingJob]:
             levers_by_job[lease.job_id] = (*levers_by_job.get(lease.job_id, ()), str(lease.lever))
 
     def place(job: Job) -> tuple[int, int, float, int]:
-        return slurms_place(job, max((tier_by_name.get(name, 0) for name in job.partitions), default=0))
+        return slurms_place(job, highest_tier(job, tiers))
 
     for number, job in enumerate(sorted(snapshot.pending_gpu_jobs, key=place), start=1):
         gpus = gpus_by_type(job.gang)

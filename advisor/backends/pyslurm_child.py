@@ -11,7 +11,7 @@ is absent in this release of pyslurm, is listed as unseen. An error is one line 
 import json
 import os
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 JOB = (
     "account",
@@ -83,14 +83,10 @@ PARTITION = ("default_time", "max_nodes", "max_time", "name", "nodes", "priority
 # Free text, which holds whatever bytes a user or an administrator gave it.
 TEXTS = ("account", "comment", "name", "reason", "user_name")
 
-# pyslurm and libslurm print to standard output by themselves, so answers go over a copy that they do not know.
-ANSWERS = os.fdopen(os.dup(1), "w", encoding="ascii")
-os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
-
-def write(line: dict[str, Any]) -> None:
-    """Print a line of JSON."""
-    ANSWERS.write(json.dumps(line) + "\n")
+def write(answers: TextIO, line: dict[str, Any]) -> None:
+    """Write a line of JSON."""
+    answers.write(json.dumps(line) + "\n")
 
 
 def count(resource: Any) -> int | None:
@@ -127,8 +123,8 @@ def seen(record: Any, keys: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]
     return values, unseen
 
 
-def print_cluster(pyslurm: Any) -> None:
-    """Print one line for each job, node and partition, and a last one with their number."""
+def write_cluster(answers: TextIO, pyslurm: Any) -> None:
+    """Write one line for each job, node and partition, and a last one with their number."""
     lines = 0
     for kind, collection, keys in (
         ("job", pyslurm.Jobs, JOB),
@@ -137,9 +133,9 @@ def print_cluster(pyslurm: Any) -> None:
     ):
         for record in collection.load().values():
             values, unseen = seen(record, keys)
-            write({"kind": kind, "values": values, **({"unseen": unseen} if unseen else {})})
+            write(answers, {"kind": kind, "values": values, **({"unseen": unseen} if unseen else {})})
             lines += 1
-    write({"kind": "end", "lines": lines})
+    write(answers, {"kind": "end", "lines": lines})
 
 
 def lacks(pyslurm: Any) -> list[str]:
@@ -148,19 +144,25 @@ def lacks(pyslurm: Any) -> list[str]:
     return [f"{kind.__name__}.{key}" for kind, keys in classes for key in keys if not hasattr(kind, key)]
 
 
-def main() -> None:
-    """Print the answer, or one line with the error."""
+def answer(answers: TextIO) -> None:
+    """Write what is asked for, or one line with the error."""
     try:
         import pyslurm
 
         if "--version" in sys.argv:
-            write({"version": pyslurm.__version__, "lacks": lacks(pyslurm)})
+            write(answers, {"version": pyslurm.__version__, "lacks": lacks(pyslurm)})
         else:
-            write({"version": pyslurm.__version__})
-            print_cluster(pyslurm)
+            write(answers, {"version": pyslurm.__version__})
+            write_cluster(answers, pyslurm)
     except Exception as err:
-        write({"kind": "error", "type": type(err).__name__, "text": str(err)})
-    ANSWERS.flush()
+        write(answers, {"kind": "error", "type": type(err).__name__, "text": str(err)})
+
+
+def main() -> None:
+    """Print the answer; what pyslurm and libslurm print to standard output by themselves is dropped."""
+    with os.fdopen(os.dup(1), "w", encoding="ascii") as answers:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        answer(answers)
 
 
 if __name__ == "__main__":

@@ -286,6 +286,7 @@ def make_partition(
     max_time_s: float | None = None,
     default_time_s: float | None = None,
     priority_tier: int = 1,
+    min_nodes_per_job: int = 1,
     max_nodes_per_job: int | None = None,
 ) -> Partition:
     """Build a partition without limits."""
@@ -296,6 +297,7 @@ def make_partition(
         max_time_s=max_time_s,
         default_time_s=default_time_s,
         priority_tier=priority_tier,
+        min_nodes_per_job=min_nodes_per_job,
         max_nodes_per_job=max_nodes_per_job,
     )
 

@@ -67,6 +67,7 @@ PARTITION = {
     "partition": {"state": ["UP"]},
     "nodes": {"configured": ""},
     "maximums": {"oversubscribe": 1},
+    "minimums": {},
     "defaults": {},
     "priority": {"tier": 1},
     "qos": {"assigned": ""},

@@ -157,6 +157,7 @@ PARTITIONS: Final = (
     Entry("MaxTime", "Time", "maximums.time", "max_time"),
     Entry("DefaultTime", "DefaultTime", "defaults.time", "default_time", "counted nowhere yet"),
     Entry("MaxNodes", "Size", "maximums.nodes", "max_nodes"),
+    Entry("MinNodes", "Size", "minimums.nodes"),
     Entry("MaxCPUsPerNode", "MaxCPUsPerNode", "maximums.cpus_per_node"),
     Entry("OverSubscribe", "OverSubscribe", "partition.oversubscribe maximums.oversubscribe"),
     Entry("PriorityTier", "PriorityTier", "priority.tier", "priority_tier"),
@@ -239,7 +240,6 @@ UNREAD_PARTITIONS: Final = (
     Entry("LLN, SelectTypeParameters"),
     Entry("MaxCPUsPerSocket", remark="not in 22.05"),
     Entry("MaxMemPerCPU, MaxMemPerNode"),
-    Entry("MinNodes", remark="a timer can ask for fewer nodes; the job then waits until that is reverted"),
     Entry("OverTimeLimit, PreemptMode, GraceTime"),
     Entry("ResumeTimeout, SuspendTime, SuspendTimeout, PowerDownOnIdle"),
     Entry("Topology", remark="not in 24.11; the default topology counts for all partitions"),
@@ -260,7 +260,6 @@ UNREAD_SETTINGS: Final = (
     Entry("TopologyParam"),
 )
 UNREAD_LIMITS: Final = (
-    Entry("MinTRESPJ (MinTRESPerJob)", remark="a job can be made smaller than its QOS allows"),
     Entry("MaxTRESRunMinsPU, MaxTRESRunMinsPA"),
     Entry("GrpJobsAccrue, MaxJobsAccrue, MinPrioThresh"),
     Entry("LimitFactor, UsageFactor, UsageThreshold, GraceTime, Preempt"),

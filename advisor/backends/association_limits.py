@@ -41,10 +41,12 @@ _GROUP: Final = {"GrpTRES": False, "GrpTRESMins": True, "GrpTRESRunMins": True}
 _HOLDER: Final = ("MaxTRESPU", "MaxTRESPA")
 _EACH_JOB: Final = {"MaxTRESPJ": False, "MaxTRESMinsPJ": True}
 _EACH_NODE: Final = "MaxTRESPN"
+# Of a QOS alone.
+_LEAST: Final = "MinTRESPJ"
 # In minutes.
 _WALL: Final = "MaxWallPJ"
 # All that are checked before a job gets another size.
-CHECKED: Final = (*_GROUP, *_HOLDER, *_EACH_JOB, _EACH_NODE, _WALL)
+CHECKED: Final = (*_GROUP, *_HOLDER, *_EACH_JOB, _LEAST, _EACH_NODE, _WALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +149,8 @@ def _beyond_qos(name: str, qos: QosLimits | None, job: Job, uid: str, demand: De
     for limit in (*_GROUP, *_EACH_JOB, _EACH_NODE):
         if (reason := _beyond(limit, qos.amounts.get(limit, {}), demand)) is not None:
             return f"{reason} of QOS {name}"
-    if (reason := _beyond_wall((qos.counts,), demand)) is not None:
+    reason = _below(qos.amounts.get(_LEAST, {}), demand) or _beyond_wall((qos.counts,), demand)
+    if reason is not None:
         return f"{reason} of QOS {name}"
     # What binds each user or account is shown with its use, and a job that waits has given its user a place there.
     for holder, limits in ((job.account, qos.by_account.get(job.account)), (job.user, qos.by_uid.get(uid))):
@@ -176,6 +179,17 @@ def _beyond(limit: str, amounts: Amounts, demand: Demand) -> str | None:
         if used + wanted > amount.most:
             in_use = f", of which {used:g} are in use" if used else ""
             return f"{wanted:g} would be beyond {limit}={tres}={amount.most}{in_use},"
+    return None
+
+
+def _below(amounts: Amounts, demand: Demand) -> str | None:
+    """Return that a job would ask for less than its QOS takes, or that it cannot be checked."""
+    for tres, amount in amounts.items():
+        wanted = _wanted(_LEAST, tres, demand)
+        if wanted is None:
+            return f"the job might be below {_LEAST}={tres}={amount.most}"
+        if amount.most is not None and 0 < wanted < amount.most:
+            return f"{wanted:g} would be below {_LEAST}={tres}={amount.most},"
     return None
 
 

@@ -151,7 +151,7 @@ def node_record(raw: Mapping[str, Any]) -> NodeRecord:
 
 def partition(raw: Mapping[str, Any]) -> Partition:
     """Read one partition of `scontrol show partition --json`."""
-    maximums, defaults = _object(raw, "maximums"), _object(raw, "defaults")
+    maximums, minimums, defaults = (_object(raw, name) for name in ("maximums", "minimums", "defaults"))
     return Partition(
         name=_text(raw, "name"),
         is_up=takes_jobs("+".join(_words(_object(raw, "partition"), "state"))),
@@ -159,6 +159,7 @@ def partition(raw: Mapping[str, Any]) -> Partition:
         max_time_s=_minutes(maximums, "time"),
         default_time_s=_minutes(defaults, "time"),
         priority_tier=_number(_object(raw, "priority"), "tier"),
+        min_nodes_per_job=_optional(minimums, "nodes") or 1,
         max_nodes_per_job=_optional(maximums, "nodes"),
         priority_job_factor=_optional(_object(raw, "priority"), "job_factor") or 0,
         # Releases before 26.05 do not show it.

@@ -23,7 +23,7 @@ _PARTITION_KEYS: Final[Mapping[str, str]] = {
     "Time": "MaxTime",
     "DefaultTime": "DefaultTime",
     "PriorityTier": "PriorityTier",
-    "Size": "MaxNodes",
+    "MaxNodes": "MaxNodes",
     "PriorityJobFactor": "PriorityJobFactor",
 }
 # Keys that are read where they are shown, and what they are elsewhere.
@@ -74,7 +74,8 @@ def _row(block: Row) -> dict[str, str]:
         row = {ours: block[theirs] for ours, theirs in _PARTITION_KEYS.items()}
     except KeyError as err:
         raise DecodeError(f"scontrol show partition names no {err.args[0]}: try another --source") from err
-    return row | {key: block.get(key, default) for key, default in _FURTHER_KEYS.items()}
+    sizes = {"Size": f"{block.get('MinNodes', '0')}-{row['MaxNodes']}"}
+    return row | sizes | {key: block.get(key, default) for key, default in _FURTHER_KEYS.items()}
 
 
 def _partition(block: Row, row: Row) -> Partition:

@@ -415,6 +415,7 @@ def node_record(row: Row, partitions: Iterable[str]) -> NodeRecord:
 
 def partition(row: Row, nodes: Iterable[str]) -> Partition:
     """Make a partition of a row, or of a block of `scontrol show partition` under sinfo's names."""
+    least, most = _job_sizes(row["Size"])
     return Partition(
         name=row["PartitionName"],
         is_up=takes_jobs(row["Available"]),
@@ -422,7 +423,8 @@ def partition(row: Row, nodes: Iterable[str]) -> Partition:
         max_time_s=duration_s(row["Time"], field="sinfo Time"),
         default_time_s=duration_s(row["DefaultTime"], field="sinfo DefaultTime"),
         priority_tier=count(row["PriorityTier"], field="sinfo PriorityTier"),
-        max_nodes_per_job=_most_nodes(row["Size"]),
+        min_nodes_per_job=least,
+        max_nodes_per_job=most,
         priority_job_factor=count(row["PriorityJobFactor"], field="sinfo PriorityJobFactor"),
         # sinfo marks the default partition, scontrol has a key for it.
         is_default=row["Default"] == "YES" if "Default" in row else row["Partition"].strip().endswith("*"),
@@ -438,10 +440,13 @@ def _most_cpus(text: str) -> int | None:
     return None if unbounded else count(text, field="sinfo MaxCPUsPerNode")
 
 
-def _most_nodes(size: str) -> int | None:
-    """Decode the job sizes that a partition takes (`1-infinite`, `2-8`, `4`)."""
-    high = size.strip().rpartition("-")[2]
-    return None if high.lower() in NO_LIMIT or is_unset(high) else count(high, field="sinfo Size")
+def _job_sizes(size: str) -> tuple[int, int | None]:
+    """Decode the fewest and the most nodes of the jobs that a partition takes (`1-infinite`, `2-8`, `4`)."""
+    low, _, high = size.strip().partition("-")
+    if not high and (low.lower() in NO_LIMIT or is_unset(low)):
+        return 1, None
+    unbounded = high.lower() in NO_LIMIT or (bool(high) and is_unset(high))
+    return max(1, count(low, field="sinfo Size")), None if unbounded else count(high or low, field="sinfo Size")
 
 
 def _is_exclusive(sharing: str, exclusive: str | None) -> bool:

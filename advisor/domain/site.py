@@ -12,7 +12,7 @@ from advisor.domain.units import MINUTE_S
 class Partition:
     """A partition; `max_time_s` None means unlimited, `nodes` stand in name order.
 
-    Not every reader shows `qos`, and whether it is the default. `over_subscribe` is as scontrol spells it.
+    Not every reader shows `qos`, `min_nodes_per_job`, and whether it is the default. `over_subscribe` is as scontrol spells it.
     `max_cpus_per_node` bounds what all of its jobs together hold on a node.
     """
 
@@ -22,6 +22,7 @@ class Partition:
     max_time_s: float | None = None
     default_time_s: float | None = None
     priority_tier: int = 1
+    min_nodes_per_job: int = 1
     max_nodes_per_job: int | None = None
     priority_job_factor: int = 1
     is_default: bool = False

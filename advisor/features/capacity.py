@@ -138,7 +138,7 @@ class Fitter:
         for name in self._asked(_When.NOW, gang, partitions):
             offer = self._offer(_When.NOW, gang, name)
             if offer is not None and tier is not None and self._tier_in(_When.NOW, gang, name) is tier:
-                return self._picked(offer, tier, gang.nodes_min, self._most_nodes(gang, name))
+                return self._picked(offer, tier, self._least_nodes(gang, name), self._most_nodes(gang, name))
         return np.zeros(0, dtype=np.intp)
 
     def shares_now(self, gang: GangRequest, partitions: tuple[str, ...]) -> NDArray[np.float64]:
@@ -237,7 +237,7 @@ class Fitter:
 
     def _tier_in(self, when: "_When", gang: GangRequest, partition: str) -> LocalityTier | None:
         """Find the closest tier at which the nodes of one partition hold the gang."""
-        nodes_min, nodes_max = gang.nodes_min, self._most_nodes(gang, partition)
+        nodes_min, nodes_max = self._least_nodes(gang, partition), self._most_nodes(gang, partition)
         if nodes_max is not None and nodes_max < nodes_min:
             return None
         offer = self._offer(when, gang, partition)
@@ -286,10 +286,15 @@ class Fitter:
         counts = []
         for name in self._asked(_When.IN_SERVICE, gang, partitions):
             offer, most = self._offer(_When.IN_SERVICE, gang, name), self._most_nodes(gang, name)
-            fewest = None if offer is None or len(offer.rows) < gang.nodes_min else offer.fewest()
-            if fewest is not None and (most is None or max(fewest, gang.nodes_min) <= most):
-                counts.append(max(fewest, gang.nodes_min))
+            least = self._least_nodes(gang, name)
+            fewest = None if offer is None or len(offer.rows) < least else offer.fewest()
+            if fewest is not None and (most is None or max(fewest, least) <= most):
+                counts.append(max(fewest, least))
         return min(counts, default=None)
+
+    def _least_nodes(self, gang: GangRequest, partition: str) -> int:
+        # Slurm gives every job of a partition at least its MinNodes.
+        return max(gang.nodes_min, self._partitions[partition].min_nodes_per_job)
 
     def _most_nodes(self, gang: GangRequest, partition: str) -> int | None:
         limits = (gang.most_nodes, self._partitions[partition].max_nodes_per_job)

@@ -97,6 +97,8 @@ def _exceeded(job: Job, partition: Partition) -> dict[str, Evidence]:
         limits |= {"time_limit_s": job.time_limit_s, "partition_max_time_s": partition.max_time_s}
     if partition.max_nodes_per_job is not None and job.gang.nodes_min > partition.max_nodes_per_job:
         limits |= {"nodes_asked": job.gang.nodes_min, "partition_max_nodes": partition.max_nodes_per_job}
+    if job.gang.most_nodes is not None and job.gang.most_nodes < partition.min_nodes_per_job:
+        limits |= {"nodes_asked": job.gang.most_nodes, "partition_min_nodes": partition.min_nodes_per_job}
     return limits
 
 

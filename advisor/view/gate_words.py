@@ -147,7 +147,11 @@ def _partition_limit(gate: GateCase) -> Words:
     if most_s is not None and asked_s is not None:
         parts.append(f"{duration(asked_s)}, of which at most {duration(most_s)} are allowed")
         remedies.append(f"the user: scontrol update JobId={job_id} TimeLimit={slurm_time(most_s)}")
-    if "nodes_asked" in gate.evidence:
+    if "partition_min_nodes" in gate.evidence:
+        asked, least = gate.number("nodes_asked"), gate.number("partition_min_nodes")
+        parts.append(f"at most {plural(asked, 'node')}, where each job takes at least {least}")
+        remedies.append("the user: ask for more nodes (--nodes), or for another partition")
+    elif "partition_max_nodes" in gate.evidence:
         asked, most = gate.number("nodes_asked"), gate.number("partition_max_nodes")
         parts.append(f"{plural(asked, 'node')}, of which at most {most} {'is' if most == 1 else 'are'} allowed")
         remedies.append("the user: ask for fewer nodes (--nodes), or for another partition")

@@ -183,6 +183,14 @@ def test_gpus_of_each_node_are_held_against_the_limit_of_each_node() -> None:
     assert "beyond MaxTRESPN=gres/gpu=2" in against(text, 3, two_nodes)
 
 
+def test_size_below_the_least_that_a_qos_takes_is_refused() -> None:
+    text = LIFTED.replace("MinTRESPJ=", "MinTRESPJ=gres/gpu=4,cpu=2")
+
+    assert against(text, 4) == ""
+    assert "3 would be below MinTRESPJ=gres/gpu=4, of QOS normal" in against(text, 3)
+    assert "might be below MinTRESPJ=mem=100" in against(LIFTED.replace("MinTRESPJ=", "MinTRESPJ=mem=100"), 4)
+
+
 def test_cpus_that_follow_the_gpus_cannot_be_told() -> None:
     bound = replace(MAIL, gang=make_gang(4, scope=GpuScope.NODE, cpus_per_gpu=4))
 

@@ -17,7 +17,7 @@ PARTITIONS = """PartitionName=gpu
 
 PartitionName=day
    DefaultTime=NONE Hidden=YES
-   MaxNodes=3 MaxTime=01:30:00
+   MaxNodes=3 MaxTime=01:30:00 MinNodes=2
    Nodes=n01
    PriorityJobFactor=1 PriorityTier=5
    State=DRAIN TotalCPUs=16 TotalNodes=1
@@ -27,7 +27,15 @@ PartitionName=day
 
 def test_partitions_are_read() -> None:
     assert scontrol_text.partitions(PARTITIONS) == (
-        Partition(name="day", is_up=False, nodes=("n01",), max_time_s=5400.0, priority_tier=5, max_nodes_per_job=3),
+        Partition(
+            name="day",
+            is_up=False,
+            nodes=("n01",),
+            max_time_s=5400.0,
+            priority_tier=5,
+            min_nodes_per_job=2,
+            max_nodes_per_job=3,
+        ),
         Partition(name="gpu", nodes=("n01", "n02"), default_time_s=86400.0),
     )
 

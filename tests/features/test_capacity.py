@@ -193,18 +193,22 @@ def test_partition_decides_which_nodes_count() -> None:
         make_partition("small", nodes=("n1",)),
         make_partition("down", nodes=("n1", "n2"), is_up=False),
         make_partition("narrow", nodes=("n1", "n2"), max_nodes_per_job=1),
+        make_partition("wide", nodes=("n1", "n2"), min_nodes_per_job=2),
     ]
     snapshot = make_snapshot(nodes=[make_node("n1"), make_node("n2")], partitions=partitions)
     gang = make_gang(16)
 
-    tiers = {name: fit(snapshot, gang, name) for name in ("big", "small", "down", "narrow")}
+    tiers = {name: fit(snapshot, gang, name) for name in ("big", "small", "down", "narrow", "wide")}
 
     assert {name: (found.tier_now, found.tier_ever) for name, found in tiers.items()} == {
         "big": (SPINE, SPINE),
         "small": (None, None),
         "down": (None, SPINE),
         "narrow": (None, None),
+        "wide": (SPINE, SPINE),
     }
+    assert fit(snapshot, make_gang(8), "wide").tier_now is SPINE
+    assert fit(snapshot, replace(gang, nodes_max=1), "wide").tier_ever is None
     assert fit(snapshot, replace(gang, nodes_min=2), "narrow").tier_ever is None
     assert fit(snapshot, gang, "small", "big").tier_now is SPINE
 

@@ -165,6 +165,12 @@ def test_job_whose_partitions_are_all_down_waits_for_one() -> None:
             id="nodes",
         ),
         pytest.param(
+            make_job(1, gang=make_gang(2, nodes_max=1), time_limit_s=None),
+            {"min_nodes_per_job": 2},
+            "at most 1 node, where each job takes at least 2",
+            id="fewer nodes",
+        ),
+        pytest.param(
             make_job(1, gang=make_gang(2, nodes_min=2), time_limit_s=2 * DAY_S),
             {"max_nodes_per_job": 1, "max_time_s": DAY_S},
             f"{TIME}, and {NODES}",

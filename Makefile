@@ -8,7 +8,7 @@ SPACE := $(subst ,, )
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 # Live tests mostly wait, in real time.
-LIVE_WORKERS ?= 8
+LIVE_WORKERS ?= 12
 
 # Several processes share the cores. Each command that a test starts would compile the package again.
 export OMP_NUM_THREADS := 1
@@ -38,7 +38,7 @@ $(VENV)/.installed-train: $(VENV)/.installed-dev
 demo: $(VENV)/.installed  ## the advice for the queue that ships with the package
 	$(BIN)/sadvise recommend --demo
 
-test: $(VENV)/.installed-dev  ## the tests that need no Slurm, no root and no network: about ten minutes on two cores
+test: $(VENV)/.installed-dev  ## the tests that need no Slurm, no root and no network: about eight minutes on two cores
 	$(PYTEST) --numprocesses auto --dist worksteal -m "not live and not slow" $(COVERAGE)
 
 test-rest: $(VENV)/.installed-train  ## slow tests, and those that need more than Python: packages, a browser, PyTorch, root
@@ -47,7 +47,7 @@ test-rest: $(VENV)/.installed-train  ## slow tests, and those that need more tha
 test-live: $(VENV)/.installed-dev  ## the live tests of one release, with what they need: make test-live RELEASE=26.05
 	$(BIN)/python -m tools.test_machine --live $(RELEASE:%=--release %)
 	SADVISE_SLURM_RELEASES=$(subst $(SPACE),$(COMMA),$(RELEASE)) SADVISE_REQUIRE_SLURM=1 \
-	$(PYTEST) --numprocesses $(LIVE_WORKERS) --dist loadgroup -m live
+	$(PYTEST) --numprocesses $(LIVE_WORKERS) --dist loadgroup -m live tests/live
 
 test-python: $(VENV)/.installed-dev  ## the README's commands with the coverage, and the package, with the Python of Debian 13
 	$(BIN)/python -m tools.other_python

@@ -19,9 +19,9 @@ TOGETHER: Final = (LIVE, "tests/browser/", "tests/test_packages.py", "tests/test
 # pytest-xdist gives a worker its next group before the last test of the one before begins. So those that are one long
 # test begin first, and the short ones that come right after the longest wait behind them; all others by their time.
 ORDER: Final = (
-    *("kills", "evening", "first_day", "packages", "live_arms", "fidelity", "advice", "apply", "accounting"),
-    *("site_cluster", "late_lifts", "budget", "batches", "twins"),
-    *("soft_limit", "metarl", "daemon_faults", "web", "daemon_site", "preempt", "lost_journal", "delay", "faults"),
+    *("kills", "evening", "node_states", "live_arms", "fidelity", "metarl", "advice", "soft_limit", "preempt"),
+    *("what_slurm_knows", "daemon_site", "accounting", "apply", "lost_journal", "daemon_faults", "delay"),
+    *("site_cluster", "late_lifts", "budget", "batches", "twins", "faults"),
     *("restarts", "shared_database", "exchange", "readers", "submit_lifts", "sizes", "privileges", "hour", "clusters"),
 )
 _RELEASE: Final = re.compile(rf"[\[-]({'|'.join(map(re.escape, RELEASES))})[\]-]")

@@ -29,7 +29,7 @@ from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.cycle import Cycle
 from advisor.domain.actions import Lever, SetGpus
-from advisor.domain.diagnosis import Cause
+from advisor.domain.diagnosis import Cause, Diagnosis
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.causes import diagnose
@@ -61,6 +61,8 @@ class Wrong:
     source: str
     request: str
     slurm_says: str
+    sadvise_says: str
+    cluster: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -205,10 +207,14 @@ def ended(live: LiveCluster, job_id: int) -> None:
     )
 
 
-def claims_of(snapshot: Snapshot, job: Job) -> str | None:
-    """Return what is claimed of a job: that it fits now, or never; None for neither."""
+def diagnosed(snapshot: Snapshot, job: Job) -> Diagnosis:
+    """Return what `explain` says of a job."""
     particulars = read_particulars(SlurmCommands(timeout_s=30.0), job, snapshot.config)
-    diagnosis = diagnose(snapshot, job.job_id, particulars=particulars)
+    return diagnose(snapshot, job.job_id, particulars=particulars)
+
+
+def claim_of(diagnosis: Diagnosis) -> str | None:
+    """Return what is claimed of a job: that it fits now, or never; None for neither."""
     causes = {finding.cause for finding in (diagnosis.first, *diagnosis.further)}
     if Cause.IMPOSSIBLE in causes and diagnosis.slurm_reason != "BadConstraints":
         return "impossible"
@@ -223,6 +229,8 @@ class Trial:
     seed: int
     source: str
     requests: dict[int, list[str]]
+    said: dict[int, str]
+    cluster: str
     found: Found
 
     def squeue(self, job: Job, layout: str) -> str:
@@ -243,6 +251,8 @@ class Trial:
                 source=self.source,
                 request=request,
                 slurm_says=self.squeue(job, "%T %r %S"),
+                sadvise_says=self.said[job.job_id],
+                cluster=self.cluster,
             )
         )
 
@@ -272,20 +282,38 @@ class Trial:
             ended(self.live, job.job_id)
 
 
+def described(live: LiveCluster) -> str:
+    """Return the nodes, partitions, jobs and reservations of a cluster as Slurm prints them."""
+    return "\n".join(
+        live.run(*argv, check=False)
+        for argv in (
+            ("scontrol", "-o", "show", "node"),
+            ("scontrol", "-o", "show", "partition"),
+            ("scontrol", "-o", "show", "reservation"),
+            ("squeue", "-a", "-t", "R", "-O", "JobID,UserName,NodeList,tres-alloc:120,OverSubscribe"),
+        )
+    )
+
+
 def round_of(live: LiveCluster, draw: Random, seed: int, found: Found) -> None:
     """Fill a cluster once, and try every claim about its queue."""
     requests = fill(live, draw)
     name = draw.choice(("text", "json"))
     snapshot = open_source(name, cluster=None, timeout_s=30.0, clock=SystemClock()).snapshot()
     waiting = [job for job in snapshot.pending if job.job_id in requests]
-    claimed = {job.job_id: claims_of(snapshot, job) for job in waiting}
+    diagnoses = {job.job_id: diagnosed(snapshot, job) for job in waiting}
+    claimed = {job_id: claim_of(diagnosis) for job_id, diagnosis in diagnoses.items()}
     cycle = Cycle(levers=frozenset({Lever.GPU_COUNT}), limits=Limits(min_job_age_s=0.0, nice_min=0))
     resizes = {
         change.job_id: change.action
         for change in cycle.judge(snapshot).recommendations
         if isinstance(change.action, SetGpus) and change.action.shrinks
     }
-    trial = Trial(live=live, seed=seed, source=name, requests=requests, found=found)
+    said = {
+        job_id: "; ".join(f"{found.cause.value} {dict(found.evidence)}" for found in (each.first, *each.further))
+        for job_id, each in diagnoses.items()
+    }
+    trial = Trial(live=live, seed=seed, source=name, requests=requests, said=said, cluster=described(live), found=found)
     if waiting:
         live.run("scontrol", "hold", ",".join(str(job.job_id) for job in waiting), check=False)
     trial.attempt_all([job for job in waiting if claimed[job.job_id] == "impossible" and job.job_id not in resizes])
@@ -378,7 +406,7 @@ def _table(documents: Sequence[dict[str, Any]]) -> Iterator[str]:
     for document in documents:
         for each in document["wrong"]:
             where = f"{each['release']} seed {each['seed']} {each['source']}"
-            yield f"{where}: {each['claim']}: {each['request']} ({each['slurm_says']})"
+            yield f"{where}: {each['claim']}: {each['request']} ({each['slurm_says']}; {each['sadvise_says']})"
 
 
 if __name__ == "__main__":

@@ -66,7 +66,8 @@ REQUESTS: Final = (
     Entry("--constraint=A, --constraint=A&B", "Feature", "features", "constraints"),
     Entry("--cpus-per-gpu", "cpus-per-tres", "cpus_per_tres", "cpus_per_gpu cpus_per_task"),
     Entry("--ntasks, --cpus-per-task", "NumTasks NumCPUs", "tasks cpus", "ntasks cpus"),
-    Entry("--ntasks-per-node, --mincpus", "MinCPUs", "minimum_cpus_per_node", "", "as CPUs that every node must have"),
+    Entry("--ntasks-per-node, --mincpus", "MinCPUs", "minimum_cpus_per_node", "",
+          "as CPUs that every node must have; with --gpus-per-task doubted where they are more than the tasks take"),
     Entry("--dependency", "Dependency", "dependency", "dependencies", "such a job is left alone"),
     Entry("--exclude", "ExcNodes", "excluded_nodes", "excluded_nodes", "22.05: not by the reader `text`"),
     Entry(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from advisor.backends.records import JobRecord, NodeRecord, UnreadJob, record_or_unread, takes_jobs
+from advisor.backends.records import JobRecord, NodeRecord, UnreadJob, leaves_nodes_open, record_or_unread, takes_jobs
 from advisor.backends.spelling import names, node_names, signed, unreadable
 from advisor.backends.tres import gres_list, tres
 from advisor.domain.gang import GpuScope
@@ -58,6 +58,7 @@ def job_or_unread(raw: Mapping[str, Any]) -> JobRecord | UnreadJob:
 def job_record(raw: Mapping[str, Any]) -> JobRecord:
     """Read one job of `squeue --json`."""
     allocated, requested = _text(raw, "tres_alloc_str"), _text(raw, "tres_req_str")
+    eligible_time = _instant(raw, "eligible_time")
     return JobRecord(
         job_id=_number(raw, "job_id"),
         states=_words(raw, "job_state"),
@@ -70,7 +71,7 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         comment=_comment(raw),
         nodes_shown=_number(raw, "node_count"),
         nodes_max=_optional(raw, "max_nodes") or 0,
-        nodes_open="max_nodes" in raw and _optional(raw, "max_nodes") == 0,
+        nodes_open=leaves_nodes_open(_optional(raw, "max_nodes"), eligible_time),
         tasks=max(1, _optional(raw, "tasks") or 1),
         cpus=_optional(raw, "cpus") or 0,
         cpus_per_node=_optional(raw, "minimum_cpus_per_node") or 1,
@@ -92,7 +93,7 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         array=_array(raw),
         het=_het(raw),
         submit_time=_instant(raw, "submit_time"),
-        eligible_time=_instant(raw, "eligible_time"),
+        eligible_time=eligible_time,
         start_time=_instant(raw, "start_time"),
         end_time=_instant(raw, "end_time"),
         limit_s=_minutes(raw, "time_limit"),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from advisor.backends.records import JobRecord, NodeRecord, takes_jobs
+from advisor.backends.records import JobRecord, NodeRecord, leaves_nodes_open, takes_jobs
 from advisor.backends.spelling import NO_LIMIT, names, node_names, optional_text, signed, unreadable
 from advisor.backends.tres import GPU, Gres, Tres, counts_of, gres_list
 from advisor.domain.gang import GpuScope
@@ -129,6 +129,7 @@ def job_record(raw: Raw, *, tres_counted: Counted, sharing_tells_exclusive: bool
         # The least node count stands there only.
         *(("requested_tres",) if requested is None else ()),
     }
+    eligible_time = _instant(values, "eligible_time")
     return JobRecord(
         job_id=_number(values, "id") or 0,
         states=(state,),
@@ -141,7 +142,9 @@ def job_record(raw: Raw, *, tres_counted: Counted, sharing_tells_exclusive: bool
         comment=optional_text(_text(values, "comment")),
         nodes_shown=_number(values, "num_nodes") or 1,
         nodes_max=_number(values, "max_nodes") or 0,
-        nodes_open="max_nodes" in values and not _number(values, "max_nodes"),
+        nodes_open=leaves_nodes_open(
+            (_number(values, "max_nodes") or 0) if "max_nodes" in values else None, eligible_time
+        ),
         tasks=max(1, _number(values, "ntasks") or 1),
         cpus=_number(values, "cpus") or 0,
         tres=allocated or requested or Tres(),
@@ -158,7 +161,7 @@ def job_record(raw: Raw, *, tres_counted: Counted, sharing_tells_exclusive: bool
         array=_array(values),
         het=_het(values),
         submit_time=_instant(values, "submit_time"),
-        eligible_time=_instant(values, "eligible_time"),
+        eligible_time=eligible_time,
         start_time=_instant(values, "start_time"),
         end_time=_instant(values, "end_time"),
         limit_s=_minutes(values, "time_limit"),

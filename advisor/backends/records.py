@@ -381,11 +381,17 @@ def _gang(record: JobRecord, most_gpus: int, *, pending: bool) -> GangRequest:
         memory_mib_per_node=min(memory_mib // (record.tres.nodes or nodes_min), MOST**2) if memory_mib else None,
         exclusive=record.exclusive,
         only_beside=record.user if record.only_user else "",
-        uncounted=record.uncounted,
+        uncounted=(*record.uncounted, *_misread_cpus(record)),
         switches=(record.switch_count, record.switch_wait_s),
         features=record.features,
         nodes=(record.required_nodes, record.excluded_nodes),
     )
+
+
+def _misread_cpus(record: JobRecord) -> tuple[str, ...]:
+    """Name --mincpus where Slurm refuses it or counts it otherwise: with GPUs for each task, beyond the tasks' CPUs."""
+    beyond = 0 < record.cpus < record.cpus_per_node and record.requests.get(GpuScope.TASK)
+    return ("--mincpus",) if beyond else ()
 
 
 @lru_cache(CACHED_TEXTS)
@@ -453,6 +459,17 @@ def _node_range(record: JobRecord, *, pending: bool) -> tuple[int, int]:
     # What the user asked for at least stands in the TRES only; the node count shown is an estimate.
     nodes_min = record.tres.nodes or shown
     return nodes_min, max(nodes_min, shown, record.nodes_max)
+
+
+def leaves_nodes_open(nodes_max: int | None, eligible_time: float | None) -> bool | None:
+    """Return whether a job leaves its node count open, by the most nodes that Slurm shows; None if that cannot be told.
+
+    Slurm holds 0 for an open count. Of a job that was never eligible, as one submitted with --hold, newer releases show
+    an estimate in its place.
+    """
+    if nodes_max == 0:
+        return True
+    return None if nodes_max is None or eligible_time is None else False
 
 
 def _is_open(record: JobRecord, nodes_min: int, most_gpus: int) -> bool:

@@ -36,7 +36,7 @@ OLD_JOB: Mapping[str, Any] = {
     "cpus": 4,
     "cpus_per_tres": "gres:gpu:2",
     "dependency": "",
-    "eligible_time": 0,
+    "eligible_time": 1000,
     "end_time": 0,
     "excluded_nodes": "n[03-04]",
     "features": "a100",
@@ -78,7 +78,7 @@ NEW_JOB: Mapping[str, Any] = {
     "array_task_id": wrapped(None),
     "cpus": wrapped(4),
     "cpus_per_tres": "gres/gpu:2",
-    "eligible_time": wrapped(0),
+    "eligible_time": wrapped(1000),
     "end_time": wrapped(0),
     "het_job_id": wrapped(0),
     "het_job_offset": wrapped(0),
@@ -126,6 +126,7 @@ JOB = JobRecord(
     priority=70,
     requeueable=True,
     nodes_open=False,
+    eligible_time=1000.0,
 )
 
 
@@ -165,6 +166,7 @@ def test_old_and_new_json_are_the_same_job(raw: Mapping[str, Any]) -> None:
         ({"max_nodes": wrapped(0)}, "nodes_max", 0),
         ({"max_nodes": wrapped(0)}, "nodes_open", True),
         ({"max_nodes": 4}, "nodes_open", False),
+        ({"max_nodes": 1, "eligible_time": wrapped(0)}, "nodes_open", None),
         ({"minimum_tmp_disk_per_node": 500}, "tmp_disk_mib", 500),
         ({"minimum_cpus_per_node": wrapped(6)}, "cpus_per_node", 6),
         ({"shared": ["USER"]}, "only_user", True),

@@ -103,6 +103,16 @@ def test_node_range_is_the_cautious_reading(changes: dict[str, object], node_ran
     assert (gang.nodes_min, gang.nodes_max) == node_range
 
 
+@pytest.mark.parametrize(
+    ("scope", "cpus", "uncounted"),
+    [(GpuScope.TASK, 5, ("--mincpus",)), (GpuScope.TASK, 6, ()), (GpuScope.JOB, 5, ()), (GpuScope.TASK, 0, ())],
+)
+def test_more_cpus_of_a_node_than_tasks_with_gpus_take_are_in_doubt(
+    scope: GpuScope, cpus: int, uncounted: tuple[str, ...]
+) -> None:
+    assert job(requests=requests(scope, 1), cpus=cpus, cpus_per_node=6).gang.uncounted == uncounted
+
+
 EIGHT, TWELVE = requests(GpuScope.JOB, 8), requests(GpuScope.JOB, 12)
 
 

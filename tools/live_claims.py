@@ -48,7 +48,7 @@ PASSES: Final = "bf_interval=2,sched_interval=2,bf_resolution=1"
 MOST_WRONG: Final = 1e-3
 # What keeps a job that by itself fits now from starting, and does not contradict that it does.
 ONLY_OTHERS: Final = frozenset((Cause.PRIORITY, Cause.NOT_TRIED, Cause.UNKNOWN, Cause.HELD_BY_USER, Cause.HELD_BY_ADMIN,
-                                Cause.HELD))  # fmt: skip
+                                Cause.HELD, Cause.BEGIN_TIME))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,13 +174,14 @@ def fill(live: LiveCluster, draw: Random) -> dict[int, list[str]]:
         live.run("scontrol", "create", "reservation", f"StartTime={when}", "Duration=600", "Users=root", *size.split(),
                  check=False)  # fmt: skip
     time.sleep(2.0)
-    held = ["--hold"] if draw.random() < 0.8 else []
+    # Slurm checks the request of a job that may start later, and not that of one on hold.
+    waits = draw.choices((["--begin=now+1day"], ["--hold"], []), (6, 2, 2))[0]
     requests: dict[int, list[str]] = {}
     for _ in range(draw.randint(8, 16)):
         options = request(draw, gpus, nodes)
         if draw.random() < 0.3:
             options.append(f"--comment=sadvise: gpus=1-{2 * gpus}")
-        job_id = submitted(live, draw, "--time=60", *held, *options)
+        job_id = submitted(live, draw, "--time=60", *waits, *options)
         if job_id is not None:
             requests[job_id] = options
     time.sleep(2 * PATIENCE_S / 3)
@@ -237,6 +238,11 @@ class Trial:
         """Return what squeue prints of a job."""
         return self.live.run("squeue", "-h", "-a", "-j", str(job.job_id), "-o", layout, check=False).strip()
 
+    def release(self, job: Job) -> None:
+        """Let Slurm start a job that was held or was to wait."""
+        self.live.run("scontrol", "release", str(job.job_id), check=False)
+        self.live.run("scontrol", "update", f"JobId={job.job_id}", "StartTime=now", check=False)
+
     def judge(self, job: Job, claim: str, *, is_right: bool) -> None:
         """Count a claim, and keep it if it was wrong."""
         self.found.claims[claim] += 1
@@ -260,7 +266,7 @@ class Trial:
         """Let Slurm start one job, all others being held, and hold that against what was claimed of it."""
         if resize is not None:
             self.live.run(*resize.command(), check=False)
-        self.live.run("scontrol", "release", str(job.job_id), check=False)
+        self.release(job)
         claimed = resize is not None or claim is not None
         has_started = started(self.live, job.job_id, LONGEST_S if claimed else PATIENCE_S)
         if resize is not None:
@@ -274,7 +280,7 @@ class Trial:
     def attempt_all(self, jobs: Sequence[Job]) -> None:
         """Let Slurm try the jobs that are called impossible, all at once: none of them keeps another from starting."""
         for job in jobs:
-            self.live.run("scontrol", "release", str(job.job_id), check=False)
+            self.release(job)
         if jobs:
             time.sleep(PATIENCE_S)
         for job in jobs:
@@ -314,8 +320,10 @@ def round_of(live: LiveCluster, draw: Random, seed: int, found: Found) -> None:
         for job_id, each in diagnoses.items()
     }
     trial = Trial(live=live, seed=seed, source=name, requests=requests, said=said, cluster=described(live), found=found)
-    if waiting:
-        live.run("scontrol", "hold", ",".join(str(job.job_id) for job in waiting), check=False)
+    eligible = [job for job in waiting if not job.held and job.eligible_time is not None
+                and job.eligible_time <= snapshot.taken_at]  # fmt: skip
+    if eligible:
+        live.run("scontrol", "hold", ",".join(str(job.job_id) for job in eligible), check=False)
     trial.attempt_all([job for job in waiting if claimed[job.job_id] == "impossible" and job.job_id not in resizes])
     for job in waiting:
         claim, resize = claimed[job.job_id], resizes.get(job.job_id)

@@ -179,9 +179,17 @@ def _disagreement(inquiry: Inquiry, findings: list[Finding]) -> Disagreement | N
 def _tier_now(inquiry: Inquiry) -> LocalityTier | None:
     """Return the tier at which the job fits now.
 
-    None inside a reservation, which is not in the snapshot, and where something that is not counted could bar it.
+    None inside a reservation, which is not in the snapshot, where something that is not counted could bar it, and for
+    a job whose request Slurm has not checked.
     """
-    return None if inquiry.job.reservation or inquiry.fit.restricted else inquiry.fit.tier_now
+    if inquiry.job.reservation or inquiry.fit.restricted or _is_unchecked(inquiry.job):
+        return None
+    return inquiry.fit.tier_now
+
+
+def _is_unchecked(job: Job) -> bool:
+    """Whether Slurm may refuse the request of a job: it checks that of one submitted with --hold at its release."""
+    return job.held and job.eligible_time is None
 
 
 def _last_word(inquiry: Inquiry, disagreement: Disagreement | None) -> Finding:
@@ -232,6 +240,8 @@ def _doubted(inquiry: Inquiry) -> Iterator[str]:
     yield from (_DOUBTS[doubt] for doubt in doubts if doubt in _DOUBTS)
     if Doubt.OPTIONS in doubts:
         yield f"which nodes {', '.join(inquiry.gang.uncounted)} bar; none was assumed"
+    if _is_unchecked(inquiry.job):
+        yield "whether its request can be met: Slurm checks that of a job submitted with --hold at its release"
 
 
 def _ends_unknown(inquiry: Inquiry) -> bool:

@@ -368,3 +368,15 @@ def test_every_job_of_every_snapshot_has_an_answer_that_listing_order_does_not_c
         assert found == diagnose(shuffled, job.job_id)
         assert (found.first.cause is Cause.STARTED) is (not job.is_pending)
         assert found.unread[: len(snapshot.unread)] == snapshot.unread
+
+
+@pytest.mark.parametrize(("eligible_time", "is_checked"), [(None, False), (TAKEN_AT - 60.0, True)])
+def test_a_job_on_hold_that_slurm_never_checked_is_not_said_to_fit(
+    eligible_time: float | None, is_checked: bool
+) -> None:
+    job = make_job(1, gpus=1, priority=0, held=True, reason="JobHeldUser", eligible_time=eligible_time)
+
+    found = diagnose(make_snapshot([job], IDLE), 1)
+
+    assert (found.tier_now is not None) is is_checked
+    assert any("submitted with --hold" in line for line in found.unread) is not is_checked

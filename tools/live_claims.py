@@ -6,8 +6,8 @@ Each round starts a cluster with random nodes, limits, partitions, resources and
 running jobs, and submits random requests of two users. Then each claim is tried alone, all other pending jobs being
 held: a job that fits now has to start in the next passes, one that is impossible must neither start nor get an expected
 start, and a resize that starts now has to start at that size. A claim that something unread bars is no claim. Jobs that
-start although no claim was made are counted as missed. It takes root. It exits with 1 if more than 1 in 1,000 claims is
-wrong.
+start although no claim was made are counted as missed, and claims about an option that Slurm hides from the reader,
+which says so, as hidden. It takes root. It exits with 1 if more than 1 in 1,000 claims is wrong.
 """
 
 import argparse
@@ -51,6 +51,10 @@ ONLY_OTHERS: Final = frozenset((Cause.PRIORITY, Cause.NOT_TRIED, Cause.UNKNOWN, 
                                 Cause.HELD, Cause.BEGIN_TIME))  # fmt: skip
 
 
+# By release and reader: the option of a job that Slurm does not show it, which the reader says of each queue.
+HIDDEN: Final = {("22.05", "text"): "--exclude", ("26.05", "json"): "--exclusive"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrong:
     """A claim that slurmctld did not bear out."""
@@ -67,10 +71,11 @@ class Wrong:
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What one release came to: claims by kind, those that were wrong, and starts without a claim."""
+    """What one release came to: claims by kind, those that were wrong, starts without a claim, and `HIDDEN` ones."""
 
     claims: Counter[str] = field(default_factory=Counter)
     missed: Counter[str] = field(default_factory=Counter)
+    hidden: Counter[str] = field(default_factory=Counter)
     wrong: list[Wrong] = field(default_factory=list)
 
 
@@ -175,7 +180,7 @@ def fill(live: LiveCluster, draw: Random) -> dict[int, list[str]]:
                  check=False)  # fmt: skip
     time.sleep(2.0)
     # Slurm checks the request of a job that may start later, and not that of one on hold.
-    waits = draw.choices((["--begin=now+1day"], ["--hold"], []), (6, 2, 2))[0]
+    waits = draw.choices((["--begin=now+1day"], ["--hold"], []), (5, 1, 4))[0]
     requests: dict[int, list[str]] = {}
     for _ in range(draw.randint(8, 16)):
         options = request(draw, gpus, nodes)
@@ -244,7 +249,11 @@ class Trial:
         self.live.run("scontrol", "update", f"JobId={job.job_id}", "StartTime=now", check=False)
 
     def judge(self, job: Job, claim: str, *, is_right: bool) -> None:
-        """Count a claim, and keep it if it was wrong."""
+        """Count a claim, and keep it if it was wrong; those about a job with a hidden option apart."""
+        hidden = HIDDEN.get((self.live.release, self.source))
+        if hidden is not None and any(option.startswith(hidden) for option in self.requests[job.job_id]):
+            self.found.hidden[f"{claim}, {'right' if is_right else 'wrong'}"] += 1
+            return
         self.found.claims[claim] += 1
         if is_right:
             return
@@ -391,6 +400,7 @@ def _document(release: str, found: Found) -> dict[str, Any]:
         "release": release,
         "claims": dict(found.claims),
         "missed": dict(found.missed),
+        "hidden": dict(found.hidden),
         "wrong": [asdict(each) for each in found.wrong],
     }
 
@@ -407,10 +417,11 @@ def _apart(release: str, minutes: float, seed: int) -> dict[str, Any]:
 
 def _table(documents: Sequence[dict[str, Any]]) -> Iterator[str]:
     kinds = sorted({kind for document in documents for kind in document["claims"]})
-    yield f"{'release':9}{''.join(f'{kind:>28}' for kind in kinds)}{'wrong':>8}{'missed':>8}"
+    yield f"{'release':9}{''.join(f'{kind:>28}' for kind in kinds)}{'wrong':>8}{'missed':>8}{'hidden':>8}"
     for document in documents:
-        counts = "".join(f"{document['claims'].get(kind, 0):28}" for kind in kinds)
-        yield f"{document['release']:9}{counts}{len(document['wrong']):8}{sum(document['missed'].values()):8}"
+        claims = "".join(f"{document['claims'].get(kind, 0):28}" for kind in kinds)
+        missed, hidden = (sum(document[key].values()) for key in ("missed", "hidden"))
+        yield f"{document['release']:9}{claims}{len(document['wrong']):8}{missed:8}{hidden:8}"
     for document in documents:
         for each in document["wrong"]:
             where = f"{each['release']} seed {each['seed']} {each['source']}"

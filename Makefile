@@ -8,7 +8,7 @@ SPACE := $(subst ,, )
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 # Live tests mostly wait, in real time.
-LIVE_WORKERS ?= 12
+LIVE_WORKERS ?= 8
 
 # Several processes share the cores. Each command that a test starts would compile the package again.
 export OMP_NUM_THREADS := 1

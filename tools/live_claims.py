@@ -258,18 +258,18 @@ class Trial:
         if is_right:
             return
         request = f"{job.user}: {' '.join(self.requests[job.job_id])}"
-        self.found.wrong.append(
-            Wrong(
-                claim=claim,
-                release=self.live.release,
-                seed=self.seed,
-                source=self.source,
-                request=request,
-                slurm_says=self.squeue(job, "%T %r %S"),
-                sadvise_says=self.said[job.job_id],
-                cluster=self.cluster,
-            )
+        wrong = Wrong(
+            claim=claim,
+            release=self.live.release,
+            seed=self.seed,
+            source=self.source,
+            request=request,
+            slurm_says=self.squeue(job, "%T %r %S"),
+            sadvise_says=self.said[job.job_id],
+            cluster=self.cluster,
         )
+        self.found.wrong.append(wrong)
+        print(_line(asdict(wrong)), file=sys.stderr)
 
     def attempt(self, job: Job, claim: str | None, resize: SetGpus | None) -> None:
         """Let Slurm start one job, all others being held, and hold that against what was claimed of it."""
@@ -424,8 +424,12 @@ def _table(documents: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"{document['release']:9}{claims}{len(document['wrong']):8}{missed:8}{hidden:8}"
     for document in documents:
         for each in document["wrong"]:
-            where = f"{each['release']} seed {each['seed']} {each['source']}"
-            yield f"{where}: {each['claim']}: {each['request']} ({each['slurm_says']}; {each['sadvise_says']})"
+            yield _line(each)
+
+
+def _line(wrong: dict[str, Any]) -> str:
+    where = f"{wrong['release']} seed {wrong['seed']} {wrong['source']}"
+    return f"{where}: {wrong['claim']}: {wrong['request']} ({wrong['slurm_says']}; {wrong['sadvise_says']})"
 
 
 if __name__ == "__main__":

@@ -224,7 +224,9 @@ def claim_of(diagnosis: Diagnosis) -> str | None:
     causes = {finding.cause for finding in (diagnosis.first, *diagnosis.further)}
     if Cause.IMPOSSIBLE in causes and diagnosis.slurm_reason != "BadConstraints":
         return "impossible"
-    return "fits now" if diagnosis.tier_now is not None and causes <= ONLY_OTHERS else None
+    if diagnosis.tier_now is None or diagnosis.disagreement is not None:
+        return None
+    return "fits now" if causes <= ONLY_OTHERS else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,8 @@ def _where(job: Job) -> Iterator[str]:
         yield f"--nodes={gang.nodes_min}{high}"
     numbers = {"ntasks": gang.tasks, "mincpus": gang.cpus_per_node}
     yield from (f"--{name}={number}" for name, number in numbers.items() if number > 1)
+    if gang.tasks_per_node:
+        yield f"--ntasks-per-node={gang.tasks_per_node}"
     amounts = {"mem": gang.memory_mib_per_node, "tmp": gang.tmp_disk_mib}
     yield from (f"--{name}={mib}M" for name, mib in amounts.items() if mib)
     nodes = {"nodelist": ",".join(gang.required_nodes), "exclude": ",".join(gang.excluded_nodes)}

@@ -75,6 +75,7 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         tasks=max(1, _optional(raw, "tasks") or 1),
         cpus=_optional(raw, "cpus") or 0,
         cpus_per_node=_optional(raw, "minimum_cpus_per_node") or 1,
+        tasks_per_node=_optional(raw, "tasks_per_node") or 0,
         tmp_disk_mib=_optional(raw, "minimum_tmp_disk_per_node") or 0,
         tres=tres(allocated or requested, field="squeue --json tres_alloc_str"),
         requests={

@@ -125,6 +125,7 @@ class JobRecord:
     tasks: int = 1
     cpus: int = 1
     cpus_per_node: int = 1
+    tasks_per_node: int = 0
     tmp_disk_mib: int = 0
     tres: Tres = NO_TRES
     requests: Mapping[GpuScope, tuple[Gres, ...]] = field(default_factory=dict)
@@ -377,6 +378,7 @@ def _gang(record: JobRecord, most_gpus: int, *, pending: bool) -> GangRequest:
         tasks=min(record.tasks, MOST),
         cpus=min(record.cpus, MOST),
         cpus_per_node=min(record.cpus_per_node, MOST),
+        tasks_per_node=min(record.tasks_per_node, MOST) or None,
         tmp_disk_mib=min(record.tmp_disk_mib, MOST**2),
         memory_mib_per_node=min(memory_mib // (record.tres.nodes or nodes_min), MOST**2) if memory_mib else None,
         exclusive=record.exclusive,
@@ -406,6 +408,7 @@ def _asked(  # noqa: PLR0913  (what a request is made of, as a key of the cache)
     tasks: int,
     cpus: int,
     cpus_per_node: int,
+    tasks_per_node: int | None,
     tmp_disk_mib: int,
     memory_mib_per_node: int | None,
     exclusive: bool,
@@ -439,6 +442,7 @@ def _asked(  # noqa: PLR0913  (what a request is made of, as a key of the cache)
         cpus_per_gpu=cpus_per_gpu[0].count if cpus_per_gpu else None,
         memory_mib_per_node=memory_mib_per_node,
         cpus_per_node=cpus_per_node,
+        tasks_per_node=tasks_per_node,
         tmp_disk_mib=tmp_disk_mib,
         gres=others.get(GpuScope.NODE, ()),
         exclusive=exclusive,

@@ -76,6 +76,7 @@ JOB_FIELDS: Final = (
     "ReqNodes",
     "ExcNodes",
     "MinCPUs",
+    "NTPerNode",
     "MinTmpDisk",
     "Sockets",
     "Cores",
@@ -263,7 +264,7 @@ def job_record(row: Row) -> JobRecord:
             _REQUEST(row),
             row.get("ExcNodes", ""),
             row.get("Exclusive"),
-            tuple(row.get(field, "") for field in ("MinCPUs", "MinTmpDisk")),
+            tuple(row.get(field, "") for field in ("MinCPUs", "NTPerNode", "MinTmpDisk")),
         ),
         uncounted=_uncounted(tuple(row.get(field, "") for field in UNCOUNTED)),
         nodes=node_names(row["NodeList"], field="squeue NodeList"),
@@ -331,6 +332,7 @@ class _Asked(TypedDict):
     tasks: int
     cpus: int
     cpus_per_node: int
+    tasks_per_node: int
     tmp_disk_mib: int
     tres: Tres
     requests: Mapping[GpuScope, tuple[Gres, ...]]
@@ -348,13 +350,14 @@ class _Asked(TypedDict):
 def _asked(values: tuple[str, ...], excluded_nodes: str, exclusive: str | None, per_node: tuple[str, ...]) -> _Asked:
     """Read what a job asks for; whole queues ask for the same few things."""
     nodes, most_nodes, tasks, cpus, counted, per_tres, sharing, switches, wait, feature, required, *asked = values
-    cpus_per_node, tmp_disk = per_node
+    cpus_per_node, tasks_per_node, tmp_disk = per_node
     return _Asked(
         nodes_shown=count(nodes, field="squeue NumNodes"),
         nodes_max=count(most_nodes, field="squeue MaxNodes"),
         tasks=max(1, count(tasks, field="squeue NumTasks")),
         cpus=count(cpus, field="squeue NumCPUs"),
         cpus_per_node=1 if is_unset(cpus_per_node) else max(1, count(cpus_per_node, field="squeue MinCPUs")),
+        tasks_per_node=0 if is_unset(tasks_per_node) else count(tasks_per_node, field="squeue NTPerNode"),
         tmp_disk_mib=0 if is_unset(tmp_disk) else memory_mib(tmp_disk, field="squeue MinTmpDisk"),
         tres=tres(counted, field="squeue tres-alloc"),
         requests={

@@ -93,12 +93,13 @@ class SwitchRequest:
 class GangRequest:
     """The resources that must be granted together before a job starts.
 
-    Each `per_*` field holds the counts of that request form, sorted; a job can use several. `gpus_known` is False
-    where the source cannot tell (never read as "no GPUs"). `nodes_max` None means that the job leaves the node count
-    open; with `nodes_open` it does so too, and `nodes_max` is Slurm's estimate. `memory_mib_per_node` None means
-    unknown or all of the node's. `cpus_per_node`, `tmp_disk_mib` and `gres` are what every node has to give at least.
-    `only_beside` is a user who shares no node with other users (`--exclusive=user`). `uncounted` names the options of
-    the request that no fit counts.
+    Each `per_*` field holds the counts of that request form, sorted; a job can use several. `gpus_known` is False where
+    the source cannot tell (never read as "no GPUs"). `nodes_max` None means that the job leaves the node count open;
+    with `nodes_open` it does so too, and `nodes_max` is Slurm's estimate. `memory_mib_per_node` None means unknown or
+    all of the node's. `cpus_per_node`, `tmp_disk_mib` and `gres` are what every node has to give at least,
+    `tasks_per_node` is how many of the tasks one node takes at most, None for any number. `only_beside` is a user who
+    shares no node with other users (`--exclusive=user`). `uncounted` names the options of the request that no fit
+    counts.
     """
 
     per_job: tuple[GpuCount, ...] = ()
@@ -115,6 +116,7 @@ class GangRequest:
     cpus_per_gpu: int | None = None
     memory_mib_per_node: int | None = None
     cpus_per_node: int = 1
+    tasks_per_node: int | None = None
     tmp_disk_mib: int = 0
     gres: tuple[GresCount, ...] = ()
     exclusive: bool = False

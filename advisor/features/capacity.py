@@ -308,7 +308,7 @@ class Fitter:
             partition,
             (gang.per_job, gang.per_node, gang.per_socket, gang.per_task),
             (gang.tasks if several else 1, gang.cpus, gang.cpus_per_gpu, gang.memory_mib_per_node, gang.exclusive),
-            (gang.cpus_per_node, gang.tmp_disk_mib, gang.gres, gang.only_beside, gang.features),
+            (gang.cpus_per_node, gang.tasks_per_node, gang.tmp_disk_mib, gang.gres, gang.only_beside, gang.features),
             (gang.required_nodes, gang.excluded_nodes, chooses_among_required(gang)),
         )
         if key not in self._offers:

@@ -136,7 +136,8 @@ class PartitionOffer:
             rounded_up = gang.tasks - 1 if self.promise else 0
             beside = max(_cpus_beside(gang, gang.per_task), (gang.cpus + rounded_up) // gang.tasks)
             task = Chunk(gpus=gang.per_task, cpus=beside)
-            shares.append(chunks_in(types, gpus, cpus, self.memory_mib[able], task) / gang.tasks)
+            tasks = chunks_in(types, gpus, cpus, self.memory_mib[able], task)
+            shares.append(np.minimum(tasks, gang.tasks_per_node or gang.tasks) / gang.tasks)
         else:
             shares.append(cpus / max(1, gang.cpus))
         # A node gives no more than the whole request; the rest of its resources does not count, and can be much.

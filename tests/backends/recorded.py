@@ -50,7 +50,14 @@ def assemble(**parts: Any) -> Snapshot:
 
 def as_asked(snapshot: Snapshot) -> Snapshot:
     """Return a snapshot without what the text answers were not asked for when they were recorded."""
-    unasked: dict[str, Any] = {"nodes_open": False, "cpus_per_node": 1, "tmp_disk_mib": 0, "gres": (), "uncounted": ()}
+    unasked: dict[str, Any] = {
+        "nodes_open": False,
+        "cpus_per_node": 1,
+        "tasks_per_node": None,
+        "tmp_disk_mib": 0,
+        "gres": (),
+        "uncounted": (),
+    }
     return replace(
         snapshot,
         jobs=tuple(replace(job, gang=replace(job.gang, **unasked)) for job in snapshot.jobs),

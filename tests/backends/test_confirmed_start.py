@@ -101,6 +101,7 @@ def test_request_holds_what_can_bar_the_job() -> None:
         cpus_per_gpu=4,
         memory_mib_per_node=4000,
         cpus_per_node=6,
+        tasks_per_node=1,
         tmp_disk_mib=500,
         gres=(GresCount(name="vram", count=40 << 30),),
         only_beside="alice",
@@ -113,5 +114,5 @@ def test_request_holds_what_can_bar_the_job() -> None:
 
     assert arguments >= {
         "--gpus-per-node=2", "--nodes=2", "--cpus-per-gpu=4", "--mem=4000M", "--mincpus=6", "--tmp=500M",
-        "--gres=vram:40G", "--exclusive=user", "--constraint=a100", "--nodelist=n01", "--exclude=n02,n03",
+        "--ntasks-per-node=1", "--gres=vram:40G", "--exclusive=user", "--constraint=a100", "--nodelist=n01", "--exclude=n02,n03",
     }  # fmt: skip

@@ -169,6 +169,7 @@ def test_old_and_new_json_are_the_same_job(raw: Mapping[str, Any]) -> None:
         ({"max_nodes": 1, "eligible_time": wrapped(0)}, "nodes_open", None),
         ({"minimum_tmp_disk_per_node": 500}, "tmp_disk_mib", 500),
         ({"minimum_cpus_per_node": wrapped(6)}, "cpus_per_node", 6),
+        ({"tasks_per_node": wrapped(2)}, "tasks_per_node", 2),
         ({"shared": ["USER"]}, "only_user", True),
         ({"shared": ["MCS"]}, "uncounted", ("--exclusive",)),
         ({"sockets_per_node": 65534, "threads_per_core": wrapped(1)}, "uncounted", ("--threads-per-core",)),

@@ -369,3 +369,12 @@ def test_cpus_are_idle_until_all_jobs_that_may_share_them_do(over_subscribe: str
     table = node_table(make_snapshot(jobs, [make_node("n1", used=4, cpus_used=64)], partitions=[partition]))
 
     assert table.cpus_idle.tolist() == [idle]
+
+
+@pytest.mark.parametrize(("per_node", "fits"), [(None, True), (4, True), (2, False), (1, False)])
+def test_node_takes_no_more_tasks_than_the_job_puts_on_one(per_node: int | None, fits: bool) -> None:
+    snapshot = make_snapshot(nodes=[make_node("n1")])
+    gang = GangRequest(per_task=(GpuCount(count=1),), tasks=4, cpus=4, tasks_per_node=per_node, memory_mib_per_node=1)
+
+    assert (fit(snapshot, gang).tier_ever is NODE) is fits
+    assert (fit(snapshot, replace(gang, per_task=(), per_job=(GpuCount(count=4),))).tier_ever is NODE) is fits

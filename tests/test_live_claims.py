@@ -29,10 +29,11 @@ def test_wrong_claims_are_listed_below_the_counts() -> None:
         "release": "22.05",
         "claims": {"fits now": 7},
         "missed": {},
-        "wrong": [{**wrong, "slurm_says": "PENDING Resources N/A"}],
+        "hidden": {"fits now, wrong": 2},
+        "wrong": [{**wrong, "slurm_says": "PENDING Resources N/A", "sadvise_says": "priority"}],
     }
 
     lines = list(_table([document]))
 
-    assert lines[1].split() == ["22.05", "7", "1", "0"]
-    assert lines[2] == "22.05 seed 3 text: fits now: root: --gpus=1 (PENDING Resources N/A)"
+    assert lines[1].split() == ["22.05", "7", "1", "0", "2"]
+    assert lines[2] == "22.05 seed 3 text: fits now: root: --gpus=1 (PENDING Resources N/A; priority)"

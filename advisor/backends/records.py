@@ -383,17 +383,25 @@ def _gang(record: JobRecord, most_gpus: int, *, pending: bool) -> GangRequest:
         memory_mib_per_node=min(memory_mib // (record.tres.nodes or nodes_min), MOST**2) if memory_mib else None,
         exclusive=record.exclusive,
         only_beside=record.user if record.only_user else "",
-        uncounted=(*record.uncounted, *_misread_cpus(record)),
+        uncounted=(*record.uncounted, *_in_doubt_with_gpus_per_task(record)),
         switches=(record.switch_count, record.switch_wait_s),
         features=record.features,
         nodes=(record.required_nodes, record.excluded_nodes),
     )
 
 
-def _misread_cpus(record: JobRecord) -> tuple[str, ...]:
-    """Name --mincpus where Slurm refuses it or counts it otherwise: with GPUs for each task, beyond the tasks' CPUs."""
-    beyond = 0 < record.cpus < record.cpus_per_node and record.requests.get(GpuScope.TASK)
-    return ("--mincpus",) if beyond else ()
+def _in_doubt_with_gpus_per_task(record: JobRecord) -> tuple[str, ...]:
+    """Name the options that some releases refuse or count otherwise beside GPUs for each task.
+
+    --mincpus beyond the CPUs of the tasks, and --ntasks-per-node where the nodes would hold unequal numbers of tasks.
+    """
+    if not record.requests.get(GpuScope.TASK):
+        return ()
+    holds = {
+        "--mincpus": 0 < record.cpus < record.cpus_per_node,
+        "--ntasks-per-node": record.tasks_per_node > 0 and record.tasks % record.tasks_per_node > 0,
+    }
+    return tuple(option for option, there in holds.items() if there)
 
 
 @lru_cache(CACHED_TEXTS)

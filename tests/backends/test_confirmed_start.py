@@ -114,5 +114,6 @@ def test_request_holds_what_can_bar_the_job() -> None:
 
     assert arguments >= {
         "--gpus-per-node=2", "--nodes=2", "--cpus-per-gpu=4", "--mem=4000M", "--mincpus=6", "--tmp=500M",
-        "--ntasks-per-node=1", "--gres=vram:40G", "--exclusive=user", "--constraint=a100", "--nodelist=n01", "--exclude=n02,n03",
+        "--ntasks-per-node=1", "--gres=vram:40G", "--exclusive=user", "--constraint=a100", "--nodelist=n01",
+        "--exclude=n02,n03",
     }  # fmt: skip

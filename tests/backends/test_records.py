@@ -113,6 +113,16 @@ def test_more_cpus_of_a_node_than_tasks_with_gpus_take_are_in_doubt(
     assert job(requests=requests(scope, 1), cpus=cpus, cpus_per_node=6).gang.uncounted == uncounted
 
 
+@pytest.mark.parametrize(
+    ("scope", "tasks", "uncounted"),
+    [(GpuScope.TASK, 3, ("--ntasks-per-node",)), (GpuScope.TASK, 4, ()), (GpuScope.JOB, 3, ())],
+)
+def test_unequal_numbers_of_tasks_with_gpus_are_in_doubt(
+    scope: GpuScope, tasks: int, uncounted: tuple[str, ...]
+) -> None:
+    assert job(requests=requests(scope, 1), cpus=tasks, tasks=tasks, tasks_per_node=2).gang.uncounted == uncounted
+
+
 EIGHT, TWELVE = requests(GpuScope.JOB, 8), requests(GpuScope.JOB, 12)
 
 

@@ -191,14 +191,14 @@ def test_pause_asks_first_and_shows_the_command(site: Path) -> None:
 
 
 def test_change_in_effect_is_reverted_as_by_the_command(site: Path) -> None:
-    view = site_view(site, timeout_s=7.0)
+    view = site_view(site, timeout_s=90.0)
 
     async def steps(pilot: Pilot[Exception]) -> None:
         assert "nice 0 -> nice 100" in screen(view) and "In effect 1" in screen(view)
         await pilot.press("v")
         await until(pilot, "no change to this job is in effect")
         await pilot.press("down", "v")
-        assert "sadvise revert 2 --config" in await until(pilot, "--timeout 7")
+        assert "sadvise revert 2 --config" in await until(pilot, "--timeout 90")
         await pilot.press("y")
         await settled(pilot)
         await until(pilot, "Done")

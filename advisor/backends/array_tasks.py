@@ -10,7 +10,12 @@ from advisor.backends.process import Commands, text_of
 from advisor.errors import SlurmRefusedError
 
 # A scontrol without readline reads lines of up to 4,095 bytes.
-LONGEST_ADDRESS: Final = 4_000
+LONGEST_LINE: Final = 4_000
+# The kernel passes no argument of more than 128 KiB.
+LONGEST_ADDRESS: Final = 100_000
+
+# The id of the array and the brackets around its tasks.
+_AROUND: Final = 16
 
 # The id of the record, the task, and its nice; the last waiting task of an array is printed as `7_[4%2]` or as `7_4`.
 _FORMAT: Final = "%A %i %y"
@@ -43,17 +48,37 @@ def waiting_tasks(commands: Commands, array_job_ids: Collection[int]) -> list[Wa
     return tasks
 
 
-def address(tasks: Iterable[WaitingTask], array_job_id: int, nice: int) -> str | None:
-    """Return what scontrol calls the waiting tasks of an array that hold a nice, such as `7_[4-9]`; None without any.
+def addresses(tasks: Iterable[WaitingTask], array_job_id: int, nice: int) -> tuple[str, ...]:
+    """Return what scontrol calls the waiting tasks of an array that hold a nice, such as `7_[4-9]`; empty without any.
 
     slurmctld writes to the record of an array as a whole where all its waiting tasks are named, and otherwise splits
     off each task that is. Tasks start but never join the record, so the list still names all of them when it arrives.
+    A list longer than one request takes goes as several, of which all but the last split tasks off.
     """
     own = [task for task in tasks if task.array_job_id == array_job_id]
     if not any(task.job_id == array_job_id for task in own):
-        return None
+        return ()
     named = {task.task_id for task in own if task.job_id == array_job_id or task.nice == nice}
-    return f"{array_job_id}_[{','.join(_spans(sorted(named)))}]"
+    return tuple(f"{array_job_id}_[{','.join(spans)}]" for spans in _parts(_spans(sorted(named))))
+
+
+def longest_address(tasks: Iterable[WaitingTask], array_job_id: int) -> int:
+    """Return the most bytes that the address of an array can take while its tasks start, or are changed one by one."""
+    named = (task.task_id for task in tasks if task.array_job_id == array_job_id)
+    return len(f"{array_job_id}_[]") + sum(len(f"{task_id},") for task_id in named)
+
+
+def _parts(spans: Iterable[str]) -> Iterator[list[str]]:
+    """Yield runs of tasks in parts, each of which one request takes."""
+    part: list[str] = []
+    length = 0
+    for span in spans:
+        if length + len(span) + 1 > LONGEST_ADDRESS - _AROUND:
+            yield part
+            part, length = [], 0
+        part.append(span)
+        length += len(span) + 1
+    yield part
 
 
 def _tasks(text: str) -> Iterator[WaitingTask]:

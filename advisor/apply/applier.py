@@ -15,7 +15,7 @@ from advisor.apply.gate import Gate, OpenGate
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.step import Reconciled, Step, StepJournal
 from advisor.cycle import ClusterSource, Cycle, CycleRecord
-from advisor.domain.actions import Action, Change, Lever, Requeue, exchanged_with
+from advisor.domain.actions import Action, Change, Lever, Requeue, SetNice, exchanged_with
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, intended, request_without
 from advisor.domain.memory import Memory
@@ -141,6 +141,17 @@ class Applier:
         The snapshot holds every job that `leased` reads, or more.
         """
         return self._outside_a_cycle(snapshot, lambda lease: job_ids is None or lease.job_id in job_ids, by_person=True)
+
+    def revert_strays(self, snapshot: Snapshot, actions: Collection[SetNice]) -> Reconciled:
+        """Record changes that the journal does not know as made, and revert them for a person."""
+        self.journal.claim(snapshot.config.cluster)
+        with self.journal.together():
+            for action in actions:
+                lease = intended(action, snapshot.taken_at, job=snapshot.jobs_by_id.get(action.job_id))
+                self.journal.keep(lease)
+                self.journal.keep(replace(lease, state=LeaseState.OUT))
+        ours = {action.job_id for action in actions}
+        return self._outside_a_cycle(snapshot, lambda lease: lease.lever is Lever.NICE and lease.job_id in ours)
 
     def leave(self, snapshot: Snapshot) -> Reconciled:
         """Revert, before the daemon ends, every change that does not end by itself."""

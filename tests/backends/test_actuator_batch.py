@@ -50,7 +50,7 @@ class Slurm(Streaming):
                 raise SlurmRefusedError(f"scontrol failed with exit status 1: {self.against[job_id]}")
             self.nices[job_id] = int(arguments[2].partition("=")[2])
             return Answer(output=b"")
-        if "-r" in arguments:
+        if "-t" in arguments:
             return Answer(output=self.tasks.encode())
         asked = arguments[arguments.index("-j") + 1].split(",")
         rows = [
@@ -209,8 +209,8 @@ def test_a_nice_is_written_to_the_waiting_tasks_of_an_array_alone() -> None:
     receipts = ScontrolActuator(slurm).apply_all(nices(8, 7))
 
     assert [receipt.outcome for receipt in receipts] == [Outcome.APPLIED] * 2
-    assert slurm.processes[2] == ("scontrol", "update JobId=8 Nice=108", "update JobId=7_[4-6] Nice=107")
-    assert [command[0] for command in slurm.processes] == ["squeue", "squeue", "scontrol", "squeue"]
+    assert slurm.processes[3] == ("scontrol", "update JobId=8 Nice=108", "update JobId=7_[4-6] Nice=107")
+    assert [command[0] for command in slurm.processes] == ["squeue", "squeue", "squeue", "scontrol", "squeue"]
 
 
 def test_a_requeued_task_is_named_by_its_own_id() -> None:

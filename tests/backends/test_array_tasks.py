@@ -17,6 +17,7 @@ class Queue(Streaming):
     """A squeue that prints one text, or refuses."""
 
     text: str = ""
+    merged: str | None = None
     against: SlurmError | None = None
     cluster: str | None = None
     asked: list[tuple[str, ...]] = field(default_factory=list)
@@ -26,7 +27,8 @@ class Queue(Streaming):
         self.asked.append((program, *arguments))
         if self.against is not None:
             raise self.against
-        return Answer(output=self.text.encode())
+        is_merged = self.merged is not None and "-r" not in arguments
+        return Answer(output=(self.merged if is_merged else self.text).encode())  # type: ignore[union-attr]
 
 
 def task(task_id: int, *, job_id: int = 7, array_job_id: int = 7, nice: int = 0) -> WaitingTask:
@@ -41,10 +43,23 @@ def test_tasks_are_read_as_every_release_prints_them() -> None:
     assert tasks == [
         task(5, nice=-1000),
         task(6, nice=-1000),
-        task(0, job_id=9),
         task(4, job_id=20, array_job_id=20, nice=3),
+        task(0, job_id=9),
     ]
-    assert [command[command.index("-j") + 1] for command in slurm.asked] == ["7,11,20"]
+    assert [command[command.index("-j") + 1] for command in slurm.asked] == ["7,11,20"] * 2
+
+
+def test_last_task_of_an_array_in_steps_is_read_although_squeue_does_not_print_it() -> None:
+    each = "".join(f"7 7_{task_id} -57\n" for task_id in range(0, 98, 2)) + "9 7_101 50\n"
+    slurm = Queue(text=each, merged="7 7_[0-98:2,101%4] -57\n")
+
+    tasks = waiting_tasks(slurm, [7])
+
+    assert tasks == [*(task(task_id, nice=-57) for task_id in range(0, 100, 2)), task(101, job_id=9, nice=50)]
+
+
+def test_a_list_that_is_cut_names_no_task() -> None:
+    assert waiting_tasks(Queue(text="7 7_0 0\n", merged="7 7_[0,2,4,...] 0\n"), [7]) == []
 
 
 def test_an_array_that_slurm_no_longer_knows_has_no_tasks() -> None:

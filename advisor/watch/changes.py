@@ -31,7 +31,7 @@ from advisor.domain.units import plural
 from advisor.errors import AdvisorError, DecodeError, JournalError, JournalFullError, SlurmError, SlurmRefusedError
 from advisor.journal import opened, opened_full
 from advisor.planning.observing import observed
-from advisor.planning.strays import NOT_SUBMITTED, Stray, candidates, strays
+from advisor.planning.strays import Stray, strays
 from advisor.view.documents import shell, skipped
 from advisor.view.table_layout import TableForm
 from advisor.watch.reading import Reading, journal_file
@@ -162,7 +162,7 @@ def revert_strays(reading: Reading, journal: Path | None, job_ids: frozenset[int
     with live_applier(reading, journal, gated=False) as applier:
         seen = _read(applier, job_ids)
         found = strays_in(reading, seen, applier.journal.leases())
-        chosen = [stray for stray in found if stray.action and (stray.is_lift or job_ids is not None)]
+        chosen = [stray for stray in found if stray.is_lift or job_ids is not None]
         reconciled = applier.revert_strays(seen, [stray.action for stray in chosen if stray.action is not None])
     left = tuple(stray for stray in found if stray not in chosen)
     return ChangesMade(
@@ -176,16 +176,19 @@ def revert_strays(reading: Reading, journal: Path | None, job_ids: frozenset[int
 
 
 def strays_in(reading: Reading, seen: Snapshot, leases: Collection[Lease]) -> tuple[Stray, ...]:
-    """Return the fields of pending jobs that look changed by us and of which the journal knows no change."""
+    """Return the nice values of pending jobs that carry our mark and of which the journal knows no change."""
+    found = strays(seen, leases)
+    if not found:
+        return ()
     commands = SlurmCommands(
         timeout_s=reading.timeout_of(reading.load_config()), cluster=chosen_cluster(reading.cluster, os.environ)
     )
     try:
-        submitted = read_submitted(commands, candidates(seen))
+        submitted = read_submitted(commands, [stray.job_id for stray in found])
     except AdvisorError:
         # Without accounting the mark alone tells.
-        submitted = NOT_SUBMITTED
-    return strays(seen, leases, submitted)
+        return found
+    return tuple(stray for stray in strays(seen, leases, submitted) if stray.action is not None)
 
 
 @contextmanager

@@ -160,8 +160,9 @@ def test_a_requeued_job_loses_its_lift(live: LiveCluster, tmp_path: Path, is_see
     assert (nice_of(live, short), left) == (0, ())
 
 
+@pytest.mark.parametrize("how", ["revert", "leave", "revert_due"])
 def test_a_lift_of_an_array_whose_every_second_task_a_user_changed_is_taken_back(
-    live: LiveCluster, tmp_path: Path
+    live: LiveCluster, tmp_path: Path, how: str
 ) -> None:
     first = live.submit(*ALL_GPUS, "--time=10:00:00")
     wait_for_state(live, first, "RUNNING")
@@ -169,13 +170,13 @@ def test_a_lift_of_an_array_whose_every_second_task_a_user_changed_is_taken_back
     lift = SetNice(job_id=array, before=0, after=-1007)
     with applying(tmp_path / "journal.sqlite") as applier:
         applier.journal.claim(applier.source.snapshot().config.cluster)
-        applier.journal.keep(intended(lift, SystemClock().now(), after_s=3600.0))
+        applier.journal.keep(intended(lift, SystemClock().now(), after_s=0.0 if how == "revert_due" else 3600.0))
         given = applier.actuator.apply(lift)
         for start in range(1001, 4000, 500):
             tasks = ",".join(str(task) for task in range(start, min(start + 500, 4000), 2))
             live.run("scontrol", "update", f"JobId={array}_[{tasks}]", "Nice=50", user=USER)
 
-        reverted = applier.revert(applier.leased())
+        reverted = getattr(applier, how)(applier.leased())
         left = applier.journal.leases()
 
     # The record of the array is whole; squeue leaves out the last task of an array in steps.

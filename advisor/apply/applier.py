@@ -15,9 +15,9 @@ from advisor.apply.gate import Gate, OpenGate
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.step import Reconciled, Step, StepJournal
 from advisor.cycle import ClusterSource, Cycle, CycleRecord
-from advisor.domain.actions import Action, Change, Lever, Requeue, exchanged_with
+from advisor.domain.actions import Action, Change, Lever, Requeue, SetNice, exchanged_with
 from advisor.domain.job import Job, JobState
-from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.lease import Ending, Lease, LeaseState, intended, request_without
 from advisor.domain.memory import Memory
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
@@ -142,10 +142,21 @@ class Applier:
         """
         return self._outside_a_cycle(snapshot, lambda lease: job_ids is None or lease.job_id in job_ids, by_person=True)
 
+    def revert_strays(self, snapshot: Snapshot, actions: Collection[SetNice]) -> Reconciled:
+        """Record changes that the journal does not know as made, and revert them for a person."""
+        self.journal.claim(snapshot.config.cluster)
+        with self.journal.together():
+            for action in actions:
+                lease = intended(action, snapshot.taken_at, job=snapshot.jobs_by_id.get(action.job_id))
+                self.journal.keep(lease)
+                self.journal.keep(replace(lease, state=LeaseState.OUT))
+        ours = {action.job_id for action in actions}
+        return self._outside_a_cycle(snapshot, lambda lease: lease.lever is Lever.NICE and lease.job_id in ours)
+
     def leave(self, snapshot: Snapshot) -> Reconciled:
         """Revert, before the daemon ends, every change that does not end by itself."""
         return self._outside_a_cycle(
-            snapshot, lambda lease: lease.due_time is not None or lease.state is LeaseState.RETURNING
+            snapshot, lambda lease: lease.due_time is not None or lease.is_due(snapshot.taken_at)
         )
 
     def _outside_a_cycle(
@@ -257,6 +268,7 @@ class Applier:
             job=snapshot.jobs_by_id[change.job_id],
             added_delay_s=change.expected.added_delay_max_s,
             planned_start=change.planned_start,
+            request=request_without(previous.values(), snapshot.jobs_by_id[change.job_id]),
         )
 
     def _send(self, intents: Sequence[Lease]) -> tuple[Receipt, ...]:
@@ -303,7 +315,10 @@ class Applier:
                     self._write(lease, leases.returned(lease), now)
                 elif receipt.is_overruled:
                     self._write(lease, leases.overruled(lease, now), now)
-        return receipts
+        return tuple(
+            replace(receipt, text=f"the job {lease.lost}") if lease.lost and not receipt.text else receipt
+            for lease, receipt in zip(due, receipts, strict=True)
+        )
 
     def _write(self, lease: Lease, following: leases.Next, now: float) -> Lease | None:
         """Record the next state of a lease and return it; return None if the lease has ended."""
@@ -320,6 +335,8 @@ class Applier:
         self.journal.claim(snapshot.config.cluster)
         with self.journal.together():
             self._reopen(snapshot)
+            for lost in leases.outgrown(self.journal.leases(), snapshot):
+                self.journal.keep(lost)
         sights = [(lease, self._sight(lease, snapshot)) for lease in self.journal.leases()]
         with self.journal.together():
             due, overruled = self._followed(sights, snapshot.taken_at, taken_back, by_person=by_person)

@@ -4,14 +4,15 @@ A lease is a change that was recorded before it was sent. This module is pure; t
 the commands.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from advisor.domain.actions import Lever, Requeue, SetNice, SetNodeList
 from advisor.domain.job import Job
-from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.domain.lease import Ending, Lease, LeaseState, request_without
+from advisor.domain.request import REQUEUED
 from advisor.domain.snapshot import Snapshot
 from advisor.features.named_nodes import NamedNodes
 
@@ -197,11 +198,47 @@ def unpaired(leases: Sequence[Lease], due: Collection[Lease], snapshot: Snapshot
     ]
 
 
+def outgrown(leases: Sequence[Lease], snapshot: Snapshot) -> Iterator[Lease]:
+    """Yield the leases of pending jobs that ask for more than when the change was made, or were requeued since.
+
+    `leases` are all open ones; each one that is yielded says why its job has lost the change. An array loses it with
+    any of its waiting tasks that hold it.
+    """
+    of_job: dict[int, list[Lease]] = {}
+    for lease in leases:
+        of_job.setdefault(lease.job_id, []).append(lease)
+    tasks: dict[int, list[Job]] = {}
+    for job in snapshot.pending:
+        if job.array is not None and job.is_split_off:
+            tasks.setdefault(job.array.array_job_id, []).append(job)
+    for lease in leases:
+        if lease.request is None or lease.lost or not lease.favours or lease.state is LeaseState.HANDS_OFF:
+            continue
+        own = snapshot.jobs_by_id.get(lease.job_id)
+        holding = (job for job in tasks.get(lease.job_id, ()) if lease.action.held_by(job) == lease.action.after)
+        more = (
+            lease.request.more_in(request_without(of_job[lease.job_id], job))
+            for job in (*holding, *filter(None, [own]))
+            if job.is_pending and not job.unseen
+        )
+        lost = next(filter(None, more), "")
+        if lost:
+            yield replace(lease, lost=lost)
+
+
 def requeued(lease: Lease, job: Job, snapshot: Snapshot) -> Lease | None:
     """Return the reopened lease of a job that had started and was requeued, since Slurm keeps its fields.
 
-    None if the field holds the user's value. If the field was not read, reverting the change determines that.
+    None if the field holds the user's value. If the field was not read, reverting the change determines that. A change
+    for which the job goes ahead of others was made for the run that has begun: it is lost.
     """
+    again = _reopened(lease, job, snapshot)
+    if again is None or again.request is None or not again.favours:
+        return again
+    return replace(again, lost=REQUEUED)
+
+
+def _reopened(lease: Lease, job: Job, snapshot: Snapshot) -> Lease | None:
     if not snapshot.shows(job, lease.lever):
         return lease.reopened()
     for own in (lease, lease.earlier):

@@ -4,13 +4,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from advisor.backends.array_tasks import LONGEST_ADDRESS, address, waiting_tasks
+from advisor.backends.array_tasks import LONGEST_ADDRESS, LONGEST_LINE, addresses, longest_address, waiting_tasks
 from advisor.backends.commands import apply_argv, update_line
 from advisor.backends.named_jobs import UNREADABLE, hidden_ends, read_jobs
 from advisor.backends.process import FedCommands, printable, text_of
 from advisor.backends.text_source import new_delimiter
 from advisor.domain.actions import Action, Change, Requeue, SetNice, SetNodeRange
 from advisor.domain.job import Job
+from advisor.domain.mark import is_marked
 from advisor.domain.plan import Outcome, Receipt
 from advisor.errors import SlurmRefusedError
 
@@ -21,7 +22,7 @@ CHANGED_MEANWHILE: Final = "somebody else has changed the field meanwhile"
 ANOTHER_VALUE: Final = "read back another value than the one written"
 NOT_A_WORD: Final = "its value is more than a word, which is not written to scontrol"
 END_NOT_SHOWN: Final = "squeue shows one end of the node range, and its JSON does not tell the other: nothing was sent"
-TOO_MANY_TASKS: Final = "the list of its waiting tasks is too long for scontrol: nothing was sent"
+TOO_MANY_TASKS: Final = "it has too many waiting tasks to take the change back in one request: nothing was sent"
 
 # A batch takes slurmctld less than a second, and scontrol less than its deadline where slurmctld is slow.
 LINES_PER_COMMAND: Final = 500
@@ -67,15 +68,16 @@ class ScontrolActuator:
         """Apply changes of different jobs, each by its number in the order asked for."""
         found = self._read(changes.values())
         receipts = self._not_to_be_sent(changes, found)
-        addresses = self._addresses([change for number, change in changes.items() if number not in receipts], found)
-        for number, change in changes.items():
-            objection = _against_address(change, addresses)
-            if number not in receipts and objection is not None:
-                receipts[number] = Receipt(action=change, outcome=Outcome.FAILED, text=objection)
+        named, unfit = self._addresses([change for number, change in changes.items() if number not in receipts], found)
+        receipts |= {
+            number: Receipt(action=change, outcome=Outcome.FAILED, text=unfit[change.job_id])
+            for number, change in changes.items()
+            if number not in receipts and change.job_id in unfit
+        }
         sent = {number: change for number, change in changes.items() if number not in receipts}
         if not sent:
             return receipts
-        objections = self._send(list(sent.values()), addresses)
+        objections = self._send(list(sent.values()), named)
         jobs = self._read(sent.values())
         unclear = [change for change in sent.values() if _end_could_be_hidden(jobs.get(change.job_id), change)]
         hidden = hidden_ends(self._commands, [change.job_id for change in unclear])
@@ -99,13 +101,24 @@ class ScontrolActuator:
         refused = ((number, _refusal(change, jobs.get(change.job_id), hidden)) for number, change in changes.items())
         return {number: receipt for number, receipt in refused if receipt is not None}
 
-    def _addresses(self, changes: Sequence[Change], jobs: Mapping[int, Job]) -> dict[int, str | None]:
-        """Map the arrays whose nice changes to what scontrol calls their waiting tasks; None where none is left."""
+    def _addresses(
+        self, changes: Sequence[Change], jobs: Mapping[int, Job]
+    ) -> tuple[dict[int, tuple[str, ...]], dict[int, str]]:
+        """Map the arrays whose nice changes to what scontrol calls their waiting tasks, or to why nothing is sent.
+
+        A change of ours whose revert could ever take more than one request is not made; every revert is sent.
+        """
         nices = [change for change in changes if isinstance(change, SetNice) and _is_array(jobs.get(change.job_id))]
-        if not nices:
-            return {}
-        tasks = waiting_tasks(self._commands, [change.job_id for change in nices])
-        return {change.job_id: address(tasks, change.job_id, change.before) for change in nices}
+        tasks = waiting_tasks(self._commands, [change.job_id for change in nices]) if nices else []
+        named = {change.job_id: addresses(tasks, change.job_id, change.before) for change in nices}
+        unfit = {job_id: NOT_PENDING for job_id, parts in named.items() if not parts}
+        too_long = (
+            change.job_id
+            for change in nices
+            if is_marked(change.after) > is_marked(change.before)
+            and longest_address(tasks, change.job_id) > LONGEST_ADDRESS
+        )
+        return named, dict.fromkeys(too_long, TOO_MANY_TASKS) | unfit
 
     def _requeue(self, action: Requeue) -> Receipt:
         """Stop a job that is still in the run which the action found, and see that this run is over."""
@@ -129,14 +142,34 @@ class ScontrolActuator:
         except SlurmRefusedError as err:
             return _in_words(str(err))
 
-    def _send(self, changes: Sequence[Change], addresses: Mapping[int, str | None]) -> dict[int, str]:
-        """Send changes of different jobs, and map the jobs that Slurm objected to to its words."""
-        updates = (update_line(change, addresses.get(change.job_id)) for change in changes)
-        complaints = self._commands.feed("scontrol", list(filter(None, updates)))
-        lines = [line for line in complaints.split("\n") if line.strip() and not line.endswith(_NO_ERROR)]
+    def _send(self, changes: Sequence[Change], named: Mapping[int, tuple[str, ...]]) -> dict[int, str]:
+        """Send changes of different jobs, and map the jobs that Slurm objected to to its words.
+
+        What is longer than a line goes as an argument, a process for each.
+        """
+        short: list[str] = []
+        complaints: list[str] = []
+        for change in changes:
+            for address in named.get(change.job_id, (str(change.job_id),)):
+                line = update_line(change, address)
+                if line is not None and len(address) <= LONGEST_LINE:
+                    short.append(line)
+                elif line is not None:
+                    complaints += self._sent_alone(change.job_id, line)
+        if short:
+            complaints += self._commands.feed("scontrol", short).split("\n")
+        lines = [line for line in complaints if line.strip() and not line.endswith(_NO_ERROR)]
         if len(changes) == 1:
             return {changes[0].job_id: _in_words("; ".join(lines))} if lines else {}
         return dict(_objections(lines))
+
+    def _sent_alone(self, job_id: int, line: str) -> list[str]:
+        """Send a line as the arguments of a process, and return its messages, each about the job."""
+        try:
+            said = text_of(self._commands.ask("scontrol", *line.split(" ")).complaints)
+        except SlurmRefusedError as err:
+            said = str(err)
+        return [f"{printable(text)} for job {job_id}" for text in said.split("\n") if text.strip()]
 
     def _read(self, actions: Iterable[Action]) -> dict[int, Job]:
         """Read the jobs of actions, as far as Slurm still knows them."""
@@ -175,14 +208,6 @@ def _refusal(change: Change, job: Job | None, hidden: Mapping[int, bool]) -> Rec
 def _is_array(job: Job | None) -> bool:
     """Return whether a job is the record of an array, of which its id stands for all tasks."""
     return job is not None and job.array is not None and not job.is_split_off
-
-
-def _against_address(change: Change, addresses: Mapping[int, str | None]) -> str | None:
-    """Return why a change of an array cannot be sent; None if it can, and for other jobs."""
-    if change.job_id not in addresses:
-        return None
-    tasks = addresses[change.job_id]
-    return NOT_PENDING if tasks is None else TOO_MANY_TASKS if len(tasks) > LONGEST_ADDRESS else None
 
 
 def _receipt(change: Change, job: Job | None, objection: str, end_is_hidden: bool) -> Receipt:

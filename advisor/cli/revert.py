@@ -1,10 +1,15 @@
 """`sadvise revert`: revert applied changes."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from advisor.cli.options import Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable, Source, Timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from advisor.planning.strays import Stray
 
 SCHEMA = "sadvise.revert/1"
 
@@ -15,6 +20,10 @@ def revert(
         typer.Argument(metavar="[JOBID]...", min=1, help="Ids of the jobs whose changes are reverted."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Revert every outstanding change.")] = False,
+    strays: Annotated[
+        bool,
+        typer.Option("--strays", help="Revert what carries the mark of sadvise and the journal does not know."),
+    ] = False,
     source: Source = None,
     cluster: Cluster = None,
     timeout: Timeout = None,
@@ -26,31 +35,51 @@ def revert(
 ) -> None:
     """Revert applied changes, due or not, if the pending job still holds the value that sadvise set.
 
-    Fields that somebody else has changed since are left alone and listed. Only the changed jobs are read, so this works
-    when the queue as a whole cannot be read. Exits with 1 if Slurm refused a revert.
+    Fields that somebody else has changed since are left alone and listed. This works when the queue as a whole cannot
+    be read. After a loss of the journal, changes that it does not know are named, and reverted with --strays: the nice
+    of every pending job whose nice is below 0 and carries the mark, or of the jobs JOBID, to that of their submit line,
+    or 0. Exits with 1 if Slurm refused a revert, or lifts are left that the journal does not know.
     """
     from advisor.errors import OptionsError
     from advisor.view.documents import meta
     from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
-    from advisor.watch.changes import COLUMNS, FORM, fields_of, revert_changes
+    from advisor.watch.changes import COLUMNS, FORM, fields_of, revert_changes, revert_strays, stray_rows
     from advisor.watch.reading import Reading
 
-    if bool(jobs) == every:
+    if every and strays:
+        raise OptionsError("--all and --strays exclude each other: give one")
+    if bool(jobs) == every and not strays:
         raise OptionsError("name the jobs whose changes are to be reverted, or give --all")
-    named = None if every else frozenset(jobs or ())
+    named = frozenset(jobs) if jobs else None
     reading = Reading(source=source, cluster=cluster, timeout_s=timeout, config=config)
-    done = revert_changes(reading, journal, named)
+    done = (revert_strays if strays else revert_changes)(reading, journal, named)
     rows = [fields_of(row) for row in done.rows]
     if json:
-        print_json({"meta": meta(done.seen, SCHEMA, done.source), "changes": done.rows})
+        print_json(
+            {"meta": meta(done.seen, SCHEMA, done.source), "changes": done.rows, "strays": stray_rows(done.strays)}
+        )
     elif parsable:
         print_rows(COLUMNS, rows, as_parsable=True, noheader=noheader)
     elif rows:
         print_table(COLUMNS, rows, form=FORM, noheader=noheader)
-        print_labelled("next", _next(reading.load_config().breakers.max_objections))
-    else:
+        if not strays:
+            print_labelled("next", _next(reading.load_config().breakers.max_objections))
+    elif not done.strays:
         print_labelled("nothing", "of ours is out on these jobs" if named else "of ours is out")
+    if not json and not parsable:
+        _print_strays(done.strays, {row["job_id"] for row in done.rows})
     done.raise_fault()
+
+
+def _print_strays(found: "Sequence[Stray] | None", done: set[int]) -> None:
+    """Print the changes that the journal does not know, or that they were not looked for."""
+    from advisor.view.terminal import print_labelled
+
+    if found is None:
+        print_labelled("strays", "not looked for: the queue cannot be read")
+    for stray in found or ():
+        if stray.job_id not in done:
+            print_labelled("stray", f"job {stray.job_id}: {stray.text}; the journal knows no change of it")
 
 
 def _next(most: int) -> str:

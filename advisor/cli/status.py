@@ -20,7 +20,7 @@ DEGRADED: Final = 4
 NOT_RUNNING: Final = 5
 
 
-# The exit codes from best to worst; 1 is a cluster whose files cannot be read.
+# The exit codes from best to worst; 1 is a cluster whose files cannot be read, or lifts that the journal does not know.
 _SEVERITY: Final = (0, DEGRADED, NOT_RUNNING, 1)
 _HEADER: Final = ("cluster", "daemon", "mode", "out", "overdue", "last round", "state")
 
@@ -31,8 +31,9 @@ def status(
     """Show how the daemon is doing: mode, pause, breakers, last round, changes in effect, and the gain of a day.
 
     Says why nothing was changed if nothing was. Asks Slurm nothing. Exits with 0 if all is well, 4 if the daemon runs
-    but a breaker is open, a change is overdue or rounds fail, 5 if it does not run. Of several clusters (-M all), it
-    prints one line for each, and exits with the worst: 1 if the files of one cannot be read.
+    but a breaker is open, a change is overdue or rounds fail, 5 if it does not run, 1 if jobs hold lifts that the
+    journal does not know. Of several clusters (-M all), it prints one line for each, and exits with the worst: 1 also
+    if the files of one cannot be read.
     """
     from advisor.watch.clusters import check_one_journal, readings_of
     from advisor.watch.reading import Reading
@@ -108,6 +109,8 @@ def _code(seen: "Overlook") -> int:
 
     if seen.state == ENDED:
         return NOT_RUNNING
+    if seen.last is not None and seen.last.strays:
+        return 1
     return 0 if seen.is_well else DEGRADED
 
 

@@ -35,7 +35,7 @@ from advisor.journal import SqliteJournal
 from advisor.journal.disclosure import Disclosure
 from advisor.metrics.catalogue import JOURNAL
 from advisor.metrics.round import Round
-from advisor.planning.strays import strays
+from advisor.planning.strays import Stray, strays
 from advisor.trial.follower import NO_FORECASTER
 from advisor.view.trial_words import trial_fields
 
@@ -140,6 +140,7 @@ class Service:
             returned, unreturned = self._return_due(outfit)
             fault += unreturned
         self.interval_s = next_interval_s(self.interval_s, pacing, trouble=step is None)
+        found = () if step is None else self._strays(step)
         done = Round(
             started_time=started_time,
             duration_s=time.monotonic() - begun,
@@ -154,7 +155,8 @@ class Service:
             rpcs=outfit.rpcs(),
             open_leases=Counter(lease.state for lease in self._keeper.leases),
             overdue=self._overdue(step),
-            strays=() if step is None else self._strays(step),
+            strays=tuple(stray.job_id for stray in found),
+            unknown_lifts=tuple(stray.job_id for stray in found if stray.is_lift),
             accuracy=self._standing.accuracy,
             breakers=self._standing.breakers,
             on_probation={} if step is None else self._standing.on_probation(step.record, outfit.config),
@@ -336,11 +338,11 @@ class Service:
         now = self._clock.now() if step is None else step.record.snapshot.taken_at
         return sum(1 for lease in self._keeper.leases if lease.is_overdue(now))
 
-    def _strays(self, step: Step) -> tuple[int, ...]:
+    def _strays(self, step: Step) -> tuple[Stray, ...]:
         # The snapshot is from before what was reverted since.
         reverted = {receipt.action.job_id for receipt in step.reconciled.taken_back}
         marked = strays(step.record.snapshot, self._keeper.leases)
-        return tuple(stray.job_id for stray in marked if stray.job_id not in reverted)
+        return tuple(stray for stray in marked if stray.job_id not in reverted)
 
     def _mode(self) -> Mode:
         farthest = self.config.mode.farthest

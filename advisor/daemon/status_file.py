@@ -13,6 +13,7 @@ from advisor.files import EVERYONE, read_bounded, replace_file
 from advisor.metrics.round import Round
 
 NAME: Final = "status.json"
+MOST_STRAYS: Final = 20
 _MOST_BYTES: Final = 1 << 20
 _CHECKED: Final = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 _Count = Annotated[int, Field(ge=0)]
@@ -39,7 +40,8 @@ class DaemonStatus(BaseModel):
 
     `mode` is the farthest in force; `held_to` maps each cause that keeps it below the configured one to its reason.
     `planned` is None where the round read nothing, and `fault` says why. `out` counts the changes in effect, `overdue`
-    those of them that should have been reverted. `undelivered` is why notices do not reach their targets.
+    those of them that should have been reverted. `strays` are the first jobs that hold a lift of ours which the journal
+    does not know. `undelivered` is why notices do not reach their targets.
     """
 
     model_config = _CHECKED
@@ -57,6 +59,7 @@ class DaemonStatus(BaseModel):
     planned: RoundCounts | None
     out: _Count
     overdue: _Count
+    strays: tuple[_Count, ...] = ()
     undelivered: str = ""
 
 
@@ -90,6 +93,7 @@ def status_after(done: Round, *, undelivered: str = "") -> DaemonStatus:
         planned=planned,
         out=sum(done.open_leases.values()),
         overdue=done.overdue,
+        strays=done.unknown_lifts[:MOST_STRAYS],
         undelivered=undelivered,
     )
 

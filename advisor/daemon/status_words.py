@@ -66,10 +66,11 @@ class Overlook:
 
     @property
     def is_well(self) -> bool:
-        """Whether rounds are done, nothing that is due stays in effect, and nothing but a person stops the daemon."""
-        if self.last is None or self.state != RUNNING or self.last.fault or self.last.overdue:
+        """Whether rounds are done, nothing due or unknown stays out, and nothing but a person stops the daemon."""
+        last = self.last
+        if last is None or self.state != RUNNING or last.fault or last.overdue or last.strays:
             return False
-        return not self.breakers and self.last.held_to.keys() <= {PAUSED}
+        return not self.breakers and last.held_to.keys() <= {PAUSED}
 
 
 def idle_reason(seen: Overlook) -> str:
@@ -137,6 +138,9 @@ def lines(seen: Overlook) -> Iterator[tuple[str, str]]:
         yield "out", f"{plural(seen.out, 'change')} in effect{due}"
     if last is not None and last.overdue:
         yield "overdue", f"{plural(last.overdue, 'change')} should have been taken back; to do: `sadvise revert --all`"
+    if last is not None and last.strays:
+        jobs = ", ".join(map(str, last.strays))
+        yield "strays", f"lifts that the journal does not know, on jobs {jobs}; to do: `sadvise revert --strays`"
     yield from _further_lines(seen)
     for note in seen.notes:
         yield "unread", note

@@ -18,6 +18,7 @@ from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState, intended
 from advisor.domain.mark import is_marked
 from advisor.domain.mode import Mode
+from advisor.domain.request import request_of
 from advisor.domain.snapshot import Snapshot
 from advisor.files import EVERYONE, read_bounded, replace_file
 from advisor.guard.job_rules import LARGEST_LOCAL_ID
@@ -32,12 +33,18 @@ _MOST_BOUNDS: Final = 1000
 _MOST_LIFTS: Final = 100
 # The clocks of the machines can differ by this.
 _CLOCK_S: Final = 5.0
+# Bounds are rounded in the table.
+_ROUNDED: Final = 1.01
+_GROWN: Final = "asks for more than a job that gets this nice at its submission"
 _FORMAT: Final = "sadvise submit table 1"
 _NAME: Final = re.compile(r"[\w.+-]{1,60}", re.ASCII)
 _LARGEST: Final = 1e15
 _PARTITION: Final = re.compile(
     r"partition (?P<name>[\w.+-]{1,60}) (?P<nice>-\d{1,10}) (?P<step>[1-9]\d{0,9}) (?P<classes>\d{1,2})",
     re.ASCII,
+)
+_BOUND: Final = re.compile(
+    r"bound (?P<name>[\w.+-]{1,60}) \S{1,20} (?P<gpu_s>\d{1,20}\.\d{1,6}) (?P<share>\d{1,2}\.\d{1,6})", re.ASCII
 )
 _WHEN: Final = re.compile(r"(?P<key>written|valid) (?P<time>\d{1,11})", re.ASCII)
 _EVENT: Final = "submit_table"
@@ -46,16 +53,31 @@ _PURPOSE: Final = f"lifted at submission, by the submit table: it should start n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """The nice values that jobs submitted within some time can have got, by partition."""
+    """The nice values that jobs submitted within some time can have got, by partition.
+
+    `most_gpu_s` is the most GPUs times the time limit that any user's job could have for one.
+    """
 
     written_time: float
     valid_until: float
     ladders: Mapping[str, Ladder]
+    most_gpu_s: Mapping[str, float]
 
     def explains(self, job: Job) -> bool:
         """Return whether the nice of a job can come from this table."""
         in_time = self.written_time - _CLOCK_S <= job.submit_time <= self.valid_until + _CLOCK_S
         return in_time and any(name in self.ladders and self.ladders[name].holds(job.nice) for name in job.partitions)
+
+    def covers(self, job: Job) -> bool:
+        """Return whether a job that it explains is no larger than it can have been at its submission."""
+        gpus, limit_s = job.gang.gpu_count, job.time_limit_s
+        if gpus is None or limit_s is None:
+            return False
+        return any(
+            gpus * limit_s <= _ROUNDED * self.most_gpu_s.get(name, math.inf) / 2**size_class
+            for name in job.partitions
+            if name in self.ladders and (size_class := self.ladders[name].class_of(job.nice)) is not None
+        )
 
 
 class SubmitTables:
@@ -126,7 +148,15 @@ class SubmitTables:
         for job in sorted(jobs, key=lambda job: job.job_id):
             if job.job_id not in changed:
                 action = SetNice(job_id=job.job_id, before=0, after=job.nice)
-                yield intended(action, snapshot.taken_at, after_s=lease_s, job=action.swapped().applied_to(job))
+                lease = intended(
+                    action,
+                    snapshot.taken_at,
+                    after_s=lease_s,
+                    job=action.swapped().applied_to(job),
+                    request=request_of(job),
+                )
+                is_covered = any(given.explains(job) and given.covers(job) for given in self._given)
+                yield lease if is_covered else replace(lease, lost=_GROWN)
 
     def _write(self, path: Path, table: tuple[Newcomers, ...], config: Config, snapshot: Snapshot) -> None:
         written_time = math.floor(snapshot.taken_at)
@@ -134,6 +164,10 @@ class SubmitTables:
             written_time=written_time,
             valid_until=written_time + VALID_S,
             ladders={arriving.partition: arriving.ladder for arriving in table},
+            most_gpu_s={
+                arriving.partition: max(bound.limit_gpu_s for bound in (arriving.others, *arriving.bounds.values()))
+                for arriving in table
+            },
         )
         content = "".join(f"{line}\n" for line in self._lines(given, table, config, snapshot))
         # Before the table is there: a job can get a value of it at once.
@@ -212,11 +246,15 @@ def _read(path: Path) -> Given | None:
 def _given(lines: Iterable[str]) -> Given | None:
     times: dict[str, float] = {}
     ladders: dict[str, Ladder] = {}
+    most_gpu_s: dict[str, float] = {}
     for line in lines:
         if when := _WHEN.fullmatch(line):
             times[when["key"]] = float(when["time"])
         elif match := _PARTITION.fullmatch(line):
             ladders[match["name"]] = Ladder(**{key: int(match[key]) for key in ("nice", "step", "classes")})
+        elif match := _BOUND.fullmatch(line):
+            bound = Bound(gpu_s=float(match["gpu_s"]), used_limit_ratio=float(match["share"]))
+            most_gpu_s[match["name"]] = max(most_gpu_s.get(match["name"], 0.0), bound.limit_gpu_s)
     if not times.keys() >= {"written", "valid"}:
         return None
-    return Given(written_time=times["written"], valid_until=times["valid"], ladders=ladders)
+    return Given(written_time=times["written"], valid_until=times["valid"], ladders=ladders, most_gpu_s=most_gpu_s)

@@ -8,6 +8,8 @@ from advisor.domain.gang import MOST, GangRequest, GpuCount
 # Slurm's ids, priorities and nices have 32 bits or fewer, and some of their arithmetic is wider.
 _LARGEST_ID = 2**53
 LATEST_TIME = 1e11
+# Array expressions are compressed; a longer one is damage.
+_LONGEST_TASKS = 100_000
 
 
 class JobState(StrEnum):
@@ -71,6 +73,19 @@ class ArrayRecord:
     task_id: int | None = None
     waiting: str = ""
     max_running: int | None = None
+
+
+def waiting_tasks(text: str) -> int:
+    """Count the tasks of an array expression such as `3-6`, `1,4-10:2`; at least one."""
+    count = 0
+    for part in text[:_LONGEST_TASKS].split(","):
+        span, _, step = part.partition(":")
+        low, _, high = span.partition("-")
+        if low.isdecimal() and high.isdecimal() and max(len(low), len(high), len(step)) <= 9:
+            count += max(0, (int(high) - int(low)) // (int(step) if step.isdecimal() and int(step) else 1) + 1)
+        else:
+            count += 1
+    return max(1, min(count, MOST))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

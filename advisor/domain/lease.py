@@ -4,9 +4,24 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
-from advisor.domain.actions import Action, Lever, Requeue, SetGpus, SetNice, SetNodeList, exchanged_with, gives_place
+from advisor.domain.actions import (
+    Action,
+    Lever,
+    Requeue,
+    SetGpus,
+    SetNice,
+    SetNodeList,
+    SetTimeMin,
+    exchanged_with,
+    gives_place,
+)
 from advisor.domain.job import Job
+from advisor.domain.request import Request, request_of
+
+# Slurm changes the CPUs and the memory of a job together with these.
+_SIZES: Final = (Lever.GPU_COUNT, Lever.NODE_RANGE)
 
 
 class LeaseState(StrEnum):
@@ -41,7 +56,8 @@ class Lease:
     `priority` is that of the job as submitted when it was changed; None if unknown. `planned_start` is when the job
     would have started as submitted, as planned when it was changed; None if unknown. `would_start_time` is when it was
     first seen that as submitted it would have started. `start_time` is when it was seen to have started after the
-    change, or to have left the queue.
+    change, or to have left the queue. `request` is what the job asked for as its user wrote it; None if unknown, as in
+    journals of earlier versions. `lost` is why the job has lost the change since, in plain words; "" if it has not.
     """
 
     action: Action
@@ -60,6 +76,8 @@ class Lease:
     planned_start: float | None = None
     would_start_time: float | None = None
     start_time: float | None = None
+    request: Request | None = None
+    lost: str = ""
 
     def __post_init__(self) -> None:
         if self.action.lever is not self.undo.lever or self.action.job_id != self.undo.job_id:
@@ -93,6 +111,15 @@ class Lease:
         return isinstance(self.action, SetNice) and self.action.lifts and self.exchanged_with is None
 
     @property
+    def favours(self) -> bool:
+        """Whether the job starts sooner by the change at the cost of others, so that it holds for this request only."""
+        match self.action, self.undo:
+            case SetNice(after=ours), SetNice(after=users):
+                return ours < users
+            case action, _:
+                return isinstance(action, SetTimeMin) and action.after is not None
+
+    @property
     def explored_gpu_s(self) -> float:
         """The GPU-seconds that the change spends, or could have spent, on a place that was tried to learn from it."""
         tried = isinstance(self.action, SetNodeList) and self.ending is not Ending.NOT_APPLIED
@@ -105,15 +132,15 @@ class Lease:
 
     @property
     def keeps_others_off(self) -> bool:
-        """Whether the job gets no other change: this one is unsettled, has to be reverted, or was overruled.
+        """Whether the job gets no other change: this one is unsettled, has to be reverted, was overruled, or is lost.
 
         A lift that is out leaves the request of the job as it is, so that a delay timer or a size can follow it.
         """
-        return self.state is not LeaseState.OUT or (self.due_time is not None and not self.is_lift)
+        return self.state is not LeaseState.OUT or bool(self.lost) or (self.due_time is not None and not self.is_lift)
 
     def is_due(self, now: float) -> bool:
         """Return whether the change has to be reverted now; True also if the clock was set back to before it."""
-        if self.by_person or self.state is LeaseState.RETURNING:
+        if self.by_person or self.lost or self.state is LeaseState.RETURNING:
             return True
         return self.due_time is not None and not self.applied_time <= now < self.due_time
 
@@ -157,6 +184,7 @@ def intended(
     job: Job | None = None,
     added_delay_s: float = 0.0,
     planned_start: float | None = None,
+    request: Request | None = None,
 ) -> Lease:
     """Return the lease of an action about to be sent, due `after_s` from now.
 
@@ -178,6 +206,7 @@ def intended(
             now if isinstance(action, Requeue) or (planned_start is not None and planned_start <= now) else None,
             None if previous is None else previous.would_start_time,
         ),
+        request=request,
     )
 
 
@@ -247,3 +276,20 @@ def sized_since_stop(leases: Collection[Lease]) -> frozenset[int]:
 
 def _to_grow(lease: Lease) -> int | None:
     return lease.action.gpus_after if isinstance(lease.action, Requeue) else None
+
+
+def request_without(leases: Iterable[Lease], job: Job) -> Request:
+    """Return what a job asks for as its user wrote it: without those of its changes that it holds."""
+    ours = [
+        lease
+        for lease in leases
+        if lease.job_id == job.job_id
+        and lease.lever is not Lever.NICE
+        and lease.ending is None
+        and lease.state is not LeaseState.HANDS_OFF
+        and lease.action.can_be_undone
+        and lease.action.can_hold(job, lease.action.after)
+    ]
+    for lease in ours:
+        job = lease.undo.applied_to(job)
+    return request_of(job, is_resized=any(lease.lever in _SIZES for lease in ours))

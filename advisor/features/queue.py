@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
-from advisor.domain.gang import MOST, share_of_gpu
-from advisor.domain.job import Job, JobState
+from advisor.domain.gang import share_of_gpu
+from advisor.domain.job import Job, JobState, waiting_tasks
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.domain.snapshot import Snapshot
 from advisor.features.columns import Columns
@@ -20,8 +20,6 @@ ANY_TYPE = -1
 SlurmsPlace = tuple[int, int, float, int]
 # The least share of its limit that a job is counted to use: it has a run time, which others are divided by.
 _LEAST_RATIO = 1e-6
-# Array expressions are compressed; a longer one is damage.
-_LONGEST_TASKS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,19 +258,6 @@ def smallest_size(job: Job) -> int:
     """
     gpus = job.gang.gpu_count or 0
     return gpus if job.hints.gpus is None else min(gpus, job.hints.gpus.low)
-
-
-def waiting_tasks(text: str) -> int:
-    """Count the tasks of an array expression such as `3-6`, `1,4-10:2`; at least one."""
-    count = 0
-    for part in text[:_LONGEST_TASKS].split(","):
-        span, _, step = part.partition(":")
-        low, _, high = span.partition("-")
-        if low.isdecimal() and high.isdecimal() and max(len(low), len(high), len(step)) <= 9:
-            count += max(0, (int(high) - int(low)) // (int(step) if step.isdecimal() and int(step) else 1) + 1)
-        else:
-            count += 1
-    return max(1, min(count, MOST))
 
 
 def queue_table(

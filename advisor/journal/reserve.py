@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -48,7 +49,8 @@ class Reserve:
 
     def keep(self, leases: Sequence[Lease]) -> None:
         """Record leases in place of the earlier ones, the last ones where not all fit; raises `JournalFullError`."""
-        rows = [json.dumps(lease_row(lease)) for lease in leases]
+        # Nothing is compared with the request of a lease that is being reverted.
+        rows = [json.dumps(lease_row(replace(lease, request=None))) for lease in leases]
         while sum(len(row) + 1 for row in rows) >= SIZE_BYTES:
             del rows[0]
         try:

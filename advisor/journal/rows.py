@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from advisor.domain.actions import ACTIONS, Action, Lever
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.outcome import JobOutcome
+from advisor.domain.request import Request
 from advisor.domain.standings import Stretch
 from advisor.journal.audit import Detail
 
@@ -33,15 +34,19 @@ LeaseRow = tuple[
     float | None,
     float | None,
     float | None,
+    str | None,
+    str,
 ]
 LEASE_COLUMNS: Final = (
     "job_id, lever, action, undo, applied_time, due_time, state, ending, ended_time, user, account, added_delay_s, "
-    "by_person, overruled_time, priority, serves, planned_start, would_start_time, start_time"
+    "by_person, overruled_time, priority, serves, planned_start, would_start_time, start_time, "
+    "request, lost"
 )
 LEASE_VALUES: Final = ", ".join("?" * (LEASE_COLUMNS.count(",") + 1))
 
-# The columns of the second schema, in which earlier versions recorded cycles.
+# The columns of the second and the fourth schema, in which earlier versions recorded cycles.
 _SECOND_COLUMNS: Final = 14
+_FOURTH_COLUMNS: Final = 19
 
 # The lever is stored beside the JSON of an action and determines its kind.
 _CODECS: Final[Mapping[Lever, TypeAdapter[Any]]] = {lever: TypeAdapter(action) for lever, action in ACTIONS.items()}
@@ -89,12 +94,15 @@ def lease_row(lease: Lease) -> LeaseRow:
         lease.planned_start,
         lease.would_start_time,
         lease.start_time,
+        None if lease.request is None else _requests().dump_json(lease.request).decode(),
+        lease.lost,
     )
 
 
 def whole_row(row: Sequence[Any]) -> tuple[Any, ...]:
     """Return the row of a lease as recorded by this version or an earlier one, without what that one did not know."""
-    return (*row, None, "[]", None, row[4], row[8]) if len(row) == _SECOND_COLUMNS else tuple(row)
+    present = (*row, None, "[]", None, row[4], row[8]) if len(row) == _SECOND_COLUMNS else tuple(row)
+    return (*present, None, "") if len(present) == _FOURTH_COLUMNS else present
 
 
 @lru_cache(maxsize=20_000)
@@ -106,7 +114,7 @@ def lease_of(row: LeaseRow) -> Lease:
     # fmt: off
     (
         _, lever, action, undo, applied, due, state, ending, ended, user, account, added, by_person, overruled,
-        priority, _, planned_start, would_start_time, start_time,
+        priority, _, planned_start, would_start_time, start_time, request, lost,
     ) = row
     # fmt: on
     return Lease(
@@ -126,6 +134,8 @@ def lease_of(row: LeaseRow) -> Lease:
         planned_start=planned_start,
         would_start_time=would_start_time,
         start_time=start_time,
+        request=None if request is None else _requests().validate_json(request, strict=True),
+        lost=lost,
     )
 
 
@@ -150,6 +160,8 @@ def audit_detail(lease: Lease) -> dict[str, Detail]:
         detail["start_time"] = lease.start_time
     if lease.by_person:
         detail["by_person"] = 1
+    if lease.lost:
+        detail["lost"] = lease.lost
     return detail
 
 
@@ -157,6 +169,11 @@ def value_text(action: Action, name: str) -> str:
     """Return the `before` or the `after` of an action as short JSON."""
     value = _CODECS[action.lever].dump_python(action, mode="json")[name]
     return json.dumps(value, separators=(",", ":"))
+
+
+@cache
+def _requests() -> TypeAdapter[Request]:
+    return TypeAdapter(Request)
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import Final
 
 from advisor.journal.seals import seal
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 
 # STRICT enforces the type of every column; SQLite supports it from 3.37 on.
 _STRICT: Final = " STRICT" if sqlite3.sqlite_version_info >= (3, 37) else ""
@@ -106,8 +106,14 @@ _FIFTH: Final = (
     ){_STRICT}""",
 )
 
+# `request` is NULL in leases of earlier versions.
+_SIXTH: Final = (
+    "ALTER TABLE leases ADD COLUMN request TEXT",
+    "ALTER TABLE leases ADD COLUMN lost TEXT NOT NULL DEFAULT ''",
+)
+
 # The statements that migrate a file to a version from the one before.
-_MIGRATIONS: Mapping[int, Sequence[str]] = {1: _FIRST, 2: _SECOND, 3: _THIRD, 4: _FOURTH, 5: _FIFTH}
+_MIGRATIONS: Mapping[int, Sequence[str]] = {1: _FIRST, 2: _SECOND, 3: _THIRD, 4: _FOURTH, 5: _FIFTH, 6: _SIXTH}
 
 
 def version_of(database: sqlite3.Connection) -> int:

@@ -24,7 +24,8 @@ class Round:
     `mode` is the farthest mode now; `held_to` maps each cause that keeps it below the configured one (a pause, a
     breaker, a journal that failed) to its reason in plain words. `rpcs` counts the requests of this process to
     slurmctld by kind since it started. `overdue` counts the changes that were due before the end of the round and are
-    still in effect. `strays` are pending jobs whose nice carries our mark without a lease. `accuracy` is that of the
+    still in effect. `strays` are pending jobs whose nice carries our mark without a lease, and `unknown_lifts` those of
+    them whose nice no user can set. `accuracy` is that of the
     forecasts of "start" and "run_time"; `on_probation` maps the run-time models that the plan set aside to why.
     `breakers` are the open ones. `interval_s` is how long after the start of this round the next one starts.
     """
@@ -43,6 +44,7 @@ class Round:
     open_leases: Mapping[LeaseState, int] = field(default_factory=dict)
     overdue: int = 0
     strays: tuple[int, ...] = ()
+    unknown_lifts: tuple[int, ...] = ()
     accuracy: Mapping[Forecasted, Accuracy] = field(default_factory=dict)
     on_probation: Mapping[str, str] = field(default_factory=dict)
     breakers: tuple[OpenBreaker, ...] = ()

@@ -38,6 +38,11 @@ class Bound:
     gpu_s: float
     used_limit_ratio: float
 
+    @property
+    def limit_gpu_s(self) -> float:
+        """The same bound of the GPUs times the time limit."""
+        return self.gpu_s / self.used_limit_ratio if self.used_limit_ratio > 0.0 else math.inf
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
@@ -49,8 +54,12 @@ class Ladder:
 
     def holds(self, nice: int) -> bool:
         """Return whether a nice value is that of a class."""
+        return self.class_of(nice) is not None
+
+    def class_of(self, nice: int) -> int | None:
+        """Return the class of a nice value; None if it is that of none."""
         steps, rest = divmod(self.nice - nice, self.step)
-        return rest == 0 and 0 <= steps <= self.classes
+        return steps if rest == 0 and 0 <= steps <= self.classes else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from advisor.domain.gang import GangRequest, GpuScope
-from advisor.domain.job import Job
-from advisor.features.queue import waiting_tasks
+from advisor.domain.job import Job, waiting_tasks
 
 
 def tasks_of(job: Job) -> int:

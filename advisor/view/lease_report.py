@@ -35,6 +35,7 @@ def ended_changes_of(job_id: int, leases: tuple[Lease, ...]) -> list[dict[str, A
             "before": lease.undo.published()[1],
             "after": lease.action.published()[1],
             "ending": str(lease.ending),
+            "lost": lease.lost or None,
             "applied_time": lease.applied_time,
             "ended_time": lease.ended_time,
         }
@@ -45,7 +46,9 @@ def ended_changes_of(job_id: int, leases: tuple[Lease, ...]) -> list[dict[str, A
 def ended_change_sentence(change: dict[str, Any]) -> str:
     """Return a published change that has ended for people, without its times."""
     in_words = ACTIONS[change["lever"]].in_words
-    return f"{in_words(change['before'])} -> {in_words(change['after'])}; {_ENDINGS[change['ending']]}"
+    lost = f"sadvise reverted it, since the job {change['lost']}"
+    how = lost if change["lost"] and change["ending"] == Ending.TAKEN_BACK else _ENDINGS[change["ending"]]
+    return f"{in_words(change['before'])} -> {in_words(change['after'])}; {how}"
 
 
 def change_sentence(change: dict[str, Any]) -> str:

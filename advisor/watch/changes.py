@@ -1,7 +1,7 @@
 """Applies and reverts changes as `apply` and `revert` do, for commands and live views, and publishes what was done."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from advisor.backends.named_jobs import NamedJobs
 from advisor.backends.process import SlurmCommands
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.sources import chosen_cluster
+from advisor.backends.submit_lines import read_submitted
 from advisor.clock import SystemClock
 from advisor.daemon.plan_trials import trials_by
 from advisor.daemon.rights import rights
@@ -27,9 +28,10 @@ from advisor.domain.mode import EVERYTHING
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import plural
-from advisor.errors import AdvisorError, DecodeError, JournalFullError, SlurmError, SlurmRefusedError
+from advisor.errors import AdvisorError, DecodeError, JournalError, JournalFullError, SlurmError, SlurmRefusedError
 from advisor.journal import opened, opened_full
 from advisor.planning.observing import observed
+from advisor.planning.strays import Stray, strays
 from advisor.view.documents import shell, skipped
 from advisor.view.table_layout import TableForm
 from advisor.watch.reading import Reading, journal_file
@@ -44,6 +46,8 @@ FORM: Final = TableForm(
     folded=("text",),
     omissible=("job_ids", "command", "partition", "account", "name"),
 )
+# Strays that a line names.
+MOST_NAMED: Final = 20
 UNSETTLED: Final = "it can still take effect: run this again in a few minutes"
 
 
@@ -75,7 +79,8 @@ class ChosenJobs:
 class ChangesMade:
     """What was done: the changes as published, the jobs left alone, and what went wrong, if anything did.
 
-    `seen` is the snapshot that it rests on, read from `source`.
+    `seen` is the snapshot that it rests on, read from `source`. `strays` are the changes that the journal does not
+    know; None if they were not looked for.
     """
 
     seen: Snapshot
@@ -83,6 +88,7 @@ class ChangesMade:
     rows: list[dict[str, Any]]
     left_alone: list[dict[str, Any]]
     fault: AdvisorError | None
+    strays: tuple[Stray, ...] | None = None
 
     def raise_fault(self) -> None:
         """Raise the `AdvisorError` that says what went wrong, if anything did."""
@@ -120,11 +126,14 @@ def apply_changes(reading: Reading, journal: Path | None, wanted: Selection) -> 
 
 
 def revert_changes(reading: Reading, journal: Path | None, job_ids: frozenset[int] | None) -> ChangesMade:
-    """Revert the changes to some jobs, None for all, due or not, wherever a job still holds the value that was set."""
+    """Revert the changes to some jobs, None for all, due or not, wherever a job still holds the value that was set.
+
+    Changes that the journal does not know are looked for, and not reverted.
+    """
     try:
-        seen, reconciled, left = _reverted(reading, journal, job_ids, full=False)
+        seen, reconciled, left, found = _reverted(reading, journal, job_ids, full=False)
     except JournalFullError:
-        seen, reconciled, left = _reverted(reading, journal, job_ids, full=True)
+        seen, reconciled, left, found = _reverted(reading, journal, job_ids, full=True)
     cluster = reading.cluster
     rows = [
         *(receipt_row("taken_back", receipt, cluster) for receipt in reconciled.taken_back),
@@ -140,8 +149,46 @@ def revert_changes(reading: Reading, journal: Path | None, job_ids: frozenset[in
         source=seen.source,
         rows=with_jobs(rows, seen),
         left_alone=[],
-        fault=refusal_of(reconciled.taken_back),
+        fault=refusal_of(reconciled.taken_back) or _unknown(found),
+        strays=found,
     )
+
+
+def revert_strays(reading: Reading, journal: Path | None, job_ids: frozenset[int] | None) -> ChangesMade:
+    """Revert the nice values that carry our mark and that the journal does not know, on some jobs.
+
+    None is for all jobs with a nice below 0, which no user can set.
+    """
+    with live_applier(reading, journal, gated=False) as applier:
+        seen = _read(applier, job_ids)
+        found = strays_in(reading, seen, applier.journal.leases())
+        chosen = [stray for stray in found if stray.is_lift or job_ids is not None]
+        reconciled = applier.revert_strays(seen, [stray.action for stray in chosen if stray.action is not None])
+    left = tuple(stray for stray in found if stray not in chosen)
+    return ChangesMade(
+        seen=seen,
+        source=seen.source,
+        rows=with_jobs(reconciled_rows(reconciled, reading.cluster), seen),
+        left_alone=[],
+        fault=refusal_of(reconciled.taken_back),
+        strays=left,
+    )
+
+
+def strays_in(reading: Reading, seen: Snapshot, leases: Collection[Lease]) -> tuple[Stray, ...]:
+    """Return the nice values of pending jobs that carry our mark and of which the journal knows no change."""
+    found = strays(seen, leases)
+    if not found:
+        return ()
+    commands = SlurmCommands(
+        timeout_s=reading.timeout_of(reading.load_config()), cluster=chosen_cluster(reading.cluster, os.environ)
+    )
+    try:
+        submitted = read_submitted(commands, [stray.job_id for stray in found])
+    except AdvisorError:
+        # Without accounting the mark alone tells.
+        return found
+    return tuple(stray for stray in strays(seen, leases, submitted) if stray.action is not None)
 
 
 @contextmanager
@@ -203,6 +250,13 @@ def reconciled_rows(reconciled: Reconciled, cluster: str | None) -> list[dict[st
         *(lease_row("hands_off", lease, CHANGED_MEANWHILE, cluster) for lease in reconciled.overruled),
         *(put_off_row("put_off", change, cluster) for change in reconciled.put_off),
     ]
+
+
+def stray_rows(found: Iterable[Stray] | None) -> list[dict[str, Any]] | None:
+    """Return changes that the journal does not know as published; None if they were not looked for."""
+    if found is None:
+        return None
+    return [{"job_id": stray.job_id, "lever": str(stray.lever), "text": stray.text} for stray in found]
 
 
 def with_jobs(rows: Iterable[dict[str, Any]], seen: Snapshot) -> list[dict[str, Any]]:
@@ -269,14 +323,37 @@ def _in_words(reconciled: Reconciled) -> str:
     return f"reverted {reverted} of {plural(due, 'due change')}"
 
 
+def _unknown(found: Collection[Stray] | None) -> JournalError | None:
+    """Return the error if jobs hold a nice of ours that the journal does not know and no user can have set."""
+    lifts = [stray.job_id for stray in found or () if stray.is_lift]
+    if not lifts:
+        return None
+    jobs = ", ".join(map(str, lifts[:MOST_NAMED])) + (", ..." if len(lifts) > MOST_NAMED else "")
+    return JournalError(
+        f"{plural(len(lifts), 'lift')} on pending jobs that the journal does not know ({jobs}): "
+        "`sadvise revert --strays` takes back what carries the mark of sadvise"
+    )
+
+
+def _read(applier: Applier, job_ids: frozenset[int] | None) -> Snapshot:
+    """Read some jobs, or the queue as a whole."""
+    if job_ids is None or applier.named is None:
+        return applier.source.snapshot()
+    return applier.named.snapshot_of(job_ids)
+
+
 def _reverted(
     reading: Reading, journal: Path | None, job_ids: frozenset[int] | None, *, full: bool
-) -> tuple[Snapshot, Reconciled, list[Lease]]:
+) -> tuple[Snapshot, Reconciled, list[Lease], tuple[Stray, ...] | None]:
     with live_applier(reading, journal, gated=False, full=full) as applier:
         seen = applier.leased()
         reconciled = applier.revert(seen, job_ids)
         left = [lease for lease in applier.journal.leases() if job_ids is None or lease.job_id in job_ids]
-        return seen, reconciled, left
+        try:
+            found = strays_in(reading, _read(applier, job_ids), applier.journal.leases())
+        except (SlurmError, DecodeError):
+            found = None
+        return seen, reconciled, left, found
 
 
 def _row(done: str, action: Action, cluster: str | None) -> dict[str, Any]:

@@ -201,7 +201,7 @@ def setting(job: Job, lever: Lever, number: int) -> Change:
     """Set a field of a job to a value that stands for a number."""
     match lever:
         case Lever.NICE:
-            return SetNice(job_id=job.job_id, before=job.nice, after=number)
+            return SetNice(job_id=job.job_id, before=job.nice, after=-number)
         case Lever.TIME_MIN:
             return SetTimeMin(job_id=job.job_id, before=job.time_min_s, after=60.0 * number)
         case Lever.NODE_LIST:
@@ -346,6 +346,19 @@ class Applying(RuleBasedStateMachine):
         unseen = lease is not None and lease.state is LeaseState.INTENDED and action.after == lease.action.before
         if lease is not None and not unseen:
             self.objected.add(key)
+
+    @rule(job_id=st.sampled_from(JOBS))
+    def user_asks_for_more(self, job_id: int) -> None:
+        """A user raises the time limit of a pending job, which loses what puts it ahead in the next round."""
+        self.arrives()
+        for cluster in self.clusters:
+            job = cluster.jobs.get(job_id)
+            if job is not None and job.is_pending:
+                cluster.jobs[job_id] = replace(job, time_limit_s=(job.time_limit_s or 0.0) + 3600.0)
+        self.live(lambda at_work: at_work.step())
+        if job_id in self.jobs and self.jobs[job_id].is_pending:
+            left = [lease for lease in self.journals[0].leases() if lease.job_id == job_id and lease.favours]
+            assert not any(lease.is_in_effect for lease in left), left
 
     @rule(seconds=st.sampled_from([1.0, 60.0, INTENT_GRACE_S, 700.0]))
     def pass_time(self, seconds: float) -> None:

@@ -19,7 +19,7 @@ from advisor.backends.process import Answer
 from advisor.domain.actions import Change, SetGpus, SetNice, SetTimeMin
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.plan import Outcome
-from advisor.errors import SlurmUnavailableError
+from advisor.errors import SlurmRefusedError, SlurmUnavailableError
 from tests.backends.fake_slurm import FakeSlurm, Streaming, job_row
 from tests.builders import size_of
 
@@ -44,7 +44,13 @@ class Slurm(Streaming):
     def ask(self, program: str, *arguments: str) -> Answer:
         """Show the jobs asked for."""
         self.processes.append((program, *arguments))
-        if "-r" in arguments:
+        if program == "scontrol":
+            job_id = int(arguments[1].partition("=")[2].partition("_")[0])
+            if job_id in self.against:
+                raise SlurmRefusedError(f"scontrol failed with exit status 1: {self.against[job_id]}")
+            self.nices[job_id] = int(arguments[2].partition("=")[2])
+            return Answer(output=b"")
+        if "-t" in arguments:
             return Answer(output=self.tasks.encode())
         asked = arguments[arguments.index("-j") + 1].split(",")
         rows = [
@@ -203,8 +209,8 @@ def test_a_nice_is_written_to_the_waiting_tasks_of_an_array_alone() -> None:
     receipts = ScontrolActuator(slurm).apply_all(nices(8, 7))
 
     assert [receipt.outcome for receipt in receipts] == [Outcome.APPLIED] * 2
-    assert slurm.processes[2] == ("scontrol", "update JobId=8 Nice=108", "update JobId=7_[4-6] Nice=107")
-    assert [command[0] for command in slurm.processes] == ["squeue", "squeue", "scontrol", "squeue"]
+    assert slurm.processes[3] == ("scontrol", "update JobId=8 Nice=108", "update JobId=7_[4-6] Nice=107")
+    assert [command[0] for command in slurm.processes] == ["squeue", "squeue", "squeue", "scontrol", "squeue"]
 
 
 def test_a_requeued_task_is_named_by_its_own_id() -> None:
@@ -227,7 +233,7 @@ def test_other_fields_of_an_array_are_written_by_its_id() -> None:
     ("tasks", "text"),
     [
         pytest.param("9 7_0 0\n", NOT_PENDING, id="the last task has just started"),
-        pytest.param("".join(f"7 7_{task} 0\n" for task in range(0, 4000, 2)), TOO_MANY_TASKS, id="too long a list"),
+        pytest.param("".join(f"7 7_{task} 0\n" for task in range(40_000)), TOO_MANY_TASKS, id="too many tasks"),
     ],
 )
 def test_an_array_that_cannot_be_addressed_is_not_sent(tasks: str, text: str) -> None:
@@ -237,6 +243,32 @@ def test_an_array_that_cannot_be_addressed_is_not_sent(tasks: str, text: str) ->
 
     assert (receipt.outcome, receipt.text, receipt.is_settled) == (Outcome.FAILED, text, True)
     assert all(command[0] == "squeue" for command in slurm.processes)
+
+
+@pytest.mark.parametrize(("tasks", "requests"), [(4000, 1), (60_000, 2)], ids=["one request", "several"])
+def test_a_revert_of_a_long_list_of_tasks_is_sent_as_arguments(tasks: int, requests: int) -> None:
+    waiting = "".join(f"7 7_{task} 107\n" for task in range(0, tasks, 2))
+    slurm = Slurm(nices={7: 107}, fields={7: {"JobArrayID": "7_[4-6]"}}, tasks=waiting)
+
+    (receipt,) = ScontrolActuator(slurm).apply_all([SetNice(job_id=7, before=107, after=0)])
+
+    sent = [command for command in slurm.processes if command[0] == "scontrol"]
+    assert (receipt.outcome, slurm.nices[7], len(sent)) == (Outcome.APPLIED, 0, requests)
+    assert all((command[1], command[3]) == ("update", "Nice=0") for command in sent)
+    assert sum(command[2].count(",") + 1 for command in sent) == tasks / 2
+    assert max(len(command[2]) for command in sent) < 128 << 10
+
+
+def test_an_objection_to_a_long_list_of_tasks_is_that_of_its_array() -> None:
+    waiting = "".join(f"7 7_{task} 107\n" for task in range(0, 4000, 2))
+    slurm = Slurm(
+        nices={7: 107, 8: 0}, fields={7: {"JobArrayID": "7_[4-6]"}}, tasks=waiting, against={7: "Requested node busy"}
+    )
+
+    refused, applied = ScontrolActuator(slurm).apply_all([SetNice(job_id=7, before=107, after=0), *nices(8)])
+
+    assert (refused.outcome, "Requested node busy" in refused.text) == (Outcome.FAILED, True)
+    assert applied.outcome is Outcome.APPLIED
 
 
 def test_what_slurm_says_of_tasks_it_did_write_to_is_no_objection() -> None:

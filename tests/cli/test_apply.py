@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -412,6 +413,61 @@ def test_revert_says_what_may_still_take_effect(sadvise: Sadvise, cluster: FakeC
 def test_revert_says_when_nothing_is_out(sadvise: Sadvise, cluster: FakeCluster) -> None:
     assert sadvise("revert", "--all").out == "nothing of ours is out\n"
     assert sadvise("revert", "7").out == "nothing of ours is out on these jobs\n"
+
+
+def test_lifts_that_the_journal_does_not_know_are_named_and_reverted_by_their_mark(
+    sadvise: Sadvise, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    for job_id, nice in ((9, -1007), (90, 137)):
+        cluster.jobs[job_id] = replace(cluster.jobs[job_id], nice=nice)
+
+    named = sadvise("revert", "--all")
+    document = json.loads(sadvise("revert", "9", "--json").out)
+    reverted = sadvise("revert", "--strays")
+    again = sadvise("revert", "--strays")
+
+    assert named.exit_code == 1 and "nothing of ours" not in named.out
+    assert named.out.splitlines() == [
+        "stray   job 9: nice -1007 carries the mark of sadvise; the journal knows no change of it",
+        "stray   job 90: nice 137 carries the mark of sadvise; the journal knows no change of it",
+    ]
+    assert "(9): `sadvise revert --strays`" in named.err
+    assert [(row["job_id"], row["lever"]) for row in document["strays"]] == [(9, "nice")]
+    assert reverted.exit_code == again.exit_code == 0
+    assert (cluster.jobs[9].nice, cluster.jobs[90].nice) == (0, 137)
+    with opened(tmp_path / "kept.sqlite") as journal:
+        assert [lease.ending for lease in journal.closed([9])] == [Ending.TAKEN_BACK]
+
+
+def test_a_nice_that_a_user_can_have_set_is_reverted_where_its_job_is_named(
+    sadvise: Sadvise, cluster: FakeCluster
+) -> None:
+    cluster.jobs[90] = replace(cluster.jobs[90], nice=137)
+
+    listed = sadvise("revert", "--all")
+    reverted = json.loads(sadvise("revert", "--strays", "90", "--json").out)
+
+    assert listed.exit_code == 0 and listed.out.startswith("stray   job 90")
+    assert [(row["job_id"], row["outcome"]) for row in reverted["changes"]] == [(90, "applied")]
+    assert cluster.jobs[90].nice == 0
+
+
+def test_a_queue_that_cannot_be_read_keeps_nothing_from_being_reverted_and_strays_are_not_looked_for(
+    sadvise: Sadvise, cluster: FakeCluster
+) -> None:
+    sadvise("apply")
+    cluster.unreadable = "squeue prints what cannot be read"
+
+    reverted = sadvise("revert", "--all")
+
+    assert reverted.exit_code == 0 and "9       node_range  taken_back" in reverted.out
+    assert reverted.out.splitlines()[-1] == "strays  not looked for: the queue cannot be read"
+
+
+def test_all_and_strays_exclude_each_other(sadvise: Sadvise) -> None:
+    outcome = sadvise("revert", "--all", "--strays")
+
+    assert outcome.exit_code == 2 and "--all and --strays exclude each other" in outcome.err
 
 
 def test_what_applies_also_learns_from_the_jobs_that_started(journal: str) -> None:

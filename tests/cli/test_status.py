@@ -263,3 +263,17 @@ def test_several_clusters_stand_in_one_table_and_the_worst_decides(sadvise: Sadv
     assert "not valid TOML" in broken.out and "alpha" in broken.out
     assert [entry["cluster"] for entry in document["clusters"]] == ["beta", "alpha"]
     assert document["clusters"][1]["is_well"] is True
+
+
+def test_lifts_that_the_journal_does_not_know_are_named_and_make_the_exit_status_1(
+    status: Status, tmp_path: Path
+) -> None:
+    written(tmp_path, replace(now_round(make_round(step())), strays=(4, 7, 9), unknown_lifts=(7, 9)))
+
+    outcome = status()
+
+    assert outcome.exit_code == 1
+    assert labelled(outcome)["strays"] == (
+        "lifts that the journal does not know, on jobs 7, 9; to do: `sadvise revert --strays`"
+    )
+    assert json.loads(status("--json").out)["is_well"] is False

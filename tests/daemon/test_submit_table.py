@@ -147,6 +147,20 @@ def test_next_daemon_adopts_by_the_table_that_it_finds(site: Publishing) -> None
     assert the_lease(site).job_id == 30
 
 
+def test_job_that_grew_between_its_submission_and_the_round_loses_the_nice(site: Publishing) -> None:
+    service = site.service()
+    service.round()
+    site.arrives(site.nice())
+    site.cluster.jobs[30] = replace(site.cluster.jobs[30], time_limit_s=7 * 24 * HOUR_S)
+
+    service.round()
+
+    assert site.cluster.jobs[30].nice == 0 and site.journal_leases() == ()
+    with opened(site.folder / "journal.sqlite", wait_s=5.0) as journal:
+        (closed,) = journal.closed([30])
+    assert closed.lost == "asks for more than a job that gets this nice at its submission"
+
+
 def again(site: Publishing, service: Service) -> tuple[int, ...]:
     """Run a round and return the strays, after it has adopted no job."""
     done = service.round()

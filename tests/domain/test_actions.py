@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -28,6 +28,7 @@ from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Lease, LeaseState, intended
 from advisor.domain.plan import Outcome
+from advisor.domain.request import request_of
 from advisor.journal.rows import action_of, action_text, lease_of, lease_row
 from advisor.view.documents import in_words
 from tests.builders import TAKEN_AT, gpu_counts, make_gang, make_job, size_of
@@ -242,7 +243,9 @@ def test_action_is_published_as_values_and_as_words(example: Example) -> None:
 
 @of_every_example
 def test_action_comes_back_from_the_journal_as_it_was_stored(example: Example) -> None:
-    lease = intended(example.action, TAKEN_AT, after_s=600.0, job=example.job, added_delay_s=30.0)
+    asked = request_of(example.job)
+    lease = intended(example.action, TAKEN_AT, after_s=600.0, job=example.job, added_delay_s=30.0, request=asked)
+    lease = replace(lease, lost="was requeued")
 
     assert action_text(example.action) == example.stored
     assert action_of(example.action.lever, example.stored) == example.action

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from advisor.domain.gang import GpuScope
-from advisor.domain.job import Job
+from advisor.domain.job import Job, waiting_tasks
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import node_table
-from advisor.features.queue import ANY_TYPE, QueueTable, jobs_within_depth, queue_table, waiting_tasks
+from advisor.features.queue import ANY_TYPE, QueueTable, jobs_within_depth, queue_table
 from advisor.features.supply import backfilled, latest_starts_s, releases
 from tests.builders import (
     HOUR_S,

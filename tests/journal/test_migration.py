@@ -41,6 +41,7 @@ def check_content(journal: SqliteJournal) -> None:
     assert journal.cluster() == "here"
     assert sorted(str(lease.action) for lease in journal.leases()) == sorted(map(str, OPEN))
     assert {(lease.state, lease.user, lease.added_delay_s) for lease in journal.leases()} == {(LeaseState.OUT, "", 0.0)}
+    assert {(lease.request, lease.lost) for lease in journal.leases()} == {(None, "")}
     assert [(lease.action, lease.ending) for lease in journal.closed([5])] == [(CLOSED, Ending.TAKEN_BACK)]
     assert journal.waits(0.0) == (wait(NOW),)
     assert journal.observed_until() == NOW + 1.0

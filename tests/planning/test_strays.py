@@ -6,9 +6,9 @@ import pytest
 
 from advisor.domain.actions import Lever, NodeRange, SetNice, SetNodeRange
 from advisor.domain.gang import SwitchRequest
-from advisor.domain.job import Job
+from advisor.domain.job import ArrayRecord, Job
 from advisor.domain.lease import intended
-from advisor.planning.strays import Stray, Submitted, candidates, strays
+from advisor.planning.strays import Submitted, candidates, strays
 from tests.builders import make_gang, make_job, make_snapshot
 
 MARKED = make_job(4, gang=make_gang(2), nice=157)
@@ -60,7 +60,7 @@ def test_lease_on_one_field_hides_no_other_field() -> None:
     (of_nice,) = strays(snapshot, (intended(HOLD, 0.0),), submitted)
     (of_range,) = strays(snapshot, (intended(replace(NICE, job_id=5), 0.0),), submitted)
 
-    assert of_nice == Stray(job_id=5, lever=Lever.NICE, text="nice 157 carries the mark of sadvise")
+    assert of_nice.text == "nice 157 carries the mark of sadvise" and of_nice.action == replace(NICE, job_id=5)
     assert (of_range.job_id, of_range.lever) == (5, Lever.NODE_RANGE) and candidates(snapshot) == (5,)
 
 
@@ -74,3 +74,23 @@ def test_jobs_come_by_id() -> None:
     jobs = [replace(MARKED, job_id=number) for number in (9, 3, 7)]
 
     assert [stray.job_id for stray in strays(make_snapshot(jobs), ())] == [3, 7, 9]
+
+
+def test_a_lift_is_a_nice_that_no_user_can_set_and_its_action_restores_that_of_the_submit_line() -> None:
+    snapshot = make_snapshot([MARKED, make_job(7, nice=-1007), make_job(8, nice=-57)])
+
+    found = strays(snapshot, (), {8: Submitted(nice=100)})
+
+    assert [(stray.job_id, stray.is_lift) for stray in found] == [(4, False), (7, True), (8, True)]
+    assert [stray.action for stray in found[1:]] == [
+        SetNice(job_id=7, before=0, after=-1007),
+        SetNice(job_id=8, before=100, after=-57),
+    ]
+
+
+def test_the_lease_of_an_array_covers_the_tasks_that_were_split_off() -> None:
+    task = make_job(9, nice=-1007, array=ArrayRecord(array_job_id=7, task_id=3))
+    lease = intended(SetNice(job_id=7, before=0, after=-1007), 0.0)
+
+    assert strays(make_snapshot([task]), (lease,)) == ()
+    assert len(strays(make_snapshot([task]), ())) == 1

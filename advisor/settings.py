@@ -62,7 +62,7 @@ class PlanningSettings:
         float,
         "how long all GPUs of a pool work at most on the jobs that are lifted and have not started, by their time "
         "limits; a job of one task is lifted in any case while no other is, an array only if all its tasks fit",
-    ] = 4 * HOUR_S
+    ] = 8 * HOUR_S
     lift_user_ratio: Annotated[
         float, "share of those places and of that work that the jobs of one user have at most while jobs of others wait"
     ] = 0.5

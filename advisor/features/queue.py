@@ -13,7 +13,7 @@ from advisor.domain.job import Job, JobState
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.domain.snapshot import Snapshot
 from advisor.features.columns import Columns
-from advisor.features.nodes import NodeTable, memory_is_shared_out, sharers_by_partition
+from advisor.features.nodes import Flags, NodeTable, memory_is_shared_out, sharers_by_partition
 from advisor.features.taken import Asked, GpuRates, gpus_taken
 
 ANY_TYPE = -1
@@ -435,7 +435,7 @@ class _Pools:
         self._pool_by_partitions: dict[tuple[str, ...], int | None] = {}
         self._type_index = {name: number for number, name in enumerate(table.gpu_types)}
         sharers = sharers_by_partition(snapshot.partitions)
-        self._member = np.zeros((len(index), len(table.names)), dtype=np.bool_)
+        self._member: Flags = np.zeros((len(index), len(table.names)), dtype=np.bool_)
         self._shares_cpus = np.zeros(len(index), dtype=np.bool_)
         open_rows = np.zeros_like(self._member)
         for partition in snapshot.partitions:
@@ -456,7 +456,7 @@ class _Pools:
         CPUs count nothing where several jobs share each of them.
         """
         shares = np.array([share_of_gpu(gpu_type) for gpu_type in table.gpu_types], dtype=np.float64)
-        has_type = np.vstack([(table.gpus_total > 0).T, table.gpus_total.any(axis=1)[None, :]])
+        has_type = np.vstack([(table.gpus_total > 0).T, table.gpus_total.any(axis=1)])
         member = (self._member[:, None, :] & has_type[None, :, :]).reshape(
             len(self._member) * len(has_type), len(table.names)
         )

@@ -14,7 +14,7 @@ from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.domain.snapshot import Snapshot
 from advisor.features.columns import Columns
 from advisor.features.nodes import Flags, NodeTable, memory_is_shared_out, sharers_by_partition
-from advisor.features.taken import Asked, GpuRates, gpus_taken
+from advisor.features.taken import AskedResources, GpuRates, gpus_taken
 
 ANY_TYPE = -1
 # Tier, priority, submit time and id, as `slurms_place` has them.
@@ -357,7 +357,7 @@ def _taken(
     gets_whole = [not whole_by_partition.isdisjoint(job.partitions) for job in jobs] if whole_by_partition else False
     rates = pools.rates(table, counts_memory=memory_is_shared_out(snapshot.config))
     sets = np.array(pool_of_row, dtype=np.intp) * (any_type + 1) + gpu_type.astype(np.intp)
-    asked = Asked(gpus=gpus, nodes=nodes, cpus=cpus, memory_mib=memory_mib, whole=(whole > 0.0) | gets_whole)
+    asked = AskedResources(gpus=gpus, nodes=nodes, cpus=cpus, memory_mib=memory_mib, whole=(whole > 0.0) | gets_whole)
     return gpus_taken(asked, rates.take(sets))
 
 

@@ -46,7 +46,7 @@ class GpuRates(Columns):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedResources:
     """The resources that jobs ask for, all `(n_jobs,)`: `gpus` as whole ones, `memory_mib` of each node, 0 for unknown.
 
     `nodes` are the fewest nodes, `whole` is whether no other user can have the rest of them.
@@ -59,7 +59,7 @@ class Asked:
     whole: Flags
 
 
-def gpus_taken(asked: Asked, rates: GpuRates) -> Floats:
+def gpus_taken(asked: AskedResources, rates: GpuRates) -> Floats:
     """Return the GPUs that jobs take, `(n_jobs,)`; `rates` are those of the nodes that each can start on."""
     nodes = np.maximum(asked.nodes, np.ceil(_ratio(asked.gpus, rates.most_per_node)))
     by_cpus = np.round(asked.cpus * rates.per_cpu, _DECIMALS)

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.features.taken import Asked, GpuRates, gpus_taken
+from advisor.features.taken import AskedResources, GpuRates, gpus_taken
 from advisor.planning.objective import Floats
 from advisor.settings import Limits
 from advisor.sim.priority import prioritise, sort_line
@@ -81,7 +81,7 @@ class Mover:
         nodes, gpus = jobs["nodes_min"].astype(np.float64), jobs["gpus"].astype(np.float64)
         is_fixed = (jobs["nodes_min"] == jobs["nodes_max"]) & (jobs["gpus"] % np.maximum(jobs["nodes_min"], 1) == 0)
         on_node = np.where(is_fixed, gpus / np.maximum(nodes, 1.0), np.minimum(gpus, jobs["node_gpus"]))
-        asked = Asked(
+        asked = AskedResources(
             gpus=gpus,
             nodes=nodes,
             cpus=np.maximum(nodes * jobs["cpus_per_node"], gpus * jobs["cpus_per_gpu"]),

@@ -400,6 +400,8 @@ def queues(draw: st.DrawFn) -> Trace:
             "time_limit_s": draw(st.sampled_from([600.0, 3600.0, 7200.0, 90_000.0, np.inf])),
             "nice": draw(st.sampled_from([0, 0, 0, 50, -7])),
             "user": draw(st.sampled_from(["ann", "bob", "cy"])),
+            "exclusive": draw(st.sampled_from([0, 0, 1])),
+            "cpus": draw(st.sampled_from([0, 0, 64])),
         }
         for _ in range(draw(st.integers(2, 14)))
     ]

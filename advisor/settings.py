@@ -34,7 +34,7 @@ _HEADER: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 # Slurm keeps the three lowest values for itself.
 _LOWEST_NICE: Final = -(2**31 - 3)
 PLANNING_BOUNDS: Final = {
-    **dict.fromkeys(("depth", "lift_places", "lift_lease_s", "patience_s"), (1.0, _LARGEST)),
+    **dict.fromkeys(("depth", "lift_places", "lift_work_s", "lift_lease_s", "patience_s"), (1.0, _LARGEST)),
     "node_list_lease_s": (1.0, HOUR_S),
     **dict.fromkeys(("node_timer_s", "leaf_timer_s", "timer_memory_s", "timer_imagined"), (1.0, _LARGEST)),
     **dict.fromkeys(("min_saving_s", "restart_s"), (0.0, _LARGEST)),
@@ -58,6 +58,14 @@ class PlanningSettings:
     ] = 2.0
     patience_s: Annotated[float, "a wait below this is no sign that the turn of a job comes near"] = 1800.0
     lift_places: Annotated[int, "number of jobs of a pool that are kept at the head of the line by lifts"] = 20
+    lift_work_s: Annotated[
+        float,
+        "how long all GPUs of a pool work at most on the jobs that are lifted and have not started, by their time "
+        "limits; a job of one task is lifted in any case while no other is, an array only if all its tasks fit",
+    ] = 8 * HOUR_S
+    lift_user_ratio: Annotated[
+        float, "share of those places and of that work that the jobs of one user have at most while jobs of others wait"
+    ] = 0.5
     lift_lease_s: Annotated[float, "time after which a job that was lifted and has not started is put back"] = DAY_S
     min_saving_s: Annotated[float, "least job completion time that a new size or a soft limit must save"] = 600.0
     used_limit_ratio_low: Annotated[float, "least share of their time limit that jobs are assumed to use"] = 0.2
@@ -100,7 +108,13 @@ class PlanningSettings:
         for name, (least, most) in PLANNING_BOUNDS.items():
             if not least <= getattr(self, name) <= most:
                 raise ValueError(f"{name} must be at least {least:g} and at most {most:.10g}")
-        for name in ("used_limit_ratio_low", "soft_limit_ratio_high", "scaling_exponent", "min_marginal_ratio"):
+        for name in (
+            "lift_user_ratio",
+            "used_limit_ratio_low",
+            "soft_limit_ratio_high",
+            "scaling_exponent",
+            "min_marginal_ratio",
+        ):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1")
         if not 0 < self.explore_slowdown <= 0.5:

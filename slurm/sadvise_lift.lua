@@ -2,7 +2,8 @@
 -- (daemon.submit_table in sadvise.toml). job_submit.lua loads it where sadvise_site.lua names that table.
 --
 -- A job is left alone where anything about it or the table is out of the ordinary: a nice, a priority, a dependency, a
--- begin time, a reservation, an array, no time limit, a table that is stale, damaged or larger than MOST_BYTES.
+-- begin time, a reservation, an array, nodes of its own, no time limit, a table that is stale, damaged or larger than
+-- MOST_BYTES.
 
 local MOST_BYTES = 131072
 local MOST_LIFTS = 100
@@ -18,6 +19,8 @@ local FORMAT = "sadvise submit table 1"
 -- Slurm's numbers: no value was given; a nice of 0.
 local NO_VALUE = 4294967294
 local NICE_OFFSET = 2147483648
+-- What job.shared is where a job shares its nodes with no other, or not with those of all users.
+local OWN_NODES = { [0] = true, [2] = true, [3] = true }
 local LONGEST_LIMIT_MINUTES = 1000000
 local MOST_GPUS = 1000000
 
@@ -174,6 +177,7 @@ local function is_plain(job)
     and not is_set(job.dependency)
     and not is_set(job.reservation)
     and not is_set(job.cpus_per_tres)
+    and not OWN_NODES[job.shared]
     and not opted_out(job)
 end
 

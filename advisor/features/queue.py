@@ -13,7 +13,8 @@ from advisor.domain.job import Job, JobState, waiting_tasks
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.domain.snapshot import Snapshot
 from advisor.features.columns import Columns
-from advisor.features.nodes import NodeTable
+from advisor.features.nodes import Flags, NodeTable, memory_is_shared_out, sharers_by_partition
+from advisor.features.taken import AskedResources, GpuRates, gpus_taken
 
 ANY_TYPE = -1
 # Tier, priority, submit time and id, as `slurms_place` has them.
@@ -54,7 +55,8 @@ class QueueTable:
 
     A pool is a set of partitions that share GPU nodes, at one priority tier: only jobs of one pool can pass
     each other by priority. `run` holds the assumed run times; the GPU-time of a row is its `width` times its
-    run time. `gpu_type` indexes `gpu_types`, `ANY_TYPE` for a gang that takes any.
+    run time, which counts what `features.taken` says. `gpu_type` indexes `gpu_types`, `ANY_TYPE` for a gang that takes
+    any.
     """
 
     jobs: tuple[Job, ...]
@@ -66,7 +68,7 @@ class QueueTable:
     gpu_type: NDArray[np.int32]  # (n_jobs,)
     limit_s: NDArray[np.float64]  # (n_jobs,), NaN where there is no limit
     run: PlannedRunTimes
-    width: NDArray[np.float64]  # (n_jobs,) whole GPUs that the order counts, all waiting tasks of an array together
+    taken: NDArray[np.float64]  # (n_jobs,) whole GPUs that others cannot have, of an array those of one task
     gpu_types: tuple[str, ...]
     pool_gpus: NDArray[np.int32]  # (n_pools, n_types) whole GPUs on usable nodes
     pool_idle: NDArray[np.int32]  # (n_pools, n_types) of them idle
@@ -74,6 +76,16 @@ class QueueTable:
     others: tuple[Others, ...]  # (n_pools,)
     others_wait: NDArray[np.bool_]  # (n_pools,) whether jobs outside a pool's rows wait for GPUs of its nodes
     pool_by_partitions: Mapping[tuple[str, ...], int]
+
+    @property
+    def width(self) -> NDArray[np.float64]:
+        """The GPUs that each row takes, all waiting tasks of an array together, `(n_jobs,)`."""
+        return self.taken * self.tasks
+
+    @property
+    def most_gpu_s(self) -> NDArray[np.float64]:
+        """The GPU-time that each row takes at most, `(n_jobs,)`: up to its limit, or without one by its forecast."""
+        return self.width * np.where(np.isfinite(self.limit_s), self.limit_s, self.run.high_s)
 
     @property
     def pool_capacity(self) -> NDArray[np.float64]:
@@ -113,7 +125,7 @@ class QueueTable:
             gpu_type=self.gpu_type[order],
             limit_s=self.limit_s[order],
             run=self.run.take(order),
-            width=self.width[order],
+            taken=self.taken[order],
             tasks=self.tasks[order],
         )
 
@@ -251,10 +263,9 @@ def tasks_of(job: Job) -> int:
 
 
 def smallest_size(job: Job) -> int:
-    """Return the fewest whole GPUs that a job can start with: its own count, or the low end of its range.
+    """Return the fewest whole GPUs that a job can be given: its own count, or the low end of its range.
 
-    The order counts a job that declares a range at this size: under near-linear scaling its GPU-time hardly depends
-    on the size, and so a resize does not change the order.
+    Only plans that set sizes count with it: a job starts with what it asks for until its size is set.
     """
     gpus = job.gang.gpu_count or 0
     return gpus if job.hints.gpus is None else min(gpus, job.hints.gpus.low)
@@ -289,7 +300,7 @@ def queue_table(
         gpu_type=np.array([type_index.get(job.gang.gpu_type, ANY_TYPE) for job in jobs], dtype=np.int32),
         limit_s=limit_s,
         run=run_times(jobs, limit_s, forecasts, rule_ratio),
-        width=smallest * gpu_shares(jobs) * tasks,
+        taken=_taken(snapshot, table, pools, jobs, pool_of_row),
         gpu_types=table.gpu_types,
         tasks=tasks,
         others=others,
@@ -302,6 +313,37 @@ def queue_table(
             if (pool := pools.of(partitions)) is not None
         },
     )
+
+
+def _taken(
+    snapshot: Snapshot, table: NodeTable, pools: "_Pools", jobs: Sequence[Job], pool_of_row: Sequence[int]
+) -> NDArray[np.float64]:
+    """Return the whole GPUs that each job takes, `(n_jobs,)`."""
+    place_by_id = {id(job.gang): place for place, job in enumerate(jobs)}
+    number_by_id = {shared: number for number, shared in enumerate(place_by_id)}
+    gangs = [jobs[place].gang for place in place_by_id.values()]
+    of_job = np.array([number_by_id[id(job.gang)] for job in jobs], dtype=np.intp)
+    counts = [gang.gpu_count or 0 for gang in gangs]
+    column = {name: number for number, name in enumerate(table.gpu_types)}
+    any_type = len(table.gpu_types)
+    rows = [
+        (
+            count * gang.gpu_share,
+            gang.nodes_min,
+            max(gang.cpus, (gang.cpus_per_gpu or 0) * count, gang.cpus_per_node * gang.nodes_min),
+            gang.memory_mib_per_node or 0,
+            gang.exclusive or bool(gang.only_beside),
+            column.get(gang.gpu_type or "", any_type),
+        )
+        for gang, count in zip(gangs, counts, strict=True)
+    ]
+    gpus, nodes, cpus, memory_mib, whole, gpu_type = np.array(rows, dtype=np.float64).reshape(-1, 6)[of_job].T
+    whole_by_partition = {partition.name for partition in snapshot.partitions if partition.gives_whole_nodes}
+    gets_whole = [not whole_by_partition.isdisjoint(job.partitions) for job in jobs] if whole_by_partition else False
+    rates = pools.rates(table, counts_memory=memory_is_shared_out(snapshot.config))
+    sets = np.array(pool_of_row, dtype=np.intp) * (any_type + 1) + gpu_type.astype(np.intp)
+    asked = AskedResources(gpus=gpus, nodes=nodes, cpus=cpus, memory_mib=memory_mib, whole=(whole > 0.0) | gets_whole)
+    return gpus_taken(asked, rates.take(sets))
 
 
 def _line(snapshot: Snapshot, pools: "_Pools", depth: int) -> tuple[list[Job], list[int]]:
@@ -377,13 +419,40 @@ class _Pools:
         self._pool_by_partition = {name: index[key] for name, key in keys.items()}
         self._pool_by_partitions: dict[tuple[str, ...], int | None] = {}
         self._type_index = {name: number for number, name in enumerate(table.gpu_types)}
-        open_rows = np.zeros((len(index), len(table.names)), dtype=np.bool_)
+        sharers = sharers_by_partition(snapshot.partitions)
+        self._member: Flags = np.zeros((len(index), len(table.names)), dtype=np.bool_)
+        self._shares_cpus = np.zeros(len(index), dtype=np.bool_)
+        open_rows = np.zeros_like(self._member)
         for partition in snapshot.partitions:
-            if partition.name in keys and partition.is_up:
-                open_rows[self._pool_by_partition[partition.name]] |= members[partition.name] & table.usable
+            if partition.name not in keys:
+                continue
+            pool = self._pool_by_partition[partition.name]
+            self._member[pool] |= members[partition.name]
+            self._shares_cpus[pool] |= partition.name in sharers
+            if partition.is_up:
+                open_rows[pool] |= members[partition.name] & table.usable
         shape = (len(index), len(table.gpu_types))
         self.totals = (open_rows.astype(np.int32) @ table.gpus_total).astype(np.int32).reshape(shape)
         self.idle = (open_rows.astype(np.int32) @ table.gpus_startable).astype(np.int32).reshape(shape)
+
+    def rates(self, table: NodeTable, *, counts_memory: bool) -> GpuRates:
+        """Return the GPUs by node, CPU and memory of each pool, for each GPU type and last for any.
+
+        CPUs count nothing where several jobs share each of them.
+        """
+        shares = np.array([share_of_gpu(gpu_type) for gpu_type in table.gpu_types], dtype=np.float64)
+        has_type = np.vstack([(table.gpus_total > 0).T, table.gpus_total.any(axis=1)])
+        member = (self._member[:, None, :] & has_type[None, :, :]).reshape(
+            len(self._member) * len(has_type), len(table.names)
+        )
+        rates = GpuRates.of(
+            member,
+            table.gpus_total @ shares,
+            table.cpus_total.astype(np.float64),
+            table.memory_total_mib.astype(np.float64) * counts_memory,
+        )
+        of_shared = np.repeat(self._shares_cpus, len(has_type))
+        return replace(rates, per_cpu=np.where(of_shared, 0.0, rates.per_cpu))
 
     def capacity(self, pool: int, gpu_type: str | None) -> int:
         """Return the number of GPUs in service in a pool, of the type that a job asks for."""

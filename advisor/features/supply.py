@@ -95,10 +95,10 @@ def backfilled(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> ND
     """Return a mask of the jobs of one pool that backfill can start regardless of the jobs ahead, `(n_rows,)`.
 
     Such a job fits the idle GPUs and ends, by its time limit, before the largest gang that wants the same GPUs
-    could start. Does not depend on the order of `rows`, nor on the present size of a job that declares a range.
+    could start. Does not depend on the order of `rows`.
     """
     fits = np.zeros(len(rows), dtype=np.bool_)
-    types, gpus = queue.gpu_type[rows], queue.smallest[rows].astype(np.int64)
+    types, gpus = queue.gpu_type[rows], queue.gpus[rows].astype(np.int64)
     for gpu_type in np.unique(types):
         of_type = types == gpu_type
         pool = int(queue.pool[rows[0]])

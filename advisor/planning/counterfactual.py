@@ -170,9 +170,9 @@ class _Line:
         idle = submitted.pool_idle[pool] + passed
         types = submitted.gpu_type[ahead]
         if gpu_type == ANY_TYPE:
-            return bool(submitted.smallest[ahead].sum(dtype=np.int64) <= idle.sum())
+            return bool(submitted.gpus[ahead].sum(dtype=np.int64) <= idle.sum())
         meets = (types == gpu_type) | (types == ANY_TYPE)
-        return bool(submitted.smallest[ahead][meets].sum(dtype=np.int64) <= idle[gpu_type])
+        return bool(submitted.gpus[ahead][meets].sum(dtype=np.int64) <= idle[gpu_type])
 
 
 def _waiting(case: Case) -> Mapping[int, list[Lease]]:

@@ -87,7 +87,7 @@ def _of_pool(case: Case, queue: QueueTable, line: Rows, done: frozenset[int]) ->
     )
     gave = gave_place(case.memory.leases)
     chosen = exchanges(
-        scoped_keys(queue.smallest[rows] * queue.run.expected_s[rows] * queue.tasks[rows], is_overdue),
+        scoped_keys(queue.width[rows] * queue.run.expected_s[rows], is_overdue),
         queue.priority[rows].astype(np.float64),
         np.unique(owners, return_inverse=True)[1],
         can_move,

@@ -20,7 +20,7 @@ from advisor.features.queue import ANY_TYPE, QueueTable, by_place
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
 from advisor.planning.lift_gain import Outlook
-from advisor.planning.lifts import lifts
+from advisor.planning.lifts import Bounds, Stakes, lifts
 from advisor.planning.objective import Floats, Waiting, is_overdue, objective_of, owed, waiting_of
 
 Rows = NDArray[np.intp]
@@ -99,6 +99,14 @@ class _Line:
             advised_s=advised_s,
         )
 
+    def stakes(self) -> Stakes:
+        """Return what each job takes at most if it is lifted."""
+        return Stakes(
+            gpu_s=self.queue.most_gpu_s[self.rows],
+            tasks=self.waiting.tasks,
+            user=np.unique([self.queue.jobs[row].user for row in self.rows.tolist()], return_inverse=True)[1],
+        )
+
     def lifts(self, case: Case, done: frozenset[int]) -> Iterator[Recommendation]:
         """Propose the lifts of this line."""
         objective = objective_of(case.snapshot.config, case.settings, case.limits)
@@ -108,7 +116,8 @@ class _Line:
             self.queue.priority[self.rows].astype(np.float64),
             self.ours < 0,
             np.array([job.job_id not in done for job in jobs], dtype=np.bool_),
-            places=case.settings.lift_places,
+            self.stakes(),
+            bounds=Bounds.of(case.settings, self.waiting.capacity),
             scale=objective.scale,
         )
         before, nice_after = self.queue.priority[self.rows], np.array([job.nice for job in jobs], dtype=np.int64)

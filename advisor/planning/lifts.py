@@ -3,6 +3,9 @@
 A job is lifted once, shortly before it can start: only the first of a line by the objective are kept at its head. The
 priority that a lifted job gets depends on its key alone, so that a job with a lower key that comes later goes ahead of
 it without another change.
+
+What is lifted and has not started is bounded, by its GPU-time at the time limits, of all users together and of each
+while jobs of others wait. An array counts with all its tasks, since all of them carry its lift.
 """
 
 from dataclasses import dataclass
@@ -10,6 +13,8 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from advisor.settings import PlanningSettings
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -25,6 +30,44 @@ _MOST_POINTS: Final = 2.0e7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How much of a line is lifted at most: `places` jobs at its head, and `gpu_s` of GPU-time.
+
+    One user has at most `user_ratio` of both while jobs of others wait. A job of one task is lifted beyond that if
+    nothing else is lifted; what goes before all others is lifted in any case, and counts.
+    """
+
+    places: int
+    gpu_s: float
+    user_ratio: float
+
+    @classmethod
+    def of(cls, planning: PlanningSettings, capacity: float) -> "Bounds":
+        """Return the bounds for a pool of `capacity` GPUs."""
+        return cls(
+            places=planning.lift_places,
+            gpu_s=planning.lift_work_s * capacity,
+            user_ratio=planning.lift_user_ratio,
+        )
+
+    def most_gpu_s(self, users: int) -> float:
+        """Return the GPU-time that can be lifted of one user, where jobs of so many users wait."""
+        return self.gpu_s * (self.user_ratio if users > 1 else 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stakes:
+    """What jobs take at most if they are lifted, all `(n_jobs,)`: `gpu_s` is that of all waiting `tasks` of an array.
+
+    `user` numbers the users of the line from 0.
+    """
+
+    gpu_s: Floats
+    tasks: Floats
+    user: Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lifts:
     """The jobs to lift `(n_lifts,)`, as rows, and the priority that each gets."""
 
@@ -32,16 +75,17 @@ class Lifts:
     priority: Floats
 
 
-def lifts(key: Floats, priority: Floats, lifted: Flags, movable: Flags, *, places: int, scale: float) -> Lifts:
-    """Return the jobs among the first `places` by their keys that a job with a higher key precedes.
+def lifts(
+    key: Floats, priority: Floats, lifted: Flags, movable: Flags, stakes: Stakes, *, bounds: Bounds, scale: float
+) -> Lifts:
+    """Return the jobs at the head of a line by their keys that a job with a higher key precedes, within bounds.
 
     All arrays are `(n_jobs,)` and hold the jobs of one line: `priority` as it is now, `lifted` whether it comes from a
     lift, `movable` whether a job can be lifted. `scale` are the points by which fair share and age can move a job.
 
     A job is lifted once, and again if it has to go before all others, its key 0, and another one precedes it.
     """
-    # Jobs that go before all others are kept there, however many they are.
-    first = _first(key, max(places, int(np.count_nonzero(key <= 0.0))))
+    first = _first(key, stakes.user, bounds)
     candidates = first[movable[first] & (~lifted[first] | (key[first] <= 0.0))]
     if not len(candidates):
         return Lifts(row=candidates, priority=np.empty(0))
@@ -49,8 +93,9 @@ def lifts(key: Floats, priority: Floats, lifted: Flags, movable: Flags, *, place
     goes_first = (key[candidates] <= 0.0) & ~lifted[candidates]
     row = candidates[_preceded(key, priority, candidates) | goes_first]
     after = lifted_priority(key[row], (priority if lifted.all() else priority[~lifted]).max(), scale)
-    rises = after > priority[row]
-    return Lifts(row=row[rises], priority=after[rises])
+    kept = np.flatnonzero(after > priority[row])
+    kept = kept[_within(key, lifted, stakes, bounds, row[kept])]
+    return Lifts(row=row[kept], priority=after[kept])
 
 
 def lifted_priority(key: Floats, highest: float, scale: float) -> Floats:
@@ -62,11 +107,38 @@ def lifted_priority(key: Floats, highest: float, scale: float) -> Floats:
     return np.asarray(foot + np.round((_HIGHEST_POWER - power) * points))
 
 
-def _first(key: Floats, places: int) -> Rows:
-    """Return the rows of the lowest keys, in no order."""
+def _first(key: Floats, user: Rows, bounds: Bounds) -> Rows:
+    """Return the rows at the head of the line, lowest key first; one user has more than a share only of what is left.
+
+    Jobs that go before all others are kept there, however many they are.
+    """
+    order = np.argsort(key, kind="stable")
+    places = max(bounds.places, int(np.count_nonzero(key <= 0.0)))
     if places >= len(key):
-        return np.arange(len(key))
-    return np.argpartition(key, places - 1)[:places]
+        return order
+    by_user = np.argsort(user[order], kind="stable")
+    begin = np.searchsorted(user[order][by_user], np.arange(user.max() + 1))
+    number = np.empty(len(key), dtype=np.intp)
+    number[by_user] = np.arange(len(key)) - begin[user[order][by_user]]
+    is_beyond = (number >= max(1.0, bounds.places * bounds.user_ratio)) & (key[order] > 0.0)
+    return order[np.argsort(is_beyond, kind="stable")][:places]
+
+
+def _within(key: Floats, lifted: Flags, stakes: Stakes, bounds: Bounds, rows: Rows) -> Flags:
+    """Return which rows can be lifted beside what is, lowest key first."""
+    of_user = np.bincount(stakes.user[lifted], stakes.gpu_s[lifted], minlength=int(stakes.user.max(initial=-1)) + 1)
+    used, most = float(of_user.sum()), bounds.most_gpu_s(len(np.unique(stakes.user)))
+    kept = np.zeros(len(rows), dtype=np.bool_)
+    for place in np.argsort(key[rows], kind="stable").tolist():
+        row = rows[place]
+        gpu_s, user, is_one = float(stakes.gpu_s[row]), stakes.user[row], stakes.tasks[row] <= 1.0
+        fits_user = of_user[user] + gpu_s <= most or (is_one and of_user[user] == 0.0)
+        fits = fits_user and (used + gpu_s <= bounds.gpu_s or (is_one and used == 0.0))
+        kept[place] = fits or key[row] <= 0.0
+        if kept[place] and not lifted[row]:
+            of_user[user] += gpu_s
+            used += gpu_s
+    return kept
 
 
 def _preceded(key: Floats, priority: Floats, rows: Rows) -> Flags:

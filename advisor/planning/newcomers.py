@@ -89,11 +89,13 @@ def newcomers(
     queue = queue_table(snapshot, node_table(snapshot), max(1, len(snapshot.jobs)), forecasts, rule_ratio=ratio)
     objective = objective_of(snapshot.config, planning, limits)
     ours = nice_of_ours(snapshot, memory)
+    # A job there takes more than the GPUs by which the script counts it.
+    whole = {partition.name for partition in snapshot.partitions if partition.gives_whole_nodes}
     for partitions, pool in sorted(queue.pool_by_partitions.items()):
         rows = queue.rows_of(pool)
         rows = rows[np.isfinite(queue.run.expected_s[rows])]
         capacity = float(queue.pool_capacity[pool].sum())
-        if len(partitions) != 1 or not len(rows) or capacity <= 0.0:
+        if len(partitions) != 1 or partitions[0] in whole or not len(rows) or capacity <= 0.0:
             continue
         line = _Line.of(queue, rows, ours, capacity)
         arriving = line.newcomers(partitions[0], objective, planning.lift_places, limits.nice_min)

@@ -108,7 +108,7 @@ def waiting_of(queue: QueueTable, rows: NDArray[np.intp], ours: NDArray[np.int64
     """Return the jobs in some rows of a queue, none of them owed or overdue; `ours` is what we added to their nice."""
     return Waiting(
         priority=(queue.priority[rows] + ours).astype(np.float64),
-        gpu_s=queue.width[rows] / queue.tasks[rows] * queue.run.expected_s[rows],
+        gpu_s=queue.taken[rows] * queue.run.expected_s[rows],
         tasks=queue.tasks[rows].astype(np.float64),
         run_s=queue.run.expected_s[rows],
         waited_s=queue.wait_s[rows],

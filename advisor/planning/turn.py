@@ -9,6 +9,7 @@ from advisor.domain.standings import Standing
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
 from advisor.planning.lift import ranks
+from advisor.planning.lifts import Bounds
 from advisor.planning.objective import bound_s, objective_of, owed
 from advisor.settings import Limits
 
@@ -17,16 +18,19 @@ from advisor.settings import Limits
 class PlaceInLine:
     """The place of a job among the `jobs` that wait for the same GPUs, from 1, and what its size rests on.
 
-    `place_as_submitted` is that in the site's own order, without the nice of lifts. `gpu_s` is the GPU-time that it
-    is expected to take, `gpus` times `run_s` of each of `tasks`; None, as `run_s`, where it has neither limit nor
-    forecast. `lifted_ahead` lifted jobs stand before it, of which `passed_by` stood behind it as submitted;
-    `lifted_ahead_gpu_s` is their expected GPU-time, of those whose size is known.
+    `place_as_submitted` is that in the site's own order, without the nice of lifts. `gpus` is what it asks for, and
+    `gpus_taken` the GPUs that other jobs cannot have while it runs. `gpu_s` is the GPU-time that it is expected to
+    take, `gpus_taken` times `run_s` of each of `tasks`; None, as `run_s`, where it has neither limit nor forecast.
+    `lifted_ahead` lifted jobs stand before it, of which `passed_by` stood behind it as submitted;
+    `lifted_ahead_gpu_s` is their expected GPU-time, of those whose size is known. `liftable_gpu_s` is the bound on the
+    lifts of its user where it is an array that takes `most_gpu_s`, more than that; None for other jobs.
     """
 
     jobs: int
     place: int
     place_as_submitted: int
     gpus: int
+    gpus_taken: float
     tasks: int
     run_s: float | None
     gpu_s: float | None
@@ -36,6 +40,8 @@ class PlaceInLine:
     lifted_ahead: int
     lifted_ahead_gpu_s: float
     passed_by: int
+    most_gpu_s: float | None = None
+    liftable_gpu_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +101,18 @@ def _place(case: Case, job: Job) -> PlaceInLine | None:
     # Rows stand in the present order.
     ahead = (ours < 0) & (np.arange(len(rows)) < here)
     gpu_s = queue.width[rows] * queue.run.expected_s[rows]
-    run_s = float(queue.run.expected_s[row])
+    run_s, most_gpu_s = float(queue.run.expected_s[row]), float(queue.most_gpu_s[row])
+    bounds = Bounds.of(case.settings, float(queue.pool_capacity[queue.pool[row]].sum()))
+    liftable_gpu_s = bounds.most_gpu_s(len({other.user for other in jobs}))
+    is_too_large = bool(
+        case.limits.lifts_pass_others and queue.tasks[row] > 1 and ours[here] >= 0 and most_gpu_s > liftable_gpu_s
+    )
     return PlaceInLine(
         jobs=len(rows),
         place=here + 1,
         place_as_submitted=int(rank[here]) + 1,
-        gpus=int(queue.smallest[row]),
+        gpus=int(queue.gpus[row]),
+        gpus_taken=float(queue.taken[row]),
         tasks=int(queue.tasks[row]),
         run_s=run_s if np.isfinite(run_s) else None,
         gpu_s=float(gpu_s[here]) if np.isfinite(run_s) else None,
@@ -110,6 +122,8 @@ def _place(case: Case, job: Job) -> PlaceInLine | None:
         lifted_ahead=int(ahead.sum()),
         lifted_ahead_gpu_s=float(np.nansum(gpu_s[ahead])),
         passed_by=int((ahead & (rank > rank[here])).sum()),
+        most_gpu_s=most_gpu_s if is_too_large else None,
+        liftable_gpu_s=liftable_gpu_s if is_too_large else None,
     )
 
 

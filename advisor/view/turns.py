@@ -54,12 +54,19 @@ def _of_place(place: PlaceInLine) -> Iterator[tuple[str, str]]:
         verb = "stands" if place.lifted_ahead == 1 else "stand"
         passed = f", {place.passed_by} of them behind it in the site's own order" if place.passed_by else ""
         lifted.append(f"{jobs} {verb} before it, with {gpu_time(place.lifted_ahead_gpu_s / HOUR_S)} expected{passed}")
+    if place.most_gpu_s is not None and place.liftable_gpu_s is not None:
+        asked, most = (gpu_time(gpu_s / HOUR_S) for gpu_s in (place.most_gpu_s, place.liftable_gpu_s))
+        lifted.append(
+            f"it is not lifted: its {place.tasks} tasks can take {asked} by their time limit, and at most {most} of "
+            "one user are lifted at a time"
+        )
     if lifted:
         yield "lifts", "; ".join(lifted)
 
 
 def _size(place: PlaceInLine) -> str:
-    asked = plural(place.gpus, "GPU")
+    kept = f" (it keeps {place.gpus_taken:.3g} from other jobs)" if place.gpus_taken > place.gpus else ""
+    asked = f"{plural(place.gpus, 'GPU')}{kept}"
     tasks = f" for each of {place.tasks} tasks" if place.tasks > 1 else ""
     if place.run_s is None or place.gpu_s is None:
         return f"{asked}{tasks} for a time that is not known: it has neither a time limit nor a forecast"

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.domain.gang import GpuScope
-from advisor.domain.job import Job, waiting_tasks
+from advisor.domain.gang import GangRequest, GpuScope
+from advisor.domain.job import ArrayRecord, Job, waiting_tasks
+from advisor.domain.node import Node
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import node_table
 from advisor.features.queue import ANY_TYPE, QueueTable, jobs_within_depth, queue_table
@@ -114,12 +115,82 @@ def test_partitions_that_share_nodes_share_a_pool_of_their_tier() -> None:
     assert queue.pool_gpus[pool[5]].tolist() == [16]
 
 
-def test_width_of_an_elastic_job_does_not_depend_on_its_present_size() -> None:
-    small, large = (make_job(1, gpus=gpus, hints=make_hints(gpus=(2, 8))) for gpus in (2, 8))
+def taken_by(job: Job, *nodes: Node, over_subscribe: str = "NO") -> float:
+    """Return the GPUs that a job takes on nodes of 8 GPUs, 64 CPUs and 512,000 MiB, or on others."""
+    nodes = nodes or (make_node("n01"), make_node("n02"))
+    partition = replace(make_partition(nodes=[node.name for node in nodes]), over_subscribe=over_subscribe)
+    return float(table_of(make_snapshot([job], nodes, partitions=[partition])).width[0])
 
-    widths = [table_of(make_snapshot([job])).width[0] for job in (small, large)]
 
-    assert widths == [2.0, 2.0]
+def test_job_with_a_range_counts_with_the_size_that_it_asks_for_until_a_smaller_one_is_set() -> None:
+    small, large = (make_job(1, gpus=gpus, hints=make_hints(gpus=(1, 8))) for gpus in (2, 8))
+
+    assert [taken_by(job) for job in (small, large)] == [2.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    ("gang", "taken"),
+    [
+        pytest.param(make_gang(1), 1.0, id="one GPU"),
+        pytest.param(make_gang(1, cpus=8, memory_mib_per_node=64_000), 1.0, id="shares no larger than that of GPUs"),
+        pytest.param(make_gang(1, cpus=32), 4.0, id="CPUs"),
+        pytest.param(make_gang(1, cpus_per_gpu=32), 4.0, id="CPUs by GPU"),
+        pytest.param(replace(make_gang(1), cpus_per_node=32), 4.0, id="CPUs by node"),
+        pytest.param(make_gang(1, memory_mib_per_node=384_000), 6.0, id="memory"),
+        pytest.param(make_gang(1, cpus=16, memory_mib_per_node=256_000), 4.0, id="the largest share"),
+        pytest.param(make_gang(1, memory_mib_per_node=256_000, nodes_min=2), 8.0, id="memory on two nodes"),
+        pytest.param(make_gang(1, exclusive=True), 8.0, id="exclusive"),
+        pytest.param(make_gang(1, exclusive=True, nodes_min=2), 16.0, id="exclusive on two nodes"),
+        pytest.param(replace(make_gang(1), only_beside="alice"), 8.0, id="beside jobs of one user"),
+    ],
+)
+def test_job_takes_the_gpus_that_it_makes_unusable(gang: GangRequest, taken: float) -> None:
+    assert taken_by(make_job(1, gang=gang)) == taken
+
+
+def test_exclusive_job_takes_as_many_nodes_as_its_gpus_need() -> None:
+    assert taken_by(make_job(1, gang=make_gang(9, exclusive=True))) == 16.0
+
+
+def test_every_job_of_a_partition_of_whole_nodes_takes_whole_nodes() -> None:
+    assert taken_by(make_job(1), over_subscribe="EXCLUSIVE") == 8.0
+
+
+def test_cpus_that_several_jobs_share_count_nothing() -> None:
+    assert taken_by(make_job(1, gang=make_gang(1, cpus=32)), over_subscribe="FORCE:4") == 1.0
+
+
+def test_memory_counts_nothing_where_slurm_does_not_allocate_it() -> None:
+    snapshot = make_snapshot([make_job(1, gang=make_gang(1, memory_mib_per_node=256_000))])
+    widths = [
+        table_of(replace(snapshot, config=make_config(select_parameters=(word,)))).width[0]
+        for word in ("CR_CORE", "CR_CORE_MEMORY")
+    ]
+
+    assert widths == [1.0, 4.0]
+
+
+def test_nodes_of_the_gpu_type_that_a_job_asks_for_count() -> None:
+    nodes = [make_node("n01", gpu_type="a100"), make_node("n02", 4, gpu_type="h100")]
+
+    typed = make_job(1, gang=make_gang(1, gpu_type="h100", exclusive=True))
+    of_any_type = make_job(1, gang=make_gang(1, exclusive=True))
+
+    assert [taken_by(job, *nodes) for job in (typed, of_any_type)] == [4.0, 6.0]
+
+
+def test_slice_of_a_gpu_takes_its_share_and_an_exclusive_job_the_whole_gpus_of_the_node() -> None:
+    node = make_node("n01", 14, gpu_type="1g.10gb")
+
+    one, alone = (make_job(1, gang=make_gang(1, gpu_type="1g.10gb", exclusive=alone)) for alone in (False, True))
+
+    assert [taken_by(job, node) for job in (one, alone)] == pytest.approx([1 / 7, 2.0])
+
+
+def test_array_takes_what_all_its_waiting_tasks_take() -> None:
+    array = make_job(1, gang=make_gang(1, exclusive=True), array=ArrayRecord(array_job_id=1, waiting="1-10"))
+
+    assert taken_by(array) == 80.0
 
 
 def test_unlimited_job_has_no_known_work() -> None:

@@ -121,6 +121,8 @@ def test_one_table_lifts_a_limited_number_of_jobs(lifting: LiveCluster) -> None:
         (("--hold",), 0),
         (("--priority=700",), 0),
         (("--array=1-3",), 0),
+        (("--exclusive",), 0),
+        (("--exclusive=user",), 0),
         (("--dependency=singleton",), 0),
         (("--begin=now+1hour",), 0),
         (("--time=0",), 0),

@@ -199,14 +199,85 @@ def test_forecasts_count_in_place_of_limits() -> None:
 
 
 def test_array_is_lifted_by_the_size_of_a_task_and_its_cost_counts_all() -> None:
-    array = replace(shorts(1)[0], array=ArrayRecord(array_job_id=10, waiting="1-1000"))
+    array = replace(shorts(1)[0], array=ArrayRecord(array_job_id=10, waiting="1-60"))
 
     (change,) = lifts_of(Cycle(limits=BY_SIZE).judge(busy(LONG, array))).values()
 
     assert isinstance(change.facts, StartsNext)
-    assert change.facts.gpu_hours == pytest.approx(1000 * 2 * 0.2)
-    assert change.facts.others_delayed_s_max == pytest.approx(1000 * 2 * HOUR_S / 32)
-    assert change.expected.saved_s_low == pytest.approx(-LATER_SHARE * 1000 * 2 * 0.2 / 32 * HOUR_S)
+    assert change.facts.gpu_hours == pytest.approx(60 * 2 * 0.2)
+    assert change.facts.others_delayed_s_max == pytest.approx(60 * 2 * HOUR_S / 32)
+    assert change.expected.saved_s_low == pytest.approx(-LATER_SHARE * 60 * 2 * 0.2 / 32 * HOUR_S)
+
+
+def test_array_is_lifted_only_if_all_its_waiting_tasks_fit_the_bound() -> None:
+    # By its limit each task takes two GPU-hours; all 32 GPUs work on 128 of them for eight hours.
+    fits, is_too_large = (
+        replace(shorts(1)[0], array=ArrayRecord(array_job_id=10, waiting=f"1-{count}")) for count in (128, 129)
+    )
+
+    assert lifts_of(Cycle().judge(busy(LONG, fits))).keys() == {10}
+    assert lifts_of(Cycle().judge(busy(LONG, is_too_large))).keys() == set()
+
+
+def test_arrays_of_one_user_leave_half_of_the_bound_to_others_who_wait() -> None:
+    # Twenty arrays of 1,000 tasks of two minutes on one GPU: 33 GPU-hours each by their limits, of 128 for one user.
+    arrays = [
+        make_job(
+            10 + number,
+            gpus=1,
+            priority=900,
+            user="mallory",
+            time_limit_s=120.0,
+            array=ArrayRecord(array_job_id=10 + number, waiting="1-1000"),
+        )
+        for number in range(20)
+    ]
+    honest = make_job(40, gpus=4, priority=950, user="bob", time_limit_s=600.0)
+
+    lifts = lifts_of(Cycle().judge(busy(LONG, honest, *arrays)))
+
+    assert 40 in lifts
+    assert len(lifts) == 1 + 3
+
+
+def test_lifts_that_have_not_started_count() -> None:
+    first, lease = lifted(replace(shorts(1)[0], array=ArrayRecord(array_job_id=10, waiting="1-80")))
+    second = replace(shorts(2)[1], array=ArrayRecord(array_job_id=11, waiting="1-50"))
+
+    # 160 GPU-hours are lifted, of 256; 100 more do not fit.
+    assert lifts_of(Cycle().judge(busy(LONG, first, second), Memory(leases=(lease,)))).keys() == set()
+    assert lifts_of(Cycle().judge(busy(LONG, second))).keys() == {11}
+
+
+def test_exclusive_job_counts_with_the_gpus_of_its_node() -> None:
+    long = make_job(1, gpus=4, priority=1000, time_limit_s=2 * HOUR_S)
+    exclusive = make_job(2, gang=make_gang(1, exclusive=True), priority=900, time_limit_s=2 * HOUR_S)
+
+    assert lifts_of(Cycle(limits=BY_SIZE).judge(busy(long, exclusive))).keys() == set()
+    assert lifts_of(Cycle(limits=BY_SIZE).judge(busy(long, replace(exclusive, gang=make_gang(1))))).keys() == {2}
+
+
+def test_job_with_many_cpus_counts_with_the_gpus_that_it_strands() -> None:
+    long = make_job(1, gpus=4, priority=1000, time_limit_s=2 * HOUR_S)
+    many = make_job(2, gang=make_gang(1, cpus=64), priority=900, time_limit_s=2 * HOUR_S)
+
+    (facts,) = [change.facts for change in lifts_of(Cycle(limits=BY_SIZE).judge(busy(LONG, many))).values()]
+
+    assert lifts_of(Cycle(limits=BY_SIZE).judge(busy(long, many))).keys() == set()
+    # What the lift costs others is printed by the same measure: 8 GPUs for two hours, of 32.
+    assert isinstance(facts, StartsNext)
+    assert (facts.gpu_hours, facts.others_delayed_s_max) == pytest.approx((8 * 0.4, 8 * 2 * HOUR_S / 32))
+
+
+def test_job_with_a_range_counts_with_the_size_that_it_asks_for() -> None:
+    wide = make_job(2, gpus=8, priority=900, time_limit_s=2 * HOUR_S, hints=make_hints(gpus=(1, 8)))
+    middle = make_job(3, gpus=4, priority=800, time_limit_s=2 * HOUR_S)
+
+    lifts = lifts_of(Cycle(limits=BY_SIZE).judge(busy(LONG, wide, middle)))
+
+    assert lifts.keys() == {2, 3}
+    after = {job.job_id: lifts[job.job_id].action.applied_to(job) for job in (wide, middle)}
+    assert (after[3].priority or 0) > (after[2].priority or 0)
 
 
 def test_jobs_that_want_gpus_of_another_type_are_not_passed() -> None:
@@ -329,6 +400,8 @@ def queues(draw: st.DrawFn) -> Trace:
             "time_limit_s": draw(st.sampled_from([600.0, 3600.0, 7200.0, 90_000.0, np.inf])),
             "nice": draw(st.sampled_from([0, 0, 0, 50, -7])),
             "user": draw(st.sampled_from(["ann", "bob", "cy"])),
+            "exclusive": draw(st.sampled_from([0, 0, 1])),
+            "cpus": draw(st.sampled_from([0, 0, 64])),
         }
         for _ in range(draw(st.integers(2, 14)))
     ]
@@ -340,12 +413,14 @@ def queues(draw: st.DrawFn) -> Trace:
     trace=queues(),
     fairness=st.sampled_from(["trade", "site"]),
     lift_places=st.sampled_from([1, 3, 20]),
+    lift_work_s=st.sampled_from([600.0, 4 * HOUR_S]),
     cycles=st.lists(st.sampled_from([300.0, 3300.0, 3900.0, 9000.0]), min_size=1, max_size=3, unique=True).map(sorted),
 )
 def test_lifts_are_those_of_the_simulated_policy(
-    trace: Trace, fairness: Fairness, lift_places: int, cycles: list[float]
+    trace: Trace, fairness: Fairness, lift_places: int, lift_work_s: float, cycles: list[float]
 ) -> None:
-    limits, planning = Limits(fairness=fairness), PlanningSettings(lift_places=lift_places)
+    limits = Limits(fairness=fairness)
+    planning = PlanningSettings(lift_places=lift_places, lift_work_s=lift_work_s)
     leases: list[Lease] = []
     rounds = simulated_rounds(trace, TWO, Lifter.of, cycles, leases, limits=limits, planning=planning)
     for now, case, run_policy in rounds:

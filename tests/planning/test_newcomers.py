@@ -50,6 +50,14 @@ def test_arrival_gets_a_priority_above_all_jobs_and_by_its_size() -> None:
     assert all(is_marked(ladder.nice - ladder.step * number) for number in range(ladder.classes + 1))
 
 
+def test_partition_of_whole_nodes_gets_no_values_since_the_script_counts_gpus_alone() -> None:
+    whole = replace(make_partition(), over_subscribe="EXCLUSIVE")
+
+    snapshot = make_snapshot(waiting(8.0, 1.0), partitions=[whole])
+
+    assert list(newcomers(snapshot, PLANNING, BY_SIZE)) == []
+
+
 def test_job_of_a_user_with_less_priority_has_to_be_smaller() -> None:
     jobs = [*waiting(8.0, 1.0), replace(make_job(50, gpus=1, time_limit_s=4 * HOUR_S, reason="Priority"), user="bob")]
     jobs[2] = replace(jobs[2], priority=10)

@@ -18,6 +18,7 @@ PLACE = PlaceInLine(
     place=12,
     place_as_submitted=3,
     gpus=2,
+    gpus_taken=2.0,
     tasks=1,
     run_s=720.0,
     gpu_s=1440.0,
@@ -29,6 +30,10 @@ PLACE = PlaceInLine(
     passed_by=8,
 )
 LATE = WithoutAdvice(until=TAKEN_AT, start_time=TAKEN_AT - 2 * HOUR_S, late_s=2 * HOUR_S, bound_s=3 * HOUR_S)
+NOT_LIFTED = (
+    "it is not lifted: its 1000 tasks can take 600.0 GPU-hours by their time limit, and at most 128.0 GPU-hours of one "
+    "user are lifted at a time"
+)
 STANDING = Standing(
     jobs=12, waited_s=9 * HOUR_S, plain_s=Interval(low=10 * HOUR_S, median=12 * HOUR_S, high=14 * HOUR_S)
 )
@@ -53,6 +58,16 @@ def test_place_size_and_lifts_of_a_job() -> None:
     ("changed", "label", "text"),
     [
         ({"is_lifted": True, "lifted_ahead": 0}, "lifts", "it was lifted"),
+        (
+            {"basis": Basis.FORECAST, "gpus": 1, "gpus_taken": 8.0, "gpu_s": 5760.0},
+            "size",
+            "1.6 GPU-hours expected: 1 GPU (it keeps 8 from other jobs) for 12 min, by the mean of its forecast",
+        ),
+        (
+            {"lifted_ahead": 0, "tasks": 1000, "most_gpu_s": 600 * HOUR_S, "liftable_gpu_s": 128 * HOUR_S},
+            "lifts",
+            NOT_LIFTED,
+        ),
         (
             {"is_lifted": True, "lifted_ahead": 1, "passed_by": 0},
             "lifts",

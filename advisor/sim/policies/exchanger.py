@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from advisor.planning.exchanges import exchanges, lowered_places, sorted_places
 from advisor.planning.objective import Floats, bound_s, scoped_keys
 from advisor.sim.plain_waits import PlainWaits
-from advisor.sim.policies.mover import Mover, Rows, RunTimes, pools_of
+from advisor.sim.policies.mover import Mover, Rows, RunTimes, pools_of, rates_of
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm_state import Slurm
 from advisor.sim.state import NONE, PENDING, State
@@ -31,12 +31,13 @@ class Exchanger(Mover):
     def of(cls, problem: Problem, slurm: Slurm, run_times: RunTimes) -> "Exchanger":
         """Set up the tables of a run."""
         jobs, planning = problem.state.jobs, problem.options.planning
-        pool, capacity, _ = pools_of(problem, slurm)
+        pool, capacity, nodes = pools_of(problem, slurm)
         return cls(
             slurm=slurm,
             limits=problem.options.limits,
             pool=pool,
             capacity=capacity,
+            rates=rates_of(problem.state, pool, nodes),
             run_times=run_times,
             nice=jobs["nice"].copy(),
             group=group_of(problem),
@@ -57,7 +58,7 @@ class Exchanger(Mover):
         is_old_enough = now - jobs["submit_time"][rows] >= limits.min_job_age_s
         can_rise = is_old_enough & ~is_moved & (self.group[rows] != NONE)
         chosen = exchanges(
-            scoped_keys(run_s * jobs["gpus"][rows], is_overdue),
+            scoped_keys(run_s * self.gpus_taken(state, rows), is_overdue),
             priority,
             self.group[rows],
             can_rise,
@@ -101,12 +102,13 @@ class Sorter(Mover):
     @classmethod
     def of(cls, problem: Problem, slurm: Slurm, run_times: RunTimes) -> Self:
         """Set up the tables of a run."""
-        pool, capacity, _ = pools_of(problem, slurm)
+        pool, capacity, nodes = pools_of(problem, slurm)
         return cls(
             slurm=slurm,
             limits=problem.options.limits,
             pool=pool,
             capacity=capacity,
+            rates=rates_of(problem.state, pool, nodes),
             run_times=run_times,
             nice=problem.state.jobs["nice"].copy(),
             group=group_of(problem),
@@ -118,7 +120,7 @@ class Sorter(Mover):
         rows, run_s = rows[is_known], run_s[is_known]
         if not len(rows):
             return False
-        points = jobs["priority"][rows] - self._places(state, rows, run_s * jobs["gpus"][rows])
+        points = jobs["priority"][rows] - self._places(state, rows, run_s * self.gpus_taken(state, rows))
         changed = points != 0.0
         if changed.any():
             self._write(state, rows[changed], jobs["nice"][rows[changed]] + points[changed], now)

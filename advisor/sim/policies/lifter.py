@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.planning.lifts import lifts
+from advisor.planning.lifts import Bounds, Stakes, lifts
 from advisor.planning.objective import Floats, Objective, Waiting, fair_range
+from advisor.settings import PlanningSettings
 from advisor.sim.plain_waits import PlainWaits
-from advisor.sim.policies.mover import Mover, Rows, RunTimes, pools_of
+from advisor.sim.policies.mover import Mover, Rows, RunTimes, pools_of, rates_of
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm_state import Slurm
 from advisor.sim.state import State
@@ -18,8 +19,7 @@ class Lifter(Mover):
     """Lifts pending jobs; arrays are `(n_jobs,)`."""
 
     objective: Objective
-    places: int
-    lease_s: float
+    planning: PlanningSettings
     plain_waits: PlainWaits | None
     until: Floats  # when the lift of a job ends; 0: not lifted
 
@@ -28,7 +28,7 @@ class Lifter(Mover):
         """Set up the tables of a run."""
         jobs, planning, limits = problem.state.jobs, problem.options.planning, problem.options.limits
         control, is_weighed = slurm.control[0], limits.fairness != "site"
-        pool, capacity, _ = pools_of(problem, slurm)
+        pool, capacity, nodes = pools_of(problem, slurm)
         return cls(
             slurm=slurm,
             objective=Objective(
@@ -37,11 +37,11 @@ class Lifter(Mover):
                 patience_s=planning.patience_s,
                 is_weighed=is_weighed,
             ),
-            places=planning.lift_places,
-            lease_s=planning.lift_lease_s,
+            planning=planning,
             limits=limits,
             pool=pool,
             capacity=capacity,
+            rates=rates_of(problem.state, pool, nodes),
             run_times=run_times,
             plain_waits=PlainWaits.of(problem) if is_weighed else None,
             nice=jobs["nice"].copy(),
@@ -59,9 +59,10 @@ class Lifter(Mover):
         age_s = now - jobs["submit_time"][rows]
         plain = self.plain_waits
         is_overdue = np.zeros(len(rows), np.bool_) if plain is None else plain.is_overdue(rows, now)
+        taken, limit_s = self.gpus_taken(state, rows), jobs["limit_s"][rows]
         line = Waiting(
             priority=priority + (nice - self.nice[rows]),
-            gpu_s=run_s * jobs["gpus"][rows],
+            gpu_s=run_s * taken,
             tasks=np.ones(len(rows)),
             run_s=run_s,
             waited_s=now - self.slurm.eligible_time[rows],
@@ -74,11 +75,16 @@ class Lifter(Mover):
             priority,
             self.until[rows] > 0.0,
             age_s >= self.limits.min_job_age_s,
-            places=self.places,
+            Stakes(
+                gpu_s=taken * np.where(np.isfinite(limit_s), limit_s, run_s),
+                tasks=line.tasks,
+                user=jobs["user"][rows].astype(np.intp),
+            ),
+            bounds=Bounds.of(self.planning, capacity),
             scale=self.objective.scale,
         )
         lifted = rows[chosen.row]
         if len(lifted):
             self._write(state, lifted, nice[chosen.row] + priority[chosen.row] - chosen.priority, now)
-            self.until[lifted] = now + self.lease_s
+            self.until[lifted] = now + self.planning.lift_lease_s
         return bool(len(due) + len(lifted))

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.features.taken import AskedResources, GpuRates, gpus_taken
 from advisor.planning.objective import Floats
 from advisor.settings import Limits
 from advisor.sim.priority import prioritise, sort_line
@@ -44,6 +45,7 @@ class Mover:
     limits: Limits
     pool: NDArray[np.int32]
     capacity: Floats  # (n_pools,)
+    rates: GpuRates  # of the nodes that each job can start on
     run_times: RunTimes
     nice: NDArray[np.int32]  # of the users
 
@@ -72,6 +74,21 @@ class Mover:
         entries = self.slurm.line[: int(self.slurm.control["lined"][0])]
         rows = entries[entries < len(state.jobs)].astype(np.intp)
         return rows[state.jobs["gpus"][rows] > 0]
+
+    def gpus_taken(self, state: State, rows: Rows) -> Floats:
+        """Return the GPUs that jobs take, `(n_rows,)`, counted as on snapshots."""
+        jobs = state.jobs[rows]
+        nodes, gpus = jobs["nodes_min"].astype(np.float64), jobs["gpus"].astype(np.float64)
+        is_fixed = (jobs["nodes_min"] == jobs["nodes_max"]) & (jobs["gpus"] % np.maximum(jobs["nodes_min"], 1) == 0)
+        on_node = np.where(is_fixed, gpus / np.maximum(nodes, 1.0), np.minimum(gpus, jobs["node_gpus"]))
+        asked = AskedResources(
+            gpus=gpus,
+            nodes=nodes,
+            cpus=np.maximum(nodes * jobs["cpus_per_node"], gpus * jobs["cpus_per_gpu"]),
+            memory_mib=np.maximum(jobs["memory_mib_per_node"], on_node * jobs["memory_mib_per_gpu"]),
+            whole=jobs["exclusive"] == 1,
+        )
+        return gpus_taken(asked, self.rates.take(rows))
 
     def _write(self, state: State, rows: Rows, nice: Floats | NDArray[np.int32], now: float) -> None:
         """Set the nice values of jobs."""
@@ -102,3 +119,17 @@ def pools_of(problem: Problem, slurm: Slurm) -> tuple[NDArray[np.int32], Floats,
     capacity = np.array([float((nodes * problem.state.nodes["gpus"]).sum()) for _, nodes in groups])
     nodes = np.array([of_group for _, of_group in groups])
     return pool_of_partition[slurm.partition], np.maximum(1.0, capacity), nodes
+
+
+def rates_of(state: State, pool: NDArray[np.int32], pool_nodes: NDArray[np.int8]) -> GpuRates:
+    """Return the rates of the nodes that each job can start on: those of its pool with GPUs of its type."""
+    nodes = state.nodes
+    types = int(nodes["gpu_type"].max(initial=0)) + 1
+    has_type = np.vstack([nodes["gpu_type"] == np.arange(types)[:, None], np.ones((1, len(nodes)), np.bool_)])
+    rates = GpuRates.of(
+        ((pool_nodes[:, None, :] > 0) & has_type[None, :, :]).reshape(len(pool_nodes) * (types + 1), len(nodes)),
+        *(nodes[name].astype(np.float64) for name in ("gpus", "cpus", "memory_mib")),
+    )
+    gpu_type = state.jobs["gpu_type"]
+    is_known = (gpu_type >= 0) & (gpu_type < types)
+    return rates.take(pool.astype(np.intp) * (types + 1) + np.where(is_known, gpu_type, types))

@@ -28,6 +28,7 @@ APART_S: Final = HOUR_S
 _LARGEST, _LARGEST_INFLATION, _MOST_DECADES = 1e9, 100.0, 20.0
 _SHORTEST_TWIN_S: Final = 5.0
 _SHORTEST_AGE_S: Final = 5.0
+_MOST_CREDIT: Final = 10.0
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]{1,64}){1,8}")
 _HEADER: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
@@ -40,6 +41,7 @@ PLANNING_BOUNDS: Final = {
     **dict.fromkeys(("min_saving_s", "restart_s"), (0.0, _LARGEST)),
     **dict.fromkeys(("leaf_inflation", "spine_inflation", "insensitive_inflation"), (1.0, _LARGEST_INFLATION)),
     "priority_decades": (0.0, _MOST_DECADES),
+    "max_credit": (1.0, _MOST_CREDIT),
     "explore_ratio": (0.0, 0.05),
 }
 # With fewer, a few friends would decide for all.
@@ -59,6 +61,10 @@ class PlanningSettings:
         float, "the weight of a job grows by this many powers of ten over the full range of fair share and age"
     ] = 2.0
     patience_s: Annotated[float, "a wait below this is no sign that the turn of a job comes near"] = 1800.0
+    max_credit: Annotated[
+        float,
+        "jobs of users who waited longer than without advice weigh this many times as much at most; 1: no more",
+    ] = 3.0
     lift_places: Annotated[int, "number of jobs of a pool that are kept at the head of the line by lifts"] = 20
     lift_lease_s: Annotated[float, "time after which a job that was lifted and has not started is put back"] = DAY_S
     min_saving_s: Annotated[float, "least job completion time that a new size or a soft limit must save"] = 600.0

@@ -122,7 +122,7 @@ def _check_form() -> None:
         refuse("another origin")
     if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
         refuse("another site")
-    if request.mimetype != _FORM:
+    if request.mimetype not in ("", _FORM):
         abort(415)
     # Fields are counted before anything takes them apart; the answer cannot be larger than a form.
     if request.get_data(cache=True, parse_form_data=False).count(b"&") >= MOST_FIELDS:

@@ -286,7 +286,7 @@ def test_job_that_a_limit_held_back_is_not_known_one_that_waited_for_another_is(
     assert starts.wait_begin_time.tolist() == [TAKEN_AT + 300.0]
 
 
-FITS = {"reason": "Resources", "start_time": TAKEN_AT + 3000.0}
+FITS: dict[str, Any] = {"reason": "Resources", "start_time": TAKEN_AT + 3000.0}
 DISPUTED = "1 jobs changed while they waited, or waited where they fit, and are not compared"
 
 

@@ -4,11 +4,12 @@ import errno
 import os
 import re
 import secrets
+import stat
 import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from io import BufferedIOBase
+from io import BufferedIOBase, BufferedReader
 from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any, Final
@@ -20,9 +21,16 @@ OWNER_AND_GROUP: Final = 0o640
 _FOLDER: Final = 0o755
 # Stands for standard input or output on a command line.
 STANDARD_STREAM: Final = Path("-")
+# What a shell gives a command to read from.
+_DESCRIPTORS: Final = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 # Brackets of TOML inside of one another, and dots in one line. No file of sadvise has a third of either.
 DEEPEST: Final = 32
 
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_JSON_TEXT: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# A snapshot has one bracket for a dozen bytes.
+_FEW_BRACKETS: Final = 10_000
+_MOST_BRACKETS: Final = 0.25
 _BRACKET: Final = re.compile(r"[\[\]{}]")
 
 
@@ -55,8 +63,22 @@ def replace_file(path: Path, content: bytes, *, mode: int = OWNER_ONLY) -> None:
 
 def read_bounded(path: Path, limit_bytes: int) -> bytes:
     """Read a whole file; raises `OSError`, also for one above the limit, of which no more than that is read."""
-    with path.open("rb") as stream:
+    with opened(path) as stream:
         return bounded(stream, limit_bytes)
+
+
+def opened(path: Path) -> BufferedReader:
+    """Open a file for reading; raises `OSError`, also for a named pipe, which would be waited for without a word.
+
+    The pipes of a shell, as `<(zcat file.gz)`, have a writer and are read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    stream = open(descriptor, "rb")  # noqa: PTH123, SIM115  (a descriptor; the caller closes it)
+    if stat.S_ISFIFO(os.fstat(descriptor).st_mode) and not str(path).startswith(_DESCRIPTORS):
+        stream.close()
+        raise OSError(errno.EINVAL, "it is a pipe and no file: give - and its content on standard input")
+    os.set_blocking(descriptor, True)
+    return stream
 
 
 def bounded(stream: BufferedIOBase, limit_bytes: int) -> bytes:
@@ -77,6 +99,27 @@ def parse_toml(text: str) -> dict[str, Any]:
     if max(depths, default=0) > DEEPEST or any(line.count(".") > DEEPEST for line in text.splitlines()):
         raise ValueError(f"nested more than {DEEPEST} deep: write its brackets and dotted keys flat")
     return tomllib.loads(text)
+
+
+def check_json(content: bytes) -> None:
+    """Raise `ValueError` for JSON that is nested too deeply, or is hardly more than brackets.
+
+    A parser needs a hundred bytes and more for each of them. Brackets inside of texts do not count.
+    """
+    if _is_mostly_brackets(content) and _is_mostly_brackets(_JSON_TEXT.sub(b"", content)):
+        raise ValueError(f"nested more than {DEEPEST} deep, or more brackets than content")
+
+
+def _is_mostly_brackets(content: bytes) -> bool:
+    brackets = content.translate(None, delete=_NO_BRACKETS)
+    if len(brackets) > _FEW_BRACKETS and len(brackets) > len(content) * _MOST_BRACKETS:
+        return True
+    # Each turn takes away the innermost of them; those of a file that was cut short have no end.
+    for _ in range(DEEPEST):
+        brackets, before = brackets.replace(b"[]", b"").replace(b"{}", b""), len(brackets)
+        if len(brackets) == before:
+            break
+    return len(brackets) > DEEPEST
 
 
 def make_open_folder(folder: Path) -> None:

@@ -28,6 +28,7 @@ APART_S: Final = HOUR_S
 _LARGEST, _LARGEST_INFLATION, _MOST_DECADES = 1e9, 100.0, 20.0
 _SHORTEST_TWIN_S: Final = 5.0
 _SHORTEST_AGE_S: Final = 5.0
+_MOST_CREDIT: Final = 10.0
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]{1,64}){1,8}")
 _HEADER: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
@@ -40,8 +41,11 @@ PLANNING_BOUNDS: Final = {
     **dict.fromkeys(("min_saving_s", "restart_s"), (0.0, _LARGEST)),
     **dict.fromkeys(("leaf_inflation", "spine_inflation", "insensitive_inflation"), (1.0, _LARGEST_INFLATION)),
     "priority_decades": (0.0, _MOST_DECADES),
+    "max_credit": (1.0, _MOST_CREDIT),
     "explore_ratio": (0.0, 0.05),
 }
+# With fewer, a few friends would decide for all.
+_LEAST_VOTERS: Final = 4
 # Keys of `Limits` that are words, or have bounds of their own; no other one can be negative.
 _OTHERWISE_BOUNDED: Final = frozenset({"fairness", "max_limit_ratio", "nice_min", "preempt_partitions"})
 
@@ -57,6 +61,10 @@ class PlanningSettings:
         float, "the weight of a job grows by this many powers of ten over the full range of fair share and age"
     ] = 2.0
     patience_s: Annotated[float, "a wait below this is no sign that the turn of a job comes near"] = 1800.0
+    max_credit: Annotated[
+        float,
+        "jobs of users who waited longer than without advice weigh this many times as much at most; 1: no more",
+    ] = 3.0
     lift_places: Annotated[int, "number of jobs of a pool that are kept at the head of the line by lifts"] = 20
     lift_work_s: Annotated[
         float,
@@ -430,17 +438,23 @@ class BreakerSettings:
         float, "least share of run times within their 80 % intervals; below it they are set aside"
     ] = 0.6
     min_ended_jobs: Annotated[int, "least number of ended jobs for that share to count"] = 50
-    max_objections: Annotated[int, "most jobs whose changes people revert or overrule within the window"] = 3
-    max_objections_of_user: Annotated[int, "most overruled jobs of one user that are counted within the window"] = 2
+    max_objections: Annotated[int, "most jobs whose changes administrators revert within the window"] = 3
+    max_overruled_ratio: Annotated[
+        float, "largest share both of the users with changes and of their changed jobs that overrule within the window"
+    ] = 0.1
+    min_overruling_users: Annotated[int, "least number of users who overrule for that share to count, 4 at least"] = 4
+    max_objections_of_user: Annotated[int, "most jobs of one user that are counted in that share"] = 2
     objections_window_s: Annotated[float, "time over which people's objections are counted"] = 24 * HOUR_S
 
     def __post_init__(self) -> None:
-        for name in ("max_error_ratio", "min_coverage_ratio"):
+        for name in ("max_error_ratio", "min_coverage_ratio", "max_overruled_ratio"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be from 0 to 1")
         for name in BreakerSettings.__slots__:
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative")
+        if self.min_overruling_users < _LEAST_VOTERS:
+            raise ValueError(f"min_overruling_users must be {_LEAST_VOTERS} at least")
 
 
 def address_of(listen: str) -> Address | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.files import EVERYONE, OWNER_ONLY, replace_file, replacing
+from advisor.files import EVERYONE, OWNER_ONLY, check_json, read_bounded, replace_file, replacing
 
 
 @pytest.fixture(autouse=True)
@@ -127,3 +127,50 @@ def test_a_folder_that_cannot_be_synced_does_not_undo_the_file(tmp_path: Path, m
     replace_file(tmp_path / "file", b"new")
 
     assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_named_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    with pytest.raises(OSError, match="it is a pipe and no file"):
+        read_bounded(pipe, 100)
+
+
+def test_pipe_of_a_shell_is_read_to_its_end() -> None:
+    reading, sending = os.pipe()
+    try:
+        os.write(sending, b"content")
+        os.close(sending)
+        assert read_bounded(Path(f"/dev/fd/{reading}"), 100) == b"content"
+    finally:
+        os.close(reading)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"[" * 100_000, id="never closed"),
+        pytest.param(b'{"meta":' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="nested"),
+        pytest.param(b'{"a":' * 100_000 + b"1" + b"}" * 100_000, id="objects"),
+        pytest.param(b"[" + b",".join([b"[]"] * 100_000) + b"]", id="brackets and nothing else"),
+        pytest.param(b'["[\\"",' + b"[" * 100 + b"]" * 100 + b"]", id="behind a text"),
+    ],
+)
+def test_json_of_brackets_is_refused_before_it_is_parsed(content: bytes) -> None:
+    with pytest.raises(ValueError, match="nested more than 32 deep, or more brackets than content"):
+        check_json(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"[" * 32 + b"]" * 32, id="as deep as can be"),
+        pytest.param(b'{"jobs": [{"gpus": [', id="cut short"),
+        pytest.param(b'{"jobs": [' + b'{"name": "a job", "gpus": [{"count": 8}]},' * 10_000 + b"1]}", id="a large one"),
+        pytest.param(b'["' + b"[" * 100_000 + b'", "\\\\", "\\"[[", 1]', id="a hostile name"),
+    ],
+)
+def test_json_of_content_can_be_parsed(content: bytes) -> None:
+    check_json(content)

@@ -42,6 +42,7 @@ def assemble(  # noqa: PLR0913  (the parts of a snapshot)
     unread: Iterable[str] = (),
     splits_told: bool = True,
     hidden_levers: tuple[Lever, ...] = (),
+    hides_bars: bool = False,
 ) -> Snapshot:
     """Make the snapshot, sorted; raises `DecodeError` for what cannot be a cluster.
 
@@ -88,6 +89,7 @@ def assemble(  # noqa: PLR0913  (the parts of a snapshot)
         unread_jobs=tuple(job.job_id for job in unread_jobs),
         splits_told=splits_told,
         hidden_levers=hidden_levers,
+        hides_bars=hides_bars,
     )
     if not snapshot.nodes and not unread_nodes and not site.config.hides_powered_down:
         raise DecodeError(

@@ -50,6 +50,7 @@ class JsonSource:
             nodes=nodes,
             partitions=self._partitions(traits),
             hidden_levers=() if traits.switches_in_json else (Lever.SWITCHES,),
+            hides_bars=not (traits.switches_in_json and traits.sharing_tells_exclusive),
             unread=(
                 *(() if traits.switches_in_json else (NO_SWITCHES,)),
                 *(() if traits.sharing_tells_exclusive else (NO_EXCLUSIVE,)),

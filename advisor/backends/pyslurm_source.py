@@ -117,6 +117,7 @@ class PyslurmSource:
                 for raw in answer.partitions
             ],
             hidden_levers=HIDDEN_LEVERS,
+            hides_bars=not traits.sharing_tells_exclusive,
             unread=(
                 REQUEST_FORM,
                 CPUS_PER_GPU,

@@ -14,6 +14,7 @@ from advisor.backends.spelling import node_names
 from advisor.backends.topology_text import Link, topology_of
 from advisor.domain.topology import Topology, TopologyKind
 from advisor.errors import DecodeError
+from advisor.files import opened
 
 _SIZE_LIMIT_BYTES: Final = 8 << 20
 _DEEPEST_INCLUDE: Final = 8
@@ -159,7 +160,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _raw_lines(path: Path) -> list[str]:
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             content = file.read(_SIZE_LIMIT_BYTES + 1)
     except OSError as err:
         raise ConfigFileError(f"{path} cannot be read: {err.strerror}") from err

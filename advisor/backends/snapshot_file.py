@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticSerializationError
 from advisor import __version__
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import SnapshotFileError
-from advisor.files import STANDARD_STREAM, writing
+from advisor.files import STANDARD_STREAM, check_json, opened, writing
 from advisor.text import named
 
 FORMAT_VERSION: Final = 1
@@ -118,6 +118,10 @@ def read_snapshot(path: Path, *, limit_bytes: int = SIZE_LIMIT_BYTES) -> Snapsho
     if b"\0" in content[:_CHUNK_BYTES]:
         raise SnapshotFileError(f"{path}: holds binary data, not a snapshot: {_TAKE_ANOTHER}")
     try:
+        check_json(content)
+    except ValueError as err:
+        raise SnapshotFileError(f"{path}: is nested too deeply for a snapshot: {_TAKE_ANOTHER}") from err
+    try:
         snapshot = SnapshotFile.model_validate_json(content).snapshot
     except ValidationError as err:
         raise SnapshotFileError(f"{path}: {_complaint(content, err)}") from err
@@ -150,7 +154,7 @@ def _content(path: Path, limit_bytes: int) -> bytes:
     if path == STANDARD_STREAM:
         content = _limited(sys.stdin.buffer, path, limit_bytes)
     else:
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             # Refuses a large file before any of it is in memory.
             _check_size(path, path.stat().st_size, limit_bytes)
             content = _limited(stream, path, limit_bytes)
@@ -180,8 +184,6 @@ def _complaint(content: bytes, err: ValidationError) -> str:
         fault = str(first.get("ctx", {})["error"])
         if fault.startswith("EOF"):
             return f"is cut short ({fault}): copy it again, or {_TAKE_ANOTHER}"
-        if fault.startswith("recursion limit"):
-            return f"is nested too deeply for a snapshot: {_TAKE_ANOTHER}"
         return f"is not JSON ({fault}): {_TAKE_ANOTHER}"
     try:
         header = _Header.model_validate_json(content)

@@ -118,6 +118,7 @@ class TextSource:
             nodes=node_records(nodes),
             partitions=partitions_of(nodes),
             splits_told=bool(unique),
+            hides_bars="ExcNodes" in lacking,
             unread=(
                 *(() if unique else (SPLIT_ARRAYS,)),
                 *(sentence for field, sentence in _UNREAD.items() if field in lacking),

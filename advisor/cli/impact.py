@@ -50,7 +50,14 @@ def report(
     settings = Reading(config=config, cluster=cluster).load_config()
     past = SqliteJournal.read_only(journal_file(settings, journal))
     try:
-        impact = impact_of(past, settings.experiment, since=instant_of(since, now), now=now)
+        impact = impact_of(
+            past,
+            settings.experiment,
+            since=instant_of(since, now),
+            now=now,
+            planning=settings.planning,
+            limits=settings.guard,
+        )
     finally:
         past.close_file()
     if not accounts:

@@ -27,7 +27,9 @@ def weekly_digest(journal: SqliteJournal, config: Config, now: float) -> Notice:
     since = now - WINDOW_S
     week = Week(
         cluster=journal.cluster() or "",
-        impact=impact_of(journal, config.experiment, since=since, now=now),
+        impact=impact_of(
+            journal, config.experiment, since=since, now=now, planning=config.planning, limits=config.guard
+        ),
         opened=_opened(journal.audit(since, _MOST_ROWS)),
         probation=_probation(config),
     )

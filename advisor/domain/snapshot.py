@@ -18,6 +18,7 @@ class Snapshot:
     `source` names the reader. `unread` lists in plain words what could not be read; nothing is concluded about it.
     `splits_told` is False if the reader shows waiting tasks that were split off an array as part of the array.
     `hidden_levers` are the levers whose field the reader does not show: a job can hold any value there.
+    `hides_bars` is whether the reader does not show everything that can bar a job from nodes, as `--exclude`.
     `unread_jobs` are the ids of the jobs that could not be read and are not among `jobs`, 0 for one without an id.
     `reader_fault` is why another reader was used in place of the preferred one, "" if the preferred one was used.
     """
@@ -34,6 +35,7 @@ class Snapshot:
     hidden_levers: tuple[Lever, ...] = ()
     reader_fault: str = ""
     unread_jobs: tuple[int, ...] = ()
+    hides_bars: bool = False
 
     def __post_init__(self) -> None:
         if self.taken_at < 0 or self.taken_at > LATEST_TIME:

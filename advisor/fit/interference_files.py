@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from advisor.errors import ConfigError
+from advisor.files import opened
 from advisor.fit.fitted import Source, source_of
 from advisor.fit.interference_profile import with_saturation
 from advisor.predict.interference_items import PROFILE, SETTINGS, Floats, Items, JobPairs, Rows, Shared, name_key
@@ -108,7 +109,7 @@ class Table:
 def read_table(path: Path) -> Table:
     """Read a table, .csv or .csv.gz; raises `ConfigError`."""
     try:
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             content = stream.read(LARGEST_BYTES + 1)
         if content[:2] == b"\x1f\x8b":
             with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:

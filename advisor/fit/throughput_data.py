@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from advisor.errors import TraceError
 from advisor.features.columns import Columns
-from advisor.files import bounded
+from advisor.files import bounded, opened
 from advisor.fit.fitted import Source, source_of
 
 FORMS = ("auto", "pollux", "elasticflow", "rubick")
@@ -141,7 +141,7 @@ def sources_of(files: Sequence[Path], measured: StepTimes) -> tuple[Source, ...]
 
 def _text(file: Path) -> str:
     try:
-        with gzip.open(file) if file.name.endswith(".gz") else file.open("rb") as stream:
+        with gzip.open(file) if file.name.endswith(".gz") else opened(file) as stream:
             return bounded(stream, _LARGEST_BYTES).decode("utf-8-sig")
     except (OSError, EOFError, ValueError, zlib.error) as err:
         raise TraceError(f"{file}: cannot be read ({err}): it has to be CSV text, or gzip of it") from err

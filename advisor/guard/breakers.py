@@ -5,6 +5,7 @@ A breaker opens at once and closes slowly: its cause must be observed to be abse
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -116,36 +117,68 @@ def slurm_errors(health: Vitals, settings: BreakerSettings) -> Findings:
 
 
 def people_object(health: Vitals, settings: BreakerSettings) -> Findings:
-    """Check how many changes people revert or overrule."""
+    """Check how many changes administrators revert, and which share of them users overrule."""
     if health.leases is None:
         return {}
     since = max(health.now - settings.objections_window_s, health.objected_since)
-    count = objections(health.leases, since, settings.max_objections_of_user)
-    return _at_most(settings, "max_objections", count, "people took back or overrode changes to {} jobs")
+    votes = votes_of(health.leases, since, settings.max_objections_of_user)
+    counts = votes.overruling_users >= settings.min_overruling_users
+    words = (
+        f"{votes.overruling_users} of {votes.users} users overrode changes to {votes.overruled_jobs} of {votes.jobs} "
+        "jobs, a share of {} at least"
+    )
+    return {
+        **_at_most(settings, "max_objections", votes.reverted_jobs, "administrators took back changes to {} jobs"),
+        **_at_most(settings, "max_overruled_ratio", votes.overruled_ratio if counts else 0.0, words),
+    }
 
 
-def objections(leases: Iterable[Lease], since: float, most_of_user: int) -> int:
-    """Count the jobs whose changes people objected to after an instant.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Votes:
+    """Objections to the changes of a window: jobs reverted by administrators, and what users overruled.
+
+    `users` have had changes, and `overruling_users` of them overruled one. Of each user at most a stated number of
+    jobs is in `jobs` and `overruled_jobs`, so that no user counts for many.
+    """
+
+    reverted_jobs: int
+    users: int
+    overruling_users: int
+    jobs: int
+    overruled_jobs: int
+
+    @property
+    def overruled_ratio(self) -> float:
+        """The share of the users that overruled changes, or that of their jobs if it is smaller."""
+        return min(self.overruling_users / max(1, self.users), self.overruled_jobs / max(1, self.jobs))
+
+
+def votes_of(leases: Iterable[Lease], since: float, most_of_user: int) -> Votes:
+    """Count the objections after an instant to changes, of which `leases` are all that were out since then.
 
     A change reverted with `sadvise revert` always counts, since only administrators can do that. Users can overrule
-    changes to their own jobs in Slurm; at most `most_of_user` jobs per user count, so that no single user can turn the
-    advisor off for everyone.
+    changes to their own jobs in Slurm; at most `most_of_user` jobs of each count.
     """
+    user_by_job: dict[int, str] = {}
     reverted: set[int] = set()
-    overruled: dict[int, str] = {}
+    overruled: set[int] = set()
     for lease in leases:
+        if lease.ending is Ending.NOT_APPLIED:
+            continue
+        user_by_job[lease.job_id] = lease.user
         seen_time = lease.ended_time if lease.overruled_time is None else lease.overruled_time
         if not person_objected(lease) or (seen_time is not None and seen_time <= since):
             continue
-        if lease.by_person or lease.ending is Ending.REVERTED:
-            reverted.add(lease.job_id)
-        else:
-            overruled[lease.job_id] = lease.user
-    by_user: dict[str, int] = {}
-    for job_id, user in overruled.items():
-        if job_id not in reverted:
-            by_user[user] = by_user.get(user, 0) + 1
-    return len(reverted) + sum(min(count, most_of_user) for count in by_user.values())
+        (reverted if lease.by_person or lease.ending is Ending.REVERTED else overruled).add(lease.job_id)
+    jobs_by_user = Counter(user_by_job.values())
+    overruled_by_user = Counter(user_by_job[job_id] for job_id in overruled - reverted)
+    return Votes(
+        reverted_jobs=len(reverted),
+        users=len(jobs_by_user),
+        overruling_users=len(overruled_by_user),
+        jobs=sum(min(count, most_of_user) for count in jobs_by_user.values()),
+        overruled_jobs=sum(min(count, most_of_user) for count in overruled_by_user.values()),
+    )
 
 
 BREAKERS: Mapping[str, Look] = {

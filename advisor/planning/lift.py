@@ -21,7 +21,7 @@ from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
 from advisor.planning.lift_gain import Outlook
 from advisor.planning.lifts import Bounds, Stakes, lifts
-from advisor.planning.objective import Floats, Waiting, is_overdue, objective_of, owed, waiting_of
+from advisor.planning.objective import Floats, Waiting, is_overdue, objective_of, owed_to, waiting_of
 
 Rows = NDArray[np.intp]
 Flags = NDArray[np.bool_]
@@ -213,9 +213,7 @@ class _Line:
 def _owed(case: Case, jobs: Sequence[Job]) -> Floats:
     """Return what the users of jobs are owed, by the waits with and without advice, `(n_jobs,)`."""
     standings = case.memory.standings.by_user
-    rows = [(standing.difference_s.median, standing.plain_s.median, standing.jobs) for standing in standings.values()]
-    given_s, plain_s, count = np.array(rows, dtype=np.float64).reshape(-1, 3).T
-    owed_by_user = dict(zip(standings, owed(given_s, plain_s, count, case.limits).tolist(), strict=True))
+    owed_by_user = dict(zip(standings, owed_to(list(standings.values()), case.limits).tolist(), strict=True))
     return np.array([owed_by_user.get(job.user, 0.0) for job in jobs], dtype=np.float64)
 
 

@@ -8,10 +8,11 @@ Rothkopf, Management Science 12, 1966).
 The weight is ours, and has three parts. The priority that the site gives a job, by fair share, age and QOS, counts as a
 power of ten: over the full range of fair share and age it is `decades` of them. A job counts for the more, the larger
 the part of its turnaround in the site's own order that it has waited already, so that a job that was about to start is
-hardly passed. And the jobs of a user who has waited longer than without advice count for more until that is repaid.
+hardly passed. And the jobs of a user who has waited longer than without advice for certain count for more until that is
+repaid, within a bound.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,16 +21,14 @@ from numpy.typing import NDArray
 
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.standings import Standings
+from advisor.domain.standings import Standing, Standings
 from advisor.features.queue import QueueTable
 from advisor.settings import Limits, PlanningSettings
 
 Floats = NDArray[np.float64]
 
-# The weight of jobs grows by half a power of ten for each time that their user has waited longer by what is agreed, and
-# by one at most.
+# The weight of jobs grows by half a power of ten for each time that their user has waited longer by what is agreed.
 _REPAID_DECADES: Final = 0.5
-_MOST_OWED: Final = 2.0
 # The weights of PriorityWeight* that tell users apart and order jobs by their age; all others make classes.
 _FAIR_WEIGHTS: Final = ("fair_share", "age")
 # Sizes of jobs differ by fewer powers of ten.
@@ -76,13 +75,14 @@ class Waiting:
 class Objective:
     """How jobs are weighed: by `decades` over `scale` points of priority, by their turn, and by what users are owed.
 
-    A wait below `patience_s` is no sign of a turn that comes near. Where `is_weighed` is False, all jobs weigh the
-    same.
+    What is owed makes jobs weigh `max_credit` times as much at most. A wait below `patience_s` is no sign of a turn
+    that comes near. Where `is_weighed` is False, all jobs weigh the same.
     """
 
     decades: float
     scale: float
     patience_s: float
+    max_credit: float
     is_weighed: bool
 
     def keys(self, line: Waiting) -> Floats:
@@ -91,9 +91,10 @@ class Objective:
             return line.gpu_s
         decades = (line.priority - line.priority.max(initial=0.0)) * (self.decades / self.scale)
         # Below the least weight no size makes up for the difference.
-        decades = np.maximum(decades, -_MOST_DECADES) + _REPAID_DECADES * np.clip(line.owed, 0.0, _MOST_OWED)
+        decades = np.maximum(decades, -_MOST_DECADES)
         turn = (self.patience_s + line.waited_s) / (self.patience_s + line.turnaround_s())
-        return np.where(line.is_overdue, 0.0, line.gpu_s / (10.0**decades * turn))
+        weight = 10.0**decades * credit(line.owed, self.max_credit) * turn
+        return np.where(line.is_overdue, 0.0, line.gpu_s / weight)
 
 
 def scoped_keys(gpu_s: Floats, is_overdue: NDArray[np.bool_]) -> Floats:
@@ -124,7 +125,8 @@ def objective_of(config: SiteConfig, planning: PlanningSettings, limits: Limits)
         decades=planning.priority_decades,
         scale=fair_range(config.priority_weights.get(name, 0) for name in _FAIR_WEIGHTS),
         patience_s=planning.patience_s,
-        is_weighed=limits.fairness != "site",
+        max_credit=planning.max_credit,
+        is_weighed=is_weighed(limits),
     )
 
 
@@ -142,6 +144,31 @@ def owed(given_s: Floats, plain_s: Floats, jobs: Floats, limits: Limits) -> Floa
     """
     agreed_s = np.maximum(limits.agreed_delay_ratio * plain_s, limits.agreed_delay_s * jobs)
     return np.asarray(given_s / np.maximum(agreed_s, 1.0))
+
+
+def owed_to(standings: Sequence[Standing], limits: Limits) -> Floats:
+    """Return what users are owed for certain: by the least that they can have waited longer, `(n_users,)`."""
+    rows = [(known.difference_s.low, known.plain_s.high, known.jobs) for known in standings]
+    given_s, plain_s, jobs = np.array(rows, dtype=np.float64).reshape(-1, 3).T
+    return owed(given_s, plain_s, jobs, limits)
+
+
+def credit(owed_ratio: Floats, most: float) -> Floats:
+    """Return how many times as much the jobs of users weigh for what they are owed, from 1 to `most`."""
+    # Beyond some decades the power alone would overflow.
+    return np.asarray(np.minimum(10.0 ** (_REPAID_DECADES * np.clip(owed_ratio, 0.0, _MOST_DECADES)), most))
+
+
+def credits_of(standings: Standings, planning: PlanningSettings, limits: Limits) -> dict[str, float]:
+    """Map the users whose jobs weigh more for what they are owed to how many times as much."""
+    known = standings.by_user
+    weights = credit(owed_to(list(known.values()), limits), planning.max_credit).tolist()
+    return {user: weight for user, weight in zip(known, weights, strict=True) if weight > 1.0 and is_weighed(limits)}
+
+
+def is_weighed(limits: Limits) -> bool:
+    """Return whether users count: at fairness `site` all jobs weigh the same."""
+    return limits.fairness != "site"
 
 
 def is_overdue(now: float, plain_start_time: Floats, wait_begin_time: Floats, limits: Limits) -> NDArray[np.bool_]:

@@ -10,8 +10,7 @@ from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
 from advisor.planning.lift import ranks
 from advisor.planning.lifts import Bounds
-from advisor.planning.objective import bound_s, objective_of, owed
-from advisor.settings import Limits
+from advisor.planning.objective import bound_s, credit, is_weighed, owed_to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,24 +66,30 @@ class WithoutAdvice:
 class JobTurn:
     """The turn of a pending job; each part is None where it is not known.
 
-    `standing` is how long the jobs of its user waited in the last week, with and without advice, and `owed` by how
-    much longer than agreed, as the objective counts it.
+    `standing` is how long the jobs of its user waited in the last week, with and without advice, `owed` by how much
+    longer than agreed for certain, and `credit` how many times as much the jobs weigh for that, `max_credit` at most.
     """
 
     place: PlaceInLine | None
     without_advice: WithoutAdvice | None
     standing: Standing | None
     owed: float
+    credit: float
+    max_credit: float
 
 
 def turn_of(case: Case, job: Job) -> JobTurn:
     """Return the turn of a pending job."""
     standing = case.memory.standings.by_user.get(job.user)
+    most = case.settings.max_credit
+    owed = owed_to([] if standing is None else [standing], case.limits)
     return JobTurn(
         place=_place(case, job),
         without_advice=_without_advice(case, job),
         standing=standing,
-        owed=0.0 if standing is None else _owed(standing, case.limits),
+        owed=float(owed.sum()),
+        credit=float(credit(owed, most).prod()) if is_weighed(case.limits) else 1.0,
+        max_credit=most,
     )
 
 
@@ -133,8 +138,7 @@ def _without_advice(case: Case, job: Job) -> WithoutAdvice | None:
     if standings.until is None or job.submit_time > standings.until:
         return None
     start_time = standings.plain_start_by_job.get(job.job_id)
-    is_weighed = objective_of(case.snapshot.config, case.settings, case.limits).is_weighed
-    goes_first = is_weighed and case.limits.lifts_pass_others
+    goes_first = is_weighed(case.limits) and case.limits.lifts_pass_others
     wait_s = 0.0 if start_time is None else start_time - (now - job.queueing_delay_s(now))
     return WithoutAdvice(
         until=standings.until,
@@ -142,10 +146,3 @@ def _without_advice(case: Case, job: Job) -> WithoutAdvice | None:
         late_s=0.0 if start_time is None else now - start_time,
         bound_s=float(bound_s(np.array([wait_s]), case.limits)[0]) if goes_first else None,
     )
-
-
-def _owed(standing: Standing, limits: Limits) -> float:
-    given_s, plain_s, jobs = (
-        np.array([value]) for value in (standing.difference_s.median, standing.plain_s.median, float(standing.jobs))
-    )
-    return float(owed(given_s, plain_s, jobs, limits)[0])

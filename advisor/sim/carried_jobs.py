@@ -134,7 +134,7 @@ def carried_stays(
     The tasks of arrays are not carried over.
     """
     for row, start, end in zip(rows, start_time.tolist(), end_time.tolist(), strict=True):
-        if row.gives_way or row.record.tasks > 1 or row.record.left_time is not None:
+        if row.gives_way or row.record.tasks > 1 or not row.record.is_compared:
             continue
         known = row.plain.start_time if row.plain is not None and row.is_carried_running else None
         begun = known if known is not None else None if np.isnan(start) else start
@@ -158,11 +158,11 @@ def settled_rows(
         stay, record = plain.get(job.job_id), records[job.job_id]
         if stay is not None and stay.end_time is not None and record.left_time is None:
             real = next(iter(record.starts()), None)
-            yield TwinRow(job=record.job, record=record, stay=real, compared=True, plain=stay)
+            yield TwinRow(job=record.job, record=record, stay=real, compared=record.is_compared, plain=stay)
 
 
 def still_settled(plain: Mapping[int, PlainStay], records: Mapping[int, Submission]) -> Iterator[PlainStay]:
     """Yield the jobs that had ended on plain Slurm by the anchor and have not in reality."""
     for stay in plain.values():
-        if stay.end_time is not None and not records[stay.job_id].is_over:
+        if stay.end_time is not None and not records[stay.job_id].is_over and not records[stay.job_id].disputed:
             yield stay

@@ -35,7 +35,7 @@ from advisor.sim.site_cluster import parameters_of
 from advisor.sim.snapshot_jobs import jobs_with_rows, trace_of
 from advisor.sim.snapshot_model import SnapshotModel, model_of
 from advisor.sim.split_allocations import Omissions
-from advisor.sim.submitted_jobs import SubmittedJobs, Undo, eligible_time
+from advisor.sim.submitted_jobs import Submission, SubmittedJobs, Undo, eligible_time
 from advisor.sim.trace import Trace
 from advisor.sim.twin_draws import drawn_periods, spread_draws, with_fractions
 from advisor.sim.wait_difference import PlainStarts
@@ -73,16 +73,20 @@ class PlainTwin:
         snapshot's configuration. With more than `most_jobs` jobs the anchor moves to the snapshot at hand.
         """
         self._undo, self._parameters, self._most_jobs = undo, parameters, most_jobs
-        self.move_anchor(anchor)
+        self._begin(anchor, {})
 
     def move_anchor(self, snapshot: Snapshot) -> None:
         """Begin at another snapshot and forget what was before it; do so while no advice is out."""
+        self._begin(snapshot, self._jobs.by_id)
+
+    def _begin(self, snapshot: Snapshot, earlier: Mapping[int, Submission]) -> None:
         self.anchor = self._last = snapshot
         # How jobs stand on plain Slurm at the anchor, in one queue or in several that are as likely.
         self._queues: list[dict[int, PlainStay]] = [{}]
         self._plain = self._queues[0]
         self._carried_ids: set[int] = set()
-        self._jobs = SubmittedJobs(snapshot, self._undo)
+        self._jobs = SubmittedJobs(snapshot, self._undo, earlier)
+        self._hides_bars = snapshot.hides_bars
         self._unread_jobs: set[int] = set(snapshot.unread_jobs)
         self._unread = dict.fromkeys(snapshot.unread)
         self._changed_nodes: set[str] = set()
@@ -117,6 +121,7 @@ class PlainTwin:
         """Note the submissions, starts and ends since the last snapshot."""
         self._jobs.observe(snapshot)
         self._last = max(self._last, snapshot, key=lambda seen: seen.taken_at)
+        self._hides_bars |= snapshot.hides_bars
         self._unread_jobs.update(snapshot.unread_jobs)
         self._unread.update(dict.fromkeys(snapshot.unread))
         usable = {node.name: node.is_usable for node in snapshot.nodes}
@@ -234,7 +239,7 @@ class PlainTwin:
                 job=record.job,
                 record=record,
                 stay=stays[place] if place < len(stays) else None,
-                compared=not was_running and record.left_time is None,
+                compared=not was_running and record.is_compared,
                 plain=plain,
                 runs_at_anchor=was_running,
             )
@@ -261,7 +266,7 @@ class PlainTwin:
             stays = record.starts()
             for task in range(record.tasks):
                 stay = stays[task] if task < len(stays) else None
-                rows.append(TwinRow(job=job, record=record, stay=stay, compared=record.left_time is None))
+                rows.append(TwinRow(job=job, record=record, stay=stay, compared=record.is_compared))
                 template.append(place)
         return _Later(
             rows=rows,
@@ -349,6 +354,7 @@ class PlainTwin:
             wait_begin_time=np.array([eligible_time(row.job) for row in compared]),
             plain_start_time=starts[:, [row.compared for row in rows]],
             real_start_time=np.array([row.stay.start_time if row.stay else np.nan for row in compared]),
+            in_doubt=np.array([self._hides_bars or row.record.in_doubt for row in compared], dtype=np.bool_),
             unknown_ratio=unknown_ratio,
             left_out=tuple(dict.fromkeys(sentences)),
         )
@@ -367,9 +373,11 @@ class PlainTwin:
         missing = sum(record.job.job_id not in modelled for record in waiting)
         cancelled = sum(record.left_time is not None for record in waiting)
         held_back = sum(record.was_held_back and bool(record.stays) for record in waiting)
+        disputed = sum(record.disputed for record in waiting)
         guessed = 0 if len(self._run_ratios()) >= _LEAST_ENDED else self._guessed(rows, starts, forecasts)
         unread = len(self._unread_jobs)
         notes.add("{} jobs left the queue without being seen to run, and are not compared", cancelled)
+        notes.add("{} jobs changed while they waited, or waited where they fit, and are not compared", disputed)
         notes.add("{} jobs were held back for a while for another reason than contention", held_back)
         notes.add("{} jobs without a forecast run up to their limits, though they could have ended by now", guessed)
         notes.add("{} jobs could not be read", unread)

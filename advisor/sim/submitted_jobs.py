@@ -14,6 +14,7 @@ from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Lease
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.domain.snapshot import Snapshot
+from advisor.features.bars import barred
 from advisor.features.queue import tasks_of
 
 # Returns a job as it was submitted: without the changes that advice made to it.
@@ -21,6 +22,8 @@ Undo = Callable[[Job], Job]
 
 # A job that waits for others or for a time arrives in the model when it has become eligible.
 _KNOWN_WAITS: Final = CONTENTION | {Cause.DEPENDENCY, Cause.BEGIN_TIME}
+# A job that fits for so long without a start waits for something that is not read; slurmctld's passes take less.
+_LONGEST_FIT_S: Final = 60.0
 
 
 def without_leases(job: Job, leases: Iterable[Lease]) -> Job:
@@ -69,7 +72,12 @@ class Stay:
 
 @dataclass(slots=True, kw_only=True)
 class Submission:
-    """A job as submitted; `seen_time` is when its priority was read, `left_time` when it left the queue unstarted."""
+    """A job as submitted; `seen_time` is when its priority was read, `left_time` when it left the queue unstarted.
+
+    `fits_since` is from when on it was seen to wait although it would fit. A job is `disputed` once it has done so for
+    long, or once its user has changed its request while it waited: nobody knows how long it would have waited without
+    advice, and its user shall not decide that.
+    """
 
     job: Job
     seen_time: float
@@ -79,6 +87,19 @@ class Submission:
     stays: dict[int, Stay] = field(default_factory=dict)
     left_time: float | None = None
     was_held_back: bool = False
+    was_requeued: bool = False
+    fits_since: float | None = None
+    disputed: bool = False
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether its wait is held against one without advice."""
+        return self.left_time is None and not self.disputed
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it can have waited for something that the model does not know."""
+        return self.was_held_back or self.was_requeued or bool(self.job.gang.uncounted)
 
     def starts(self) -> list[Stay]:
         """Return the stays in the order of their starts."""
@@ -95,18 +116,25 @@ class Submission:
 class SubmittedJobs:
     """The jobs of an anchor and those submitted since."""
 
-    def __init__(self, anchor: Snapshot, undo: Undo) -> None:
-        """Note the jobs of the anchor; `undo` returns a job as it was submitted."""
+    def __init__(self, anchor: Snapshot, undo: Undo, earlier: Mapping[int, Submission]) -> None:
+        """Note the jobs of the anchor; `undo` returns a job as it was submitted.
+
+        What made jobs of an `earlier` anchor doubtful holds on.
+        """
         self._undo = undo
+        self._earlier = earlier
         self._seen_at = anchor.taken_at
         self.by_id: dict[int, Submission] = {}
         self._in_queue: set[int] = set()
         self._record_by_array: dict[int, int] = {}
         self.longest_gap_s = 0.0
         self.restarts = 0
+        self._fitting: frozenset[int] = frozenset()
         # Running tasks first: they are rows of their own in the model, and no part of what still waits.
         for job in sorted(anchor.jobs, key=lambda job: job.is_pending):
             self._add(job, anchor.taken_at, after_anchor=False)
+        self._earlier = {}
+        self._note_fitting(anchor)
 
     def observe(self, snapshot: Snapshot) -> None:
         """Note what has changed since the last snapshot; an older one is ignored."""
@@ -128,7 +156,23 @@ class SubmittedJobs:
             self._note_departures(job_id, record, present, now)
             if record.is_over and job_id not in present:
                 self._in_queue.discard(job_id)
+        self._note_fitting(snapshot)
         self._seen_at = now
+
+    def _note_fitting(self, snapshot: Snapshot) -> None:
+        """Note which jobs wait although they would fit by all that is read."""
+        fitting, now = barred(snapshot), snapshot.taken_at
+        for job_id in self._fitting | fitting:
+            record = self.by_id.get(job_id)
+            if record is None:
+                continue
+            if job_id not in fitting:
+                record.fits_since = None
+            elif record.fits_since is None:
+                record.fits_since = now
+            elif now - record.fits_since >= _LONGEST_FIT_S:
+                record.disputed = True
+        self._fitting = fitting
 
     def _record_of(self, job: Job) -> Submission | None:
         if job.job_id in self.by_id:
@@ -145,6 +189,9 @@ class SubmittedJobs:
             seen_pending=job.is_pending,
             tasks=tasks_of(job) if job.is_pending else 1,
         )
+        if (before := self._earlier.get(job.job_id)) is not None:
+            record.disputed, record.fits_since = before.disputed, before.fits_since
+            record.was_held_back, record.was_requeued = before.was_held_back, before.was_requeued
         if job.array and job.is_pending and job.array.task_id is None:
             self._record_by_array[job.array.array_job_id] = job.job_id
         self._update(record, job, now)
@@ -159,11 +206,17 @@ class SubmittedJobs:
             # A job that was requeued starts once more.
             del record.stays[job.job_id]
             self.restarts += 1
+            record.was_requeued = True
+        submitted = self._undo(job)
+        # With a lift of ours out, the nice is that from before it.
+        record.disputed |= _request_of(submitted) != _request_of(record.job) or (
+            job.nice == submitted.nice != record.job.nice
+        )
         if job.job_id != record.job.job_id:
             return
         record.tasks = max(record.tasks, tasks_of(job) + len(record.stays))
         record.was_held_back |= bool(causes_named(job.reason) - _KNOWN_WAITS)
-        record.job = _updated(record.job, self._undo(job))
+        record.job = _updated(record.job, submitted)
 
     @staticmethod
     def _note_stay(record: Submission, job: Job, now: float) -> None:
@@ -209,8 +262,15 @@ def eligible_time(job: Job) -> float:
 
 
 # What a user can change of a pending job, and what decides whether it can start.
-_ASKED: Final = ("gang", "nice", "time_limit_s", "time_min_s", "partitions", "qos")
+_LIMITS_AND_PLACE: Final = ("time_limit_s", "time_min_s", "partitions", "qos")
+_ASKED: Final = ("gang", "nice", *_LIMITS_AND_PLACE)
 _GATES: Final = ("reason", "eligible_time", "dependency", "held")
+
+
+def _request_of(job: Job) -> tuple[object, ...]:
+    """Return what a job asks for beside its nice; the most nodes of one that leaves them open are Slurm's estimate."""
+    gang = replace(job.gang, nodes_max=None) if job.gang.nodes_open else job.gang
+    return gang, *(getattr(job, name) for name in _LIMITS_AND_PLACE)
 
 
 def _updated(known: Job, seen: Job) -> Job:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Final, TextIO
 
 from advisor.errors import TraceError
-from advisor.files import STANDARD_STREAM, writing
+from advisor.files import STANDARD_STREAM, opened, writing
 
 # In characters, unpacked. The largest published traces have 2 GiB, in lines of some hundred characters.
 MOST_TEXT: Final = 4 << 30
@@ -29,7 +29,7 @@ def opened_text(path: Path) -> Iterator[TextIO]:
     block reads from it.
     """
     try:
-        raw = sys.stdin.buffer if path == STANDARD_STREAM else path.open("rb")
+        raw = sys.stdin.buffer if path == STANDARD_STREAM else opened(path)
         try:
             packed = raw.peek(2)[:2] == _GZIP_MAGIC if isinstance(raw, io.BufferedReader) else False
             content: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=raw) if packed else raw

@@ -20,9 +20,10 @@ _PERCENT: Final = (2.5, 97.5)
 class PlainStarts(NamedTuple):
     """When jobs would have started without advice, and when they did; the jobs waited at the anchor or came later.
 
-    Starts after `until` are NaN in what was seen; in the model they can reach a horizon beyond it. `unknown_ratio` is
-    the share of the jobs or the GPUs that the model does not know, `left_out` says in plain sentences why. `carried`
-    are the jobs that stand elsewhere at `until` without advice, in a number of draws.
+    Jobs `in_doubt` could have waited without advice as long as they did. Starts after `until` are NaN in what was seen;
+    in the model they can reach a horizon beyond it. `unknown_ratio` is the share of the jobs or the GPUs that the model
+    does not know, `left_out` says in plain sentences why. `carried` are the jobs that stand elsewhere at `until`
+    without advice, in a number of draws.
     """
 
     anchor_time: float
@@ -34,6 +35,7 @@ class PlainStarts(NamedTuple):
     wait_begin_time: NDArray[np.float64]  # (n_jobs,): the submission, or later if the job was not eligible then
     plain_start_time: NDArray[np.float64]  # (n_draws, n_jobs)
     real_start_time: NDArray[np.float64]  # (n_jobs,)
+    in_doubt: NDArray[np.bool_]  # (n_jobs,)
     unknown_ratio: float
     left_out: tuple[str, ...]
     carried: tuple[tuple[PlainStay, ...], ...] = ()

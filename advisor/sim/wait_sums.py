@@ -93,6 +93,7 @@ class _Sums:
         self._open_s = np.maximum(0.0, starts.until - begin)
         self._waited_s = waits_s(starts.real_start_time, begin, self._open_s)
         self._plain_s = waits_s(starts.plain_start_time, begin, self._open_s)  # (n_draws, n_jobs)
+        self._in_doubt = starts.in_doubt
         self._unknown_ratio = starts.unknown_ratio
 
     def by_name(self, names: Sequence[str]) -> Iterator[tuple[str, WaitSum]]:
@@ -114,11 +115,20 @@ class _Sums:
         least_s = max(0.0, known * (float(low_s) - error_s))
         most_s = min(open_s, float(high_s) + error_s)
         most_s = max(most_s, known * most_s + self._unknown_ratio * open_s)
+        gained_s, given_s = self._doubts_s(rows)
         return WaitSum(
             jobs=jobs,
             carried=int(self._carried[rows].sum()),
             waited_s=float(self._waited_s[rows].sum()),
             plain_s=tuple(plain_s.tolist()),
-            less_s=max(0.0, float(low_s) - least_s),
-            more_s=max(0.0, most_s - float(high_s)),
+            less_s=max(0.0, float(low_s) - least_s) + gained_s,
+            more_s=max(0.0, most_s - float(high_s)) + given_s,
         )
+
+    def _doubts_s(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> tuple[float, float]:
+        """Return by how much plain waits can be shorter and longer if jobs in doubt waited then as they did in reality.
+
+        No draw without advice is then better or worse for them than what was.
+        """
+        later_s = np.where(self._in_doubt[rows], self._waited_s[rows] - self._plain_s[:, rows], 0.0)
+        return float(-np.minimum(later_s, 0.0).sum(axis=1).min()), float(np.maximum(later_s, 0.0).sum(axis=1).max())

@@ -11,6 +11,8 @@ from advisor.domain.outcome import SLOWDOWN_BOUND_S, Arm, JobOutcome
 from advisor.domain.standings import WINDOW_S, Standings
 from advisor.domain.units import HOUR_S, duration, plural
 from advisor.domain.waits import Wait
+from advisor.planning.objective import credits_of
+from advisor.settings import Limits, PlanningSettings
 from advisor.trial.accuracy import Accuracy, run_time_accuracy, start_accuracy
 from advisor.trial.effect import Comparison, Conclusion, Effect, compared
 from advisor.trial.explored import ExploredTally, explored_tally
@@ -73,8 +75,17 @@ class Impact:
     limits: tuple[str, ...]
 
 
-def impact_of(journal: OutcomeJournal, experiment: ExperimentSettings, *, since: float, now: float) -> Impact:
+def impact_of(
+    journal: OutcomeJournal,
+    experiment: ExperimentSettings,
+    *,
+    since: float,
+    now: float,
+    planning: PlanningSettings,
+    limits: Limits,
+) -> Impact:
     """Put a report together from what a journal remembers; the experiment is judged whatever `since` says."""
+    week = journal.standings(now - WINDOW_S)
     over = journal.outcomes(min(since, _first_of(experiment)) if experiment.by else since)
     still_open = journal.open_outcomes()
     lately = [outcome for outcome in over if (outcome.end_time or 0.0) > since]
@@ -93,7 +104,13 @@ def impact_of(journal: OutcomeJournal, experiment: ExperimentSettings, *, since:
         starts=start_accuracy(lately),
         run_times=run_time_accuracy(lately),
         comparison=comparison,
-        counterfactual=Counterfactual(whole=journal.standings(since), week=journal.standings(now - WINDOW_S), now=now),
+        counterfactual=Counterfactual(
+            whole=journal.standings(since),
+            week=week,
+            now=now,
+            credit_by_user=credits_of(week, planning, limits),
+            max_credit=planning.max_credit,
+        ),
         limits=tuple(_limits(comparison)),
     )
 
@@ -103,7 +120,7 @@ def without_names(impact: Impact) -> Impact:
     shown = impact.counterfactual
     comparison = None if impact.comparison is None else replace(impact.comparison, worst=())
     week = replace(shown.week, by_user={}, by_account={})
-    return replace(impact, comparison=comparison, counterfactual=replace(shown, week=week))
+    return replace(impact, comparison=comparison, counterfactual=replace(shown, week=week, credit_by_user={}))
 
 
 def document(impact: Impact) -> dict[str, Any]:

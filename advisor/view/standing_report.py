@@ -1,7 +1,7 @@
 """Words the waits with and without advice: in all, and of the users and accounts that gained and gave most."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from advisor.domain.forecast import Interval
@@ -19,11 +19,16 @@ Row = tuple[str, str, str, float | None, float | None, float | None, int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterfactual:
-    """The standings since the begin of a report, those of the last week, and the instant of the report."""
+    """The standings since the begin of a report, those of the last week, and the instant of the report.
+
+    `credit_by_user` holds how many times as much the jobs of users weigh who are owed something, `max_credit` at most.
+    """
 
     whole: Standings
     week: Standings
     now: float
+    credit_by_user: Mapping[str, float] = field(default_factory=dict)
+    max_credit: float = 1.0
 
 
 def standings_document(report: Counterfactual) -> dict[str, Any] | None:
@@ -38,7 +43,11 @@ def standings_document(report: Counterfactual) -> dict[str, Any] | None:
         "total": standing_document(whole.total),
         "week": {
             "since": week.since,
-            "users": [{"user": name, **standing_document(standing)} for name, standing in _in_order(week.by_user)],
+            "max_credit": report.max_credit,
+            "users": [
+                {"user": name, **standing_document(standing), "credit": report.credit_by_user.get(name, 1.0)}
+                for name, standing in _in_order(week.by_user)
+            ],
             "accounts": [
                 {"account": name, **standing_document(standing)} for name, standing in _in_order(week.by_account)
             ],
@@ -82,6 +91,8 @@ def standing_sentences(report: Counterfactual) -> Iterator[tuple[str, str]]:
                 known = "" if standing.is_known else "; can be chance"
                 waits = f"{difference_words(standing.difference_s)} in all, {plural(standing.jobs, 'job')}{known}"
                 yield label, f"{kind} {name}: {waits}"
+    for name, weight in sorted(report.credit_by_user.items(), key=lambda item: (-item[1], item[0])):
+        yield "credit", f"user {name}: {credit_words(weight, report.max_credit)}"
     yield "not known", _LIMIT
     for note in whole.notes:
         yield "not known", note
@@ -109,6 +120,11 @@ def difference_words(difference: Interval) -> str:
     """Return a difference of waits with its sign and interval."""
     low, median, high = (_signed(value) for value in (difference.low, difference.median, difference.high))
     return f"{median} ({low} to {high})"
+
+
+def credit_words(weight: float, most: float) -> str:
+    """Return how much more jobs weigh for what their user is owed, with the bound."""
+    return f"jobs weigh {weight:.1f} times as much until that is repaid (planning.max_credit = {most:g})"
 
 
 def _signed(seconds: float) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from advisor.domain.units import HOUR_S, duration, gpu_time, plural
 from advisor.planning.beliefs import Basis
 from advisor.planning.turn import JobTurn, PlaceInLine, WithoutAdvice
-from advisor.view.standing_report import difference_words, standing_document
+from advisor.view.standing_report import credit_words, difference_words, standing_document
 from advisor.view.terminal import instant
 
 
@@ -19,7 +19,13 @@ def turn_document(turn: JobTurn, user: str) -> dict[str, Any]:
         "without_advice": None if without is None else {**asdict(without), "is_late": without.is_late},
         "user_week": None
         if turn.standing is None
-        else {"user": user, **standing_document(turn.standing), "owed": turn.owed},
+        else {
+            "user": user,
+            **standing_document(turn.standing),
+            "owed": turn.owed,
+            "credit": turn.credit,
+            "max_credit": turn.max_credit,
+        },
     }
 
 
@@ -39,6 +45,8 @@ def advice_sentences(turn: JobTurn, user: str) -> Iterator[tuple[str, str]]:
         waits = difference_words(turn.standing.difference_s)
         verb = "gave" if turn.standing.difference_s.median > 0.0 else "gained"
         yield "user", f"{user} {verb} in the last week: wait {waits} in all by the advice, {jobs}{chance}"
+        if turn.credit > 1.0:
+            yield "credit", credit_words(turn.credit, turn.max_credit)
 
 
 def _of_place(place: PlaceInLine) -> Iterator[tuple[str, str]]:

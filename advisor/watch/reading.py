@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.errors import AdvisorError, OptionsError
+from advisor.files import opened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -230,7 +231,7 @@ def _plan_by_daemon(config: "Config", path: Path, seen: "Snapshot", cycle: "Cycl
 def is_closed(path: Path) -> bool:
     """Return whether this user is not permitted to read a file that can be there."""
     try:
-        with path.open("rb"):
+        with opened(path):
             return False
     except PermissionError:
         return True

@@ -6,12 +6,14 @@ import pwd
 import re
 import secrets
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
+import structlog
 from flask import Flask, Response, abort, g, request, session
 
 from advisor.settings import WebSettings
+from advisor.text import named
 from advisor.web.name_hiding import AUDIENCE, Audience
 
 HEADERS: Final[Mapping[str, str]] = {
@@ -28,10 +30,13 @@ HEADERS: Final[Mapping[str, str]] = {
 }
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 LARGEST_FORM_BYTES: Final = 8192
-_MOST_PARTS: Final = 16
+MOST_FIELDS: Final = 16
+_FORM: Final = "application/x-www-form-urlencoded"
 _PORT: Final = re.compile(r":[0-9]{1,5}$")
 _TOKEN: Final = "csrf_token"  # noqa: S105  (the name of a field)
 _LONGEST_USER: Final = 64
+_LONGEST_PATH: Final = 200
+_LOG = structlog.get_logger()
 
 
 def defend(app: Flask, settings: WebSettings) -> None:
@@ -40,7 +45,7 @@ def defend(app: Flask, settings: WebSettings) -> None:
         SECRET_KEY=secrets.token_bytes(32),
         MAX_CONTENT_LENGTH=LARGEST_FORM_BYTES,
         MAX_FORM_MEMORY_SIZE=LARGEST_FORM_BYTES,
-        MAX_FORM_PARTS=_MOST_PARTS,
+        MAX_FORM_PARTS=MOST_FIELDS,
         SESSION_COOKIE_NAME="sadvise",
         SESSION_COOKIE_HTTPONLY=True,
         SESSION_COOKIE_SAMESITE="Strict",
@@ -102,15 +107,35 @@ def _user(settings: WebSettings) -> str:
     return name if name.isprintable() and len(name) <= _LONGEST_USER else ""
 
 
+def refuse(why: str) -> NoReturn:
+    """Refuse an action with 403, and log who tried it and why it was refused."""
+    path = named(request.path, longest=_LONGEST_PATH)
+    _LOG.warning("operation refused", user=g.user, method=request.method, path=path, why=why)
+    abort(403)
+
+
 def _check_form() -> None:
     """Refuse a form that was not made by a page of this web view, for this user's session."""
     if not g.is_admin:
-        abort(403)
-    origin = urlsplit(request.headers.get("Origin", ""))
-    if origin.scheme not in ("http", "https") or origin.netloc != request.headers.get("Host"):
-        abort(403)
+        refuse("no administrator")
+    if not _is_of_this_host(request.headers.get("Origin", "")):
+        refuse("another origin")
     if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
-        abort(403)
-    known, sent = session.get(_TOKEN), request.form.get(_TOKEN, "")
-    if session.get("user") != g.user or not known or not hmac.compare_digest(str(known), sent):
-        abort(403)
+        refuse("another site")
+    if request.mimetype not in ("", _FORM):
+        abort(415)
+    # Fields are counted before anything takes them apart; the answer cannot be larger than a form.
+    if request.get_data(cache=True, parse_form_data=False).count(b"&") >= MOST_FIELDS:
+        abort(413)
+    known, sent = str(session.get(_TOKEN, "")), request.form.get(_TOKEN, "")
+    # As bytes: texts are compared only if they are ASCII.
+    if session.get("user") != g.user or not known or not hmac.compare_digest(known.encode(), sent.encode()):
+        refuse("no form of this session")
+
+
+def _is_of_this_host(origin: str) -> bool:
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and parts.netloc == request.headers.get("Host")

@@ -7,7 +7,7 @@ from typing import Final, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from advisor.errors import ConfigError
-from advisor.files import read_bounded
+from advisor.files import check_json, read_bounded
 
 _LARGEST_BYTES: Final = 16 * 2**20
 
@@ -74,7 +74,9 @@ _FRONTIER: Final = TypeAdapter(TunedFrontier)
 def read_frontier(path: Path) -> TunedFrontier:
     """Read a frontier; raises `ConfigError` for a file that is not there or holds something else."""
     try:
-        return _FRONTIER.validate_json(read_bounded(path, _LARGEST_BYTES))
+        content = read_bounded(path, _LARGEST_BYTES)
+        check_json(content)
+        return _FRONTIER.validate_json(content)
     except OSError as err:
         raise ConfigError(f"web.frontier_file: {path}: {err.strerror or err}") from err
     except ValidationError as err:
@@ -83,3 +85,5 @@ def read_frontier(path: Path) -> TunedFrontier:
         raise ConfigError(
             f"web.frontier_file: {path}: not the output of `sadvise tune --json`: {where}: {fault['msg']}"
         ) from err
+    except ValueError as err:
+        raise ConfigError(f"web.frontier_file: {path}: {err}: write it again with `sadvise tune --json`") from err

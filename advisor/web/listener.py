@@ -5,13 +5,16 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 from flask import Flask
+from waitress.channel import HTTPChannel
 from waitress.server import create_server
 
 from advisor.daemon.endpoint import clear_socket
@@ -31,6 +34,10 @@ _LIMITS: Final[dict[str, Any]] = {
     "clear_untrusted_proxy_headers": True,
     "ident": "sadvise",
 }
+# Of more connections on which nothing is served, the oldest of the source with the most of them is closed.
+MOST_WAITING: Final = 100
+# Time for a whole request from the connection or the last answer on, and for a whole answer to be taken.
+LONGEST_WAIT_S: Final = 30.0
 _SOCKET_MODE: Final = 0o660
 _BACKLOG: Final = 128
 
@@ -58,7 +65,48 @@ def serve_until_stopped(app: Flask, settings: WebSettings, ready: Callable[[str]
 
 def server_of(app: Flask, listening: socket.socket, settings: WebSettings) -> Any:
     """Return a server of waitress on a bound socket, with the limits of the web view."""
-    return create_server(app, sockets=[listening], url_prefix=settings.prefix, **_LIMITS)
+    server = create_server(app, sockets=[listening], url_prefix=settings.prefix, **_LIMITS)
+    server.channel_class = _Connection
+    return server
+
+
+class _Connection(HTTPChannel):  # type: ignore[misc]  # waitress has no types
+    """A connection that gives way to newer ones while nothing is served on it, however it drips."""
+
+    def __init__(self, server: Any, sock: socket.socket, addr: Any, adj: Any, map: Any = None) -> None:  # noqa: A002
+        """Take a connection that was accepted, and close the one that has to give way."""
+        super().__init__(server, sock, addr, adj, map=map)
+        self.waits_since = time.monotonic()
+        self._give_way([other for other in server.active_channels.values() if not other.is_served])
+
+    @staticmethod
+    def _give_way(waiting: "Sequence[_Connection]") -> None:
+        if len(waiting) <= MOST_WAITING:
+            return
+        held_by_source = Counter(other.source for other in waiting)
+        oldest = min(waiting, key=lambda other: (-held_by_source[other.source], other.waits_since))
+        oldest.will_close = True
+
+    @property
+    def source(self) -> str:
+        """The address that the connection comes from; all of a socket file come from one."""
+        return str(self.addr[0])
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a request of this connection is answered now, or the connection is about to be closed."""
+        return bool(self.requests or self.will_close)
+
+    def service(self) -> None:
+        """Answer the requests that have come in whole; time counts from then on."""
+        super().service()
+        self.waits_since = time.monotonic()
+
+    def readable(self) -> bool:
+        """Return whether more can be read; a connection that takes too long is closed."""
+        if not self.is_served and time.monotonic() - self.waits_since > LONGEST_WAIT_S:
+            self.will_close = True
+        return bool(super().readable())
 
 
 @contextmanager

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
-from flask import Blueprint, abort, g, render_template, request
+from flask import Blueprint, g, render_template, request
 from werkzeug.exceptions import NotFound
 
 from advisor.daemon.pause_file import pause, resume
 from advisor.errors import AdvisorError
 from advisor.watch.changes import ChosenJobs, apply_changes, revert_changes
 from advisor.watch.command_lines import command_line
+from advisor.web.defence import refuse
 from advisor.web.served_clusters import selected_content
 
 OPERATIONS: Final = Blueprint("operations", __name__, url_prefix="/do")
@@ -81,7 +82,7 @@ def _operation(name: str, jobs: str) -> Operation:
 def confirm(name: str, jobs: str = "") -> str:
     """Show the command that a form would run."""
     if not g.is_admin:
-        abort(403)
+        refuse("no administrator")
     operation = _operation(name, jobs)
     seen = selected_content().view()
     chosen = operation.job_ids if name == "apply" else frozenset()

@@ -174,6 +174,7 @@ def gains() -> str:
         figure=gains_figure(days) if days else "",
         whole=whole,
         users=_by_gain(whole.by_user),
+        max_credit=selected_content().config.planning.max_credit,
     )
 
 

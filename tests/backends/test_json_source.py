@@ -69,6 +69,8 @@ def test_each_release_is_asked_for_what_it_has(version: str, commands: list[str]
 
     assert [" ".join(asked) for asked in fake.asked[1:]] == commands
     assert snapshot.unread == unread
+    # Which switches and whole nodes a job waits for can bar it from nodes.
+    assert snapshot.hides_bars is bool(unread)
 
 
 def test_jobs_in_another_order_are_the_same_snapshot() -> None:

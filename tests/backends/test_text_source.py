@@ -98,6 +98,7 @@ def test_fields_a_release_lacks_are_said_to_be_unread() -> None:
         "squeue of this release does not tell which nodes a job excludes",
         "squeue of this release does not tell scrontab jobs from others",
     )
+    assert snapshot.hides_bars and not source(FakeSlurm(jobs=(job_row(),))).snapshot().hides_bars
 
 
 @pytest.mark.parametrize(

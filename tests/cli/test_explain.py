@@ -74,6 +74,8 @@ def test_job_stands_in_line_against_no_advice_and_with_what_its_user_gave(sadvis
     week = turn["user_week"]
     assert (week["user"], week["jobs"], week["difference_s"]["median"], week["owed"]) == ("root", 1, 3600.0, 2.0)
     assert "user    root gave in the last week: wait +1.0 h (+1.0 h to +1.0 h) in all by the advice, 1 job" in told
+    assert week["credit"] == week["max_credit"] == 3.0
+    assert "credit  jobs weigh 3.0 times as much until that is repaid (planning.max_credit = 3)" in told
 
 
 def test_without_a_comparison_and_for_a_started_job_nothing_is_said_of_it(sadvise: Sadvise, journal: Path) -> None:

@@ -312,6 +312,17 @@ def test_waits_without_advice_stand_in_json_and_fields(sadvise: Sadvise, compare
     assert nameless["week"]["users"] == nameless["week"]["accounts"] == []
 
 
+def test_users_who_are_owed_are_named_with_their_weight_and_its_bound(sadvise: Sadvise, compared_journal: Path) -> None:
+    options = ("report", "--journal", str(compared_journal))
+    week = json.loads(sadvise(*options, "--json").out)["counterfactual"]["week"]
+    lines, nameless = sadvise(*options).out, sadvise(*options, "--no-accounts").out
+
+    assert week["max_credit"] == 3.0
+    assert [round(user["credit"], 1) for user in week["users"]] == [1.0, 1.0, 2.1]
+    assert "user bob: jobs weigh 2.1 times as much until that is repaid (planning.max_credit = 3)" in lines
+    assert "credit" not in nameless
+
+
 def test_report_without_a_run_of_plain_slurm_says_so(sadvise: Sadvise, journal: Path) -> None:
     said = sadvise("report", "--journal", str(journal))
 

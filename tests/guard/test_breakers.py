@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.load import ControllerLoad
-from advisor.guard.breakers import ALL_CLOSED, BREAKERS, LONGEST_STEP_S, BreakerState, Vitals, judged, objections
+from advisor.guard.breakers import ALL_CLOSED, BREAKERS, LONGEST_STEP_S, BreakerState, Vitals, judged, votes_of
 from advisor.settings import BreakerSettings
 from tests.builders import DAY_S, TAKEN_AT, make_job
 from tests.guard.proposals import lent
@@ -186,18 +186,72 @@ def test_objections_are_counted_by_job_within_the_window() -> None:
     returning = replace(lent(make_job(5)), state=LeaseState.RETURNING, by_person=True)
     ours = [lent(make_job(6)), lent(make_job(7), ending=Ending.TAKEN_BACK)]
 
-    count = objections([*twice, requeued, *old, returning, *ours], TAKEN_AT - DAY_S, 9)
+    votes = votes_of([*twice, requeued, *old, returning, *ours], TAKEN_AT - DAY_S, 9)
 
-    assert count == 3
+    assert (votes.reverted_jobs, votes.overruling_users, votes.overruled_jobs) == (2, 1, 1)
+    # All changes of the window are what the share is of.
+    assert (votes.users, votes.jobs) == (3, 7)
 
 
-def test_one_user_alone_cannot_turn_the_advisor_off_for_all() -> None:
-    alone = tuple(overruled(job_id, "mallory") for job_id in range(1, 100))
+def changed(first_id: int, users: int, jobs: int = 3) -> tuple[Lease, ...]:
+    """Changes to some jobs of each of some users, with which nobody disagrees."""
+    return tuple(
+        lent(make_job(first_id + user * jobs + job, user=f"user{user}")) for user in range(users) for job in range(jobs)
+    )
 
-    among_others = (*alone, overruled(200, "alice"), overruled(201, "bob"))
 
-    assert not judged(ALL_CLOSED, replace(WELL, leases=alone), SETTINGS).open
-    assert names(judged(ALL_CLOSED, replace(WELL, leases=among_others), SETTINGS)) == ["people_object"]
+def test_two_users_turn_the_advisor_off_for_nobody_however_many_jobs_they_overrule() -> None:
+    two = tuple(overruled(job_id, user) for job_id, user in enumerate(["mallory", "trudy"] * 50, start=1))
+
+    for others in (0, 2, 200):
+        leases = (*two, *changed(1000, others))
+        assert judged(ALL_CLOSED, replace(WELL, leases=leases), SETTINGS) == ALL_CLOSED
+
+
+@pytest.mark.parametrize(
+    ("objecting", "jobs", "others", "is_open"),
+    [
+        pytest.param(3, 2, 0, False, id="too few users, though all"),
+        pytest.param(4, 2, 0, True, id="four users, who are all"),
+        pytest.param(4, 2, 200, False, id="four users of many"),
+        pytest.param(20, 2, 180, False, id="a tenth of the users"),
+        pytest.param(21, 2, 179, True, id="more than a tenth of the users and of the jobs"),
+        pytest.param(21, 1, 179, False, id="more than a tenth of the users, with few jobs"),
+    ],
+)
+def test_a_share_of_users_and_of_changed_jobs_turns_the_advisor_off(
+    objecting: int, jobs: int, others: int, *, is_open: bool
+) -> None:
+    against = tuple(
+        overruled(user * jobs + job + 1, f"objector{user}") for user in range(objecting) for job in range(jobs)
+    )
+    state = judged(ALL_CLOSED, replace(WELL, leases=(*against, *changed(1000, others))), SETTINGS)
+
+    assert names(state) == (["people_object"] if is_open else [])
+
+
+def test_share_that_was_overruled_is_worded_with_the_users() -> None:
+    against = tuple(overruled(job_id, f"user{job_id}") for job_id in range(1, 6))
+
+    state = judged(ALL_CLOSED, replace(WELL, leases=(*against, *changed(1000, 15, 1))), SETTINGS)
+
+    assert state.open[0].cause == (
+        "5 of 15 users overrode changes to 5 of 20 jobs, a share of 0.25 at least (breakers.max_overruled_ratio = 0.1)"
+    )
+
+
+def test_overruled_jobs_of_one_user_weigh_as_much_as_those_of_another() -> None:
+    leases = (*(overruled(job_id, "mallory") for job_id in range(1, 100)), *changed(1000, 9, 2))
+
+    votes = votes_of(leases, TAKEN_AT - DAY_S, SETTINGS.max_objections_of_user)
+
+    assert (votes.overruled_jobs, votes.jobs) == (2, 20)
+    assert votes.overruled_ratio == 0.1
+
+
+def test_fewer_than_four_users_cannot_be_made_to_decide() -> None:
+    with pytest.raises(ValueError, match="min_overruling_users must be 4 at least"):
+        BreakerSettings(min_overruling_users=3)
 
 
 @pytest.mark.parametrize("name", [each.name for each in fields(BreakerSettings)])

@@ -194,8 +194,10 @@ def test_job_is_left_alone_where_the_table_is_not_sound(lifting: LiveCluster, un
     assert nice_of(lifting, job_id) == 0
 
 
-def test_job_is_left_alone_where_the_table_is_a_folder_or_endless(lifting: LiveCluster) -> None:
-    for path in (lifting.folder, Path("/dev/zero"), Path("/proc/self/mem")):
+def test_job_is_left_alone_where_the_table_is_a_folder_or_endless_or_cannot_be_opened(lifting: LiveCluster) -> None:
+    closed = lifting.folder / "closed"
+    closed.symlink_to(closed)
+    for path in (lifting.folder, Path("/dev/zero"), Path("/proc/self/mem"), closed):
         install_scripts(lifting, f'return {{ submit_table = "{path}" }}\n')
 
         assert nice_of(lifting, lifting.submit(*SHORT)) == 0

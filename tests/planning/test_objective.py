@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.planning.objective import Objective, Waiting, owed
+from advisor.domain.forecast import Interval
+from advisor.domain.standings import Standing
+from advisor.planning.objective import Objective, Waiting, credit, owed, owed_to
 from advisor.settings import Limits
 
-BY_SIZE = Objective(decades=3.0, scale=10_000.0, patience_s=1800.0, is_weighed=False)
-WEIGHED = Objective(decades=3.0, scale=10_000.0, patience_s=1800.0, is_weighed=True)
+BY_SIZE = Objective(decades=3.0, scale=10_000.0, patience_s=1800.0, max_credit=3.0, is_weighed=False)
+WEIGHED = Objective(decades=3.0, scale=10_000.0, patience_s=1800.0, max_credit=3.0, is_weighed=True)
 
 
 def waiting(**columns: list[float]) -> Waiting:
@@ -71,10 +73,10 @@ def test_jobs_of_equal_priority_stand_in_the_order_of_the_rows() -> None:
 
 
 def test_a_user_who_is_owed_goes_first_up_to_a_bound() -> None:
-    line = waiting(owed=[0.0, 1.0, 2.0, 50.0, -3.0], gpu_s=[100.0] * 5)
+    line = waiting(owed=[0.0, 0.5, 2.0, 1e9, -3.0], gpu_s=[100.0] * 5)
     keys = replace(WEIGHED, decades=0.0).keys(replace(line, priority=np.zeros(5), capacity=np.inf))
 
-    assert keys[0] / keys[1:] == pytest.approx([10**0.5, 10.0, 10.0, 1.0])
+    assert keys[0] / keys[1:] == pytest.approx([10**0.25, 3.0, 3.0, 1.0])
 
 
 def test_overdue_jobs_go_before_all_others() -> None:
@@ -94,7 +96,26 @@ def test_users_are_owed_what_they_waited_beyond_the_larger_allowance() -> None:
     assert owed(given_s, plain_s, jobs, limits) == pytest.approx([0.5, 0.2, -500.0 / 1800.0, 0.0])
 
 
+def test_users_are_owed_by_the_least_that_they_waited_longer() -> None:
+    def standing(low_s: float, high_s: float) -> Standing:
+        plain = Interval(low=low_s, median=(low_s + high_s) / 2.0, high=high_s)
+        return Standing(jobs=1, waited_s=10_000.0, plain_s=plain)
+
+    certain, doubtful, none = owed_to(
+        [standing(0.0, 6_400.0), standing(0.0, 10_000.0), standing(9_000.0, 20_000.0)],
+        Limits(agreed_delay_s=1800.0, agreed_delay_ratio=0.05),
+    )
+
+    assert (certain, doubtful) == pytest.approx((2.0, 0.0))
+    assert none < 0.0
+    assert owed_to([], Limits()).tolist() == []
+
+
+def test_credit_can_be_switched_off() -> None:
+    assert credit(np.array([0.0, 5.0]), 1.0).tolist() == [1.0, 1.0]
+
+
 def test_sites_without_weights_of_fair_share_keep_classes_apart() -> None:
-    classes = Objective(decades=3.0, scale=1.0, patience_s=1800.0, is_weighed=True)
+    classes = Objective(decades=3.0, scale=1.0, patience_s=1800.0, max_credit=3.0, is_weighed=True)
 
     assert order(classes, waiting(priority=[1000.0, 2000.0], gpu_s=[1.0, 1e8])) == [1, 0]

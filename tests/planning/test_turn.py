@@ -113,4 +113,7 @@ def test_standing_of_the_user_comes_with_what_the_objective_counts_as_owed() -> 
     assert turn.standing is not None and turn.standing.difference_s.median == HOUR_S
     # One job, and half an hour is agreed for each.
     assert turn.owed == pytest.approx(2.0)
-    assert turn_of(case_of(LONG), LONG).standing is None
+    assert (turn.credit, turn.max_credit) == (3.0, 3.0)
+    assert turn_of(case_of(LONG, standings=standings, limits=Limits(fairness="site")), LONG).credit == 1.0
+    nothing = turn_of(case_of(LONG), LONG)
+    assert (nothing.standing, nothing.owed, nothing.credit) == (None, 0.0, 1.0)

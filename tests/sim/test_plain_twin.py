@@ -21,7 +21,7 @@ from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import ENDED, State
-from advisor.sim.submitted_jobs import without_leases
+from advisor.sim.submitted_jobs import LeasesUndone, without_leases
 from advisor.sim.trace import Trace
 from advisor.sim.wait_difference import PlainStarts, differences_by_user, model_error_s, wait_difference
 from tests.builders import TAKEN_AT, make_job, make_node, make_snapshot
@@ -286,6 +286,107 @@ def test_job_that_a_limit_held_back_is_not_known_one_that_waited_for_another_is(
     assert starts.wait_begin_time.tolist() == [TAKEN_AT + 300.0]
 
 
+FITS: dict[str, Any] = {"reason": "Resources", "start_time": TAKEN_AT + 3000.0}
+DISPUTED = "1 jobs changed while they waited, or waited where they fit, and are not compared"
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(waiting(2, gpus=1), id="shrank"),
+        pytest.param(replace(waiting(2), time_limit_s=60.0), id="a shorter limit"),
+        pytest.param(replace(waiting(2), partitions=("other",)), id="another partition"),
+        pytest.param(replace(waiting(2), nice=100), id="another nice"),
+        pytest.param(replace(waiting(2), gang=replace(waiting(2).gang, required_nodes=("n01",))), id="a named node"),
+    ],
+)
+def test_job_whose_request_changed_while_it_waited_is_in_nobodys_account(after: Job) -> None:
+    starts = twin_of(
+        seen(0, held(), waiting(2), waiting(3)),
+        seen(100, held(), after, waiting(3)),
+        seen(160, held(), waiting(2), waiting(3)),
+    ).starts(draws=1)
+
+    assert starts.job_ids.tolist() == [3]
+    assert DISPUTED in starts.left_out
+
+
+def test_changes_of_ours_are_no_changes_of_the_user() -> None:
+    lifted, undo = replace(waiting(2), nice=-50), LeasesUndone()
+    undo.learn([intended(SetNice(job_id=2, before=0, after=-50), TAKEN_AT)])
+    # A lift at the submission is known as one of ours only a round later.
+    twin = PlainTwin(seen(0, held(), lifted), LeasesUndone())
+    late = PlainTwin(seen(0, held(), lifted), late_undo := LeasesUndone())
+    late_undo.learn([intended(SetNice(job_id=2, before=0, after=-50), TAKEN_AT)])
+    ours = PlainTwin(seen(0, held(), waiting(2)), undo)
+    for each, after in ((twin, lifted), (late, lifted), (ours, lifted), (late, waiting(2)), (ours, waiting(2))):
+        each.observe(seen(each.submitted.longest_gap_s + 60, held(), after))
+
+    assert [each.starts(draws=1).job_ids.tolist() for each in (twin, late, ours)] == [[2], [2], [2]]
+
+
+def test_most_nodes_that_slurm_estimates_are_no_change() -> None:
+    open_gang = replace(waiting(2).gang, nodes_open=True, nodes_max=4)
+    first = replace(waiting(2), gang=open_gang)
+    later = replace(first, gang=replace(open_gang, nodes_max=2))
+
+    assert twin_of(seen(0, held(), first), seen(60, held(), later)).starts(draws=1).job_ids.tolist() == [2]
+
+
+def test_task_of_an_array_that_shrank_takes_the_array_out_of_the_account() -> None:
+    array = waiting(2, gpus=8, after_s=10.0, array=ArrayRecord(array_job_id=2, waiting="0-3"))
+    split = waiting(5, gpus=1, after_s=10.0, array=ArrayRecord(array_job_id=2, task_id=3))
+
+    starts = twin_of(seen(0, held()), seen(60, held(), array), seen(120, held(), array, split)).starts(draws=1)
+
+    assert starts.job_ids.tolist() == []
+
+
+def idle(after_s: float, *jobs: Job) -> Snapshot:
+    """A snapshot in which the node has room."""
+    return seen(after_s, *jobs, nodes=(make_node("n01", 8, 0),))
+
+
+def test_job_that_waits_though_it_fits_is_in_nobodys_account_from_a_minute_on() -> None:
+    cunning, other = waiting(2, gpus=4, **FITS), waiting(3, after_s=1.0, reason="Priority")
+    first = (seen(0, held(), cunning, other), idle(200, cunning, other))
+
+    at_once = twin_of(*first).starts(draws=1)
+    soon = twin_of(*first, idle(250, cunning, other), seen(255, held(), cunning, other), idle(270, cunning, other))
+    long = twin_of(*first, idle(230, cunning, other), idle(260, cunning, other))
+
+    assert at_once.job_ids.tolist() == soon.starts(draws=1).job_ids.tolist() == [2, 3]
+    assert long.starts(draws=1).job_ids.tolist() == [3]
+    assert DISPUTED in long.starts(draws=1).left_out
+
+
+def test_anchor_that_moves_forgives_nothing() -> None:
+    twin = twin_of(seen(0, held(), waiting(2), waiting(3)), seen(100, held(), waiting(2, gpus=1), waiting(3)))
+    before, carried = twin.submitted, twin.starts(draws=1, run_s_by_job={2: 10.0, 3: 10.0}).carried
+
+    twin.move_anchor(seen(160, held(), waiting(2, gpus=1), waiting(3)))
+    twin.carry_over(carried, before)
+    twin.observe(seen(300, held(), waiting(2, gpus=1), waiting(3)))
+
+    assert 2 not in {stay.job_id for queue in carried for stay in queue}
+    assert twin.starts(draws=1).job_ids.tolist() == [3]
+
+
+@pytest.mark.parametrize("way", ["hidden", "held back", "requeued", "not counted"])
+def test_job_that_can_have_waited_for_something_unknown_is_in_doubt(way: str) -> None:
+    plain, changed = waiting(2), waiting(2)
+    anchor = seen(0, held(), plain)
+    if way == "not counted":
+        plain = changed = replace(plain, gang=replace(plain.gang, uncounted=("--contiguous",)))
+    if way == "held back":
+        changed = replace(plain, reason="QOSMaxGRESPerUser")
+    before = [seen(0, held(), plain), seen(30, started(plain, 20.0))] if way == "requeued" else [seen(0, held(), plain)]
+    after = replace(seen(60, held(), changed), hides_bars=way == "hidden")
+
+    assert twin_of(*before, after, seen(90, held(), plain)).starts(draws=1).in_doubt.tolist() == [True]
+    assert twin_of(anchor, seen(90, held(), waiting(2))).starts(draws=1).in_doubt.tolist() == [False]
+
+
 def test_node_that_fails_is_stated() -> None:
     down = (make_node("n01", 8, 0, state="DOWN"),)
 
@@ -307,6 +408,7 @@ def test_anchor_moves_when_there_are_too_many_jobs() -> None:
 def made_starts(plain: Sequence[Sequence[float]], real: Sequence[float], *, unknown_ratio: float = 0.0) -> PlainStarts:
     count = len(real)
     return PlainStarts(
+        in_doubt=np.zeros(len(real), dtype=np.bool_),
         anchor_time=0.0,
         until=1000.0,
         job_ids=np.arange(count, dtype=np.int64),

@@ -35,6 +35,31 @@ def test_what_the_model_does_not_know_widens_the_interval() -> None:
     assert 310.0 < known.plain_s.high < half.plain_s.high
 
 
+def test_job_in_doubt_could_have_waited_as_long_without_advice_over_any_number_of_stretches() -> None:
+    draws = [[100.0, 400.0], [300.0, 350.0]]
+    known = made_starts(draws, [900.0, 500.0])
+    doubtful = known._replace(in_doubt=np.array([True, False]))
+
+    sure, unsure = (
+        standings_of([stretch_of(each._replace(anchor_time=-float(shift))) for shift in range(3)])
+        for each in (known, doubtful)
+    )
+
+    assert sure.by_user["ann"].difference_s.low > 0.0
+    assert unsure.by_user["ann"].difference_s.low <= 0.0 <= unsure.by_user["ann"].difference_s.high
+    assert unsure.by_user["bob"] == sure.by_user["bob"]
+    assert unsure.total is not None and sure.total is not None
+    assert unsure.total.difference_s.low < sure.total.difference_s.low
+
+
+def test_gain_of_a_job_in_doubt_is_not_certain_either() -> None:
+    doubtful = made_starts([[900.0]], [100.0])._replace(in_doubt=np.array([True]))
+
+    difference = standings_of([stretch_of(doubtful)]).by_user["ann"].difference_s
+
+    assert difference.low < 0.0 <= difference.high
+
+
 def test_no_jobs_are_no_waits() -> None:
     stretch = stretch_of(made_starts(np.empty((2, 0)).tolist(), []))
 

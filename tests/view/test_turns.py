@@ -37,7 +37,7 @@ NOT_LIFTED = (
 STANDING = Standing(
     jobs=12, waited_s=9 * HOUR_S, plain_s=Interval(low=10 * HOUR_S, median=12 * HOUR_S, high=14 * HOUR_S)
 )
-UNKNOWN = JobTurn(place=None, without_advice=None, standing=None, owed=0.0)
+UNKNOWN = JobTurn(place=None, without_advice=None, standing=None, owed=0.0, credit=1.0, max_credit=3.0)
 
 
 def told(**parts: object) -> dict[str, str]:
@@ -127,10 +127,20 @@ def test_user_who_gained_and_one_who_gave_perhaps_by_chance() -> None:
     )
 
 
+def test_weight_for_what_a_user_is_owed_is_shown_with_its_bound() -> None:
+    lines = told(standing=STANDING, credit=2.25)
+
+    assert lines["credit"] == "jobs weigh 2.2 times as much until that is repaid (planning.max_credit = 3)"
+    assert "credit" not in told(standing=STANDING)
+
+
 def test_document_holds_the_same_as_values() -> None:
-    document = turn_document(JobTurn(place=PLACE, without_advice=LATE, standing=STANDING, owed=-1.5), "alice")
+    document = turn_document(
+        JobTurn(place=PLACE, without_advice=LATE, standing=STANDING, owed=-1.5, credit=1.0, max_credit=3.0), "alice"
+    )
 
     assert document["place"]["passed_by"] == 8 and document["place"]["basis"] == "rule"
     assert document["without_advice"]["is_late"] is False
     assert document["user_week"]["user"] == "alice" and document["user_week"]["owed"] == -1.5
+    assert (document["user_week"]["credit"], document["user_week"]["max_credit"]) == (1.0, 3.0)
     assert turn_document(UNKNOWN, "alice") == {"place": None, "without_advice": None, "user_week": None}

@@ -12,6 +12,7 @@ from flask.testing import FlaskClient
 
 from advisor.errors import ConfigError
 from advisor.settings import WebSettings
+from advisor.web import listener
 from advisor.web.content import Content
 from advisor.web.defence import HEADERS, LARGEST_FORM_BYTES
 from advisor.web.listener import bound
@@ -158,6 +159,59 @@ def test_slow_and_greedy_clients_keep_nobody_out(content: Content) -> None:
     assert answer.startswith(b"HTTP/1.1 200 OK") and b"Server: sadvise" in answer
     assert waited_s < 10.0
     assert long_head[9:12] in (b"431", b"") and large[9:12] in (b"413", b"")
+
+
+def test_more_dripping_clients_than_connections_shut_nobody_out(content: Content) -> None:
+    with serving(content, WebSettings(listen="127.0.0.1:0")) as address, contextlib.ExitStack() as stack:
+        assert isinstance(address, tuple)
+        slow = [stack.enter_context(socket.create_connection(address[:2])) for _ in range(250)]
+        waited_s = []
+        for _ in range(3):
+            for client in slow:
+                # Those that gave way are closed.
+                with contextlib.suppress(OSError):
+                    client.sendall(b"G")
+            begun = time.monotonic()
+            assert ask(address, GET).startswith(b"HTTP/1.1 200 OK")
+            waited_s.append(time.monotonic() - begun)
+
+    assert max(waited_s) < 5.0
+
+
+def test_clients_of_another_source_keep_their_connections(content: Content) -> None:
+    with serving(content, WebSettings(listen="127.0.0.1:0")) as address, contextlib.ExitStack() as stack:
+        assert isinstance(address, tuple)
+        other = stack.enter_context(socket.create_connection(address[:2], source_address=("127.0.0.2", 0)))
+        other.sendall(GET[:20])
+        time.sleep(0.5)
+        for _ in range(150):
+            stack.enter_context(socket.create_connection(address[:2])).sendall(b"GET ")
+        time.sleep(1.0)
+        other.sendall(GET[20:])
+        other.settimeout(10.0)
+        answer = other.recv(1000)
+
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+
+
+def test_request_that_drips_is_cut_off_at_a_deadline(content: Content, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "LONGEST_WAIT_S", 1.0)
+    with serving(content, WebSettings(listen="127.0.0.1:0")) as address:
+        assert isinstance(address, tuple)
+        with socket.create_connection(address[:2]) as client:
+            client.settimeout(0.3)
+            begun, answer = time.monotonic(), b"none"
+            while answer and time.monotonic() - begun < 20.0:
+                try:
+                    client.sendall(b"G")
+                    answer = client.recv(10)
+                except TimeoutError:
+                    continue
+                except OSError:
+                    answer = b""
+            cut_off_s = time.monotonic() - begun
+
+    assert 1.0 <= cut_off_s < 10.0
 
 
 def test_underscores_and_repeated_headers_forge_no_user(content: Content, tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 from flask.testing import FlaskClient
+from structlog.testing import capture_logs
 from werkzeug.test import TestResponse
 
 from advisor.config import Config
 from advisor.daemon.pause_file import paused
 from advisor.settings import DaemonSettings, WebSettings
 from advisor.web.content import Content
-from advisor.web.defence import is_member
+from advisor.web.defence import MOST_FIELDS, is_member
 from tests.web.conftest import BASE, client_of
 
 SETTINGS = WebSettings(
@@ -25,6 +26,7 @@ SETTINGS = WebSettings(
     hosts="portal.example.org",
 )
 ROOT = {"X-Remote-User": "root"}
+FORM = "application/x-www-form-urlencoded"
 TOKEN = re.compile(r'name="csrf_token" value="([^"]+)"')
 
 
@@ -110,6 +112,49 @@ def test_form_needs_the_token_of_its_own_session(admin: FlaskClient, content: Co
 
     assert [answer.status_code for answer in answers] == [403, 403, 403]
     assert paused(tmp_path) is None
+
+
+@pytest.mark.parametrize("token", ["ä" * 43, "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"), "\x00"])
+def test_token_of_other_characters_is_refused_like_a_wrong_one(admin: FlaskClient, tmp_path: Path, token: str) -> None:
+    token_of(admin, "/do/pause")
+
+    assert send(admin, "/do/pause", token).status_code == 403
+    assert paused(tmp_path) is None
+
+
+def test_origin_that_is_no_address_is_refused(admin: FlaskClient) -> None:
+    assert send(admin, "/do/pause", token_of(admin, "/do/pause"), Origin="http://[").status_code == 403
+
+
+def test_refused_actions_are_logged_with_who_tried_what(admin: FlaskClient) -> None:
+    with capture_logs() as lines:
+        send(admin, "/do/pause", "", X_Remote_User="mallory")
+        send(admin, "/do/pause", "", Origin="https://evil.example")
+        send(admin, "/do/apply/7", "ä")
+        admin.get("/do/revert/7", headers={"X-Remote-User": "mallory"})
+        admin.post("/do/" + "\x1b" * 500, headers={"X-Remote-User": "mallory"})
+
+    assert {line["event"] for line in lines} == {"operation refused"}
+    assert [(line["user"], line["method"], line["path"], line["why"]) for line in lines[:4]] == [
+        ("mallory", "POST", "/do/pause", "no administrator"),
+        ("root", "POST", "/do/pause", "another origin"),
+        ("root", "POST", "/do/apply/7", "no form of this session"),
+        ("mallory", "GET", "/do/revert/7", "no administrator"),
+    ]
+    assert "\x1b" not in lines[4]["path"] and len(lines[4]["path"]) < 1000
+
+
+def test_form_of_more_fields_than_stated_is_refused_before_it_is_parsed(admin: FlaskClient, tmp_path: Path) -> None:
+    token = token_of(admin, "/do/pause")
+
+    def post(fields: int, **options: str) -> int:
+        form = "&".join([f"csrf_token={token}", *["x=1"] * (fields - 1)])
+        return admin.post("/do/pause", data=form, headers={"Origin": BASE, **ROOT}, **options).status_code
+
+    assert post(MOST_FIELDS + 1, content_type=FORM) == 413
+    assert post(2, content_type="multipart/form-data; boundary=x") == post(2, content_type="text/plain") == 415
+    assert paused(tmp_path) is None
+    assert post(MOST_FIELDS, content_type=FORM) == 200
 
 
 def test_get_changes_nothing(admin: FlaskClient, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from advisor.backends.spelling import optional_text
 from advisor.backends.tres import Tres, tres
 from advisor.domain.units import MINUTE_S
 from advisor.errors import DecodeError, TraceError
+from advisor.files import check_json
 from advisor.sim.bad_rows import BadRow
 from advisor.sim.importing.accounted import Accounted, needed
 from advisor.sim.importing.workload_rows import reason
@@ -26,7 +27,9 @@ JsonObject = Mapping[str, Any]
 def accounted_jobs(path: Path, stream: TextIO, first: str) -> Iterator[Accounted | BadRow]:
     """Read the jobs of an answer whose first line has been read already; bad ones go by their place in the list."""
     try:
-        answer = json.loads(first + stream.read(), strict=False)
+        text = first + stream.read()
+        check_json(text.encode("utf-8", "surrogateescape"))
+        answer = json.loads(text, strict=False)
     except (ValueError, RecursionError) as err:
         raise TraceError(f"{path}: not whole JSON ({err}): write it again with sacct --json") from err
     jobs = answer.get("jobs") if isinstance(answer, dict) else None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.planning.lifts import Bounds, Stakes, lifts
-from advisor.planning.objective import Floats, Objective, Waiting, fair_range
+from advisor.planning.objective import Floats, Objective, Waiting, fair_range, is_weighed
 from advisor.settings import PlanningSettings
 from advisor.sim.plain_waits import PlainWaits
 from advisor.sim.policies.mover import Mover, Rows, RunTimes, pools_of, rates_of
@@ -27,7 +27,7 @@ class Lifter(Mover):
     def of(cls, problem: Problem, slurm: Slurm, run_times: RunTimes) -> "Lifter":
         """Set up the tables of a run."""
         jobs, planning, limits = problem.state.jobs, problem.options.planning, problem.options.limits
-        control, is_weighed = slurm.control[0], limits.fairness != "site"
+        control, weighs = slurm.control[0], is_weighed(limits)
         pool, capacity, nodes = pools_of(problem, slurm)
         return cls(
             slurm=slurm,
@@ -35,7 +35,8 @@ class Lifter(Mover):
                 decades=planning.priority_decades,
                 scale=fair_range((control["weight_fairshare"], control["weight_age"])),
                 patience_s=planning.patience_s,
-                is_weighed=is_weighed,
+                max_credit=planning.max_credit,
+                is_weighed=weighs,
             ),
             planning=planning,
             limits=limits,
@@ -43,7 +44,7 @@ class Lifter(Mover):
             capacity=capacity,
             rates=rates_of(problem.state, pool, nodes),
             run_times=run_times,
-            plain_waits=PlainWaits.of(problem) if is_weighed else None,
+            plain_waits=PlainWaits.of(problem) if weighs else None,
             nice=jobs["nice"].copy(),
             until=np.zeros(len(jobs)),
         )

@@ -106,7 +106,7 @@ def test_advice_is_that_of_text_or_says_why_not() -> None:
     by_pyslurm = {change.job_id: change.action for change in ours.recommendations}
 
     # The jobs that pyslurm cannot read are not changed, and count in the facts of the others.
-    assert len(by_pyslurm) > 10
+    assert len(by_pyslurm) > 5
     assert by_pyslurm == {job_id: action for job_id, action in by_text.items() if job_id not in ours.left_alone}
 
 

@@ -229,4 +229,7 @@ def test_the_same_jobs_end_under_every_policy_that_gives_nodes(name: str) -> Non
 
     plain, run = (simulate(trace, cluster, policy) for policy in ("lift", name))
 
-    assert (np.isfinite(run.outcomes["end_time"]) == np.isfinite(plain.outcomes["end_time"])).all()
+    # Whether a job starts before its reservation ends depends on the order.
+    free = trace.jobs["reservation"] == 0
+    assert (np.isfinite(run.outcomes["end_time"]) == np.isfinite(plain.outcomes["end_time"]))[free].all()
+    assert np.isfinite(plain.outcomes["end_time"][free]).all()

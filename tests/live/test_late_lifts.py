@@ -16,8 +16,9 @@ from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.cycle import Cycle
 from advisor.domain.plan import Outcome
+from advisor.domain.units import DAY_S
 from advisor.journal import opened
-from advisor.settings import Limits
+from advisor.settings import Limits, PlanningSettings
 from tests.builders import make_stretch
 from tests.live.conftest import started
 from tools.live_slurm import LiveCluster
@@ -28,6 +29,8 @@ COMMANDS = SlurmCommands(timeout_s=30.0)
 PRIORITY = ("PriorityWeightAge=0", "PriorityWeightJobSize=0", "PriorityWeightPartition=50000")
 USERS_NICE = 50
 LATE_S = 120.0
+# Both fit: the jobs take days.
+PLANNING = PlanningSettings(lift_work_s=30 * DAY_S)
 LIMITS = Limits(max_lateness_s=60.0, max_lateness_ratio=0.0, min_job_age_s=0.0)
 
 
@@ -63,7 +66,7 @@ def test_late_job_is_lifted_again_and_reverted(
         applier = Applier(
             source=open_source("text", cluster=None, timeout_s=30.0, clock=SystemClock()),
             actuator=ScontrolActuator(COMMANDS),
-            cycle=Cycle(limits=LIMITS),
+            cycle=Cycle(limits=LIMITS, planning=PLANNING),
             journal=journal,
             named=NamedJobs(COMMANDS, SystemClock(), SiteReader(COMMANDS, SystemClock())),
         )

@@ -63,8 +63,8 @@ def seen_through(snapshot: Snapshot, blind: Callable[[Job], Job] | None) -> Snap
     # What squeue prints of an open node count looks like a fixed one.
     guessed = [replace(job, gang=replace(job.gang, nodes_open=False)) for job in snapshot.jobs]
     jobs = tuple(guessed if blind is None else map(blind, guessed))
-    blind = replace(snapshot, hidden_levers=(), hides_bars=False)
-    return replace(blind, source="", taken_at=0.0, unread=(), splits_told=True, jobs=jobs)
+    all_told = replace(snapshot, hidden_levers=(), hides_bars=False)
+    return replace(all_told, source="", taken_at=0.0, unread=(), splits_told=True, jobs=jobs)
 
 
 def without_default(snapshot: Snapshot) -> Snapshot:

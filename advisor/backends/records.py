@@ -474,7 +474,7 @@ def _node_range(record: JobRecord, *, pending: bool) -> tuple[int, int]:
 
 
 def leaves_nodes_open(nodes_max: int | None, eligible_time: float | None) -> bool | None:
-    """Return whether a job leaves its node count open, by the most nodes that Slurm shows; None if that cannot be told.
+    """Return whether a job leaves its node count open, by the most nodes that Slurm shows; None if unknown.
 
     Slurm holds 0 for an open count. Of a job that was never eligible, as one submitted with --hold, newer releases show
     an estimate in its place.

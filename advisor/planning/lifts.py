@@ -51,7 +51,7 @@ class Bounds:
         )
 
     def most_gpu_s(self, users: int) -> float:
-        """Return the GPU-time that can be lifted of one user, where jobs of so many users wait."""
+        """Return the GPU-time that can be lifted of one user, where jobs of this number of users wait."""
         return self.gpu_s * (self.user_ratio if users > 1 else 1.0)
 
 

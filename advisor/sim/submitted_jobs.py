@@ -75,7 +75,7 @@ class Submission:
     """A job as submitted; `seen_time` is when its priority was read, `left_time` when it left the queue unstarted.
 
     `fits_since` is from when on it was seen to wait although it would fit. A job is `disputed` once it has done so for
-    long, or once its user has changed its request while it waited: nobody knows how long it would have waited without
+    long, or once its user has changed its request while it waited: it is unknown how long it would have waited without
     advice, and its user shall not decide that.
     """
 

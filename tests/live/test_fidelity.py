@@ -65,7 +65,7 @@ def test_gang_that_waits_for_its_switch_gets_one_leaf_or_waits_its_time(recordin
 def test_the_model_starts_the_jobs_as_slurmctld_does(recording: Recording) -> None:
     comparison = comparison_of(recording, replay(recording))
     if not comparison.passed:
-        # On a busy machine a job that ends a moment later may leave its place to another one: recorded anew once.
+        # On a busy machine a job that ends a moment later may leave its place to another one: recorded once more.
         print(f"the first recording does not agree: {comparison}")
         again = recorded()
         comparison = comparison_of(again, replay(again))

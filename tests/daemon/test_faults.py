@@ -363,3 +363,44 @@ def fake(path: Path, script: str) -> None:
     """Make an executable."""
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@pytest.mark.needs("mounts")
+def test_daemon_that_starts_on_a_read_only_file_system_keeps_nothing_that_is_due_in_effect(small_disk: Path) -> None:
+    site = Site(folder=small_disk, cluster=fragmented())
+    before = dict(site.cluster.jobs)
+    first = site.service()
+    first.round()
+    first.close()
+    due_in(site)
+    second = site.service()
+    remount(small_disk, "ro")
+
+    frozen = second.round()
+
+    assert "journal" in frozen.held_to
+    assert site.cluster.jobs == before and site.cluster.sent == [HOLD, HOLD.swapped()]
+    assert frozen.overdue == 0
+
+
+@pytest.mark.needs("mounts")
+@pytest.mark.parametrize("restarts", [False, True], ids=["a daemon that runs", "a daemon that starts"])
+def test_file_system_without_inodes_keeps_nothing_that_is_due_in_effect(small_disk: Path, restarts: bool) -> None:
+    site = Site(folder=small_disk, cluster=fragmented())
+    before = dict(site.cluster.jobs)
+    service = site.service()
+    service.round()
+    due_in(site)
+    inodes = sum(1 for _ in small_disk.rglob("*")) + 1
+    remount(small_disk, f"nr_inodes={inodes}")
+
+    service = site.service() if restarts else service
+    full = service.round()
+
+    assert full.overdue == 0 and site.cluster.jobs == before
+    assert site.cluster.sent == [HOLD, HOLD.swapped()]
+
+
+def remount(disk: Path, option: str) -> None:
+    """Mount a disk again with another option."""
+    subprocess.run(["mount", "-o", f"remount,{option}", str(disk)], check=True)

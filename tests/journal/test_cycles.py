@@ -1,5 +1,6 @@
 """What the journal tells of past cycles: proposals, receipts, outcomes, and how long it keeps them."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,8 +29,10 @@ DAY_S = 86_400.0
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> SqliteJournal:
-    return SqliteJournal(tmp_path / "journal.sqlite", retention=JournalSettings(keep_days=1.0, records_mib=1.0))
+def journal(tmp_path: Path) -> Iterator[SqliteJournal]:
+    retention = JournalSettings(keep_days=1.0, records_mib=1.0)
+    with SqliteJournal(tmp_path / "journal.sqlite", retention=retention) as journal:
+        yield journal
 
 
 def done(journal: SqliteJournal, looked: RowQuery | None = None) -> list[tuple[int | None, int, Done, str]]:

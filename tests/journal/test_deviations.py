@@ -1,7 +1,7 @@
 """A recorded cycle, planned again, gives the same bytes."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,8 +61,9 @@ class KnowsSomething:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> SqliteJournal:
-    return SqliteJournal(tmp_path / "journal.sqlite")
+def journal(tmp_path: Path) -> Iterator[SqliteJournal]:
+    with SqliteJournal(tmp_path / "journal.sqlite") as journal:
+        yield journal
 
 
 @pytest.mark.slow

@@ -78,7 +78,11 @@ def test_journal_works_again_once_there_is_room(path: Path) -> None:
 
 
 def test_commit_that_fails_leaves_no_half_written_change(path: Path) -> None:
-    journal = SqliteJournal(path)
+    with SqliteJournal(path) as journal:
+        _fail_at_the_commit(journal)
+
+
+def _fail_at_the_commit(journal: SqliteJournal) -> None:
     journal._database.execute("PRAGMA foreign_keys = ON")
     # A check that SQLite makes at the commit, so that it is the commit that fails.
     journal._database.execute("CREATE TABLE parents (id INTEGER PRIMARY KEY)")
@@ -172,9 +176,8 @@ def test_only_the_owner_may_read_what_the_journal_makes(path: Path) -> None:
 def test_who_only_looks_cannot_write(path: Path) -> None:
     with opened(path):
         pass
-    journal = SqliteJournal.read_only(path)
 
-    with pytest.raises(JournalError, match="cannot be written"):
+    with SqliteJournal.read_only(path) as journal, pytest.raises(JournalError, match="cannot be written"):
         journal.keep(intended(NICE, NOW))
 
     assert journal.cluster() is None and journal.leases() == ()
@@ -213,43 +216,39 @@ def test_sound_file_passes_a_thorough_look(path: Path) -> None:
     with opened(path) as journal:
         journal.claim("here")
 
-    journal = SqliteJournal(path, thorough=True)
-
-    assert journal.cluster() == "here"
+    with SqliteJournal(path, thorough=True) as journal:
+        assert journal.cluster() == "here"
 
 
 def test_one_thread_opens_it_and_another_works_with_it(path: Path) -> None:
-    journal = SqliteJournal(path)
+    with SqliteJournal(path) as journal:
+        worker = Thread(target=lambda: journal.keep(intended(NICE, NOW)), daemon=True)
+        worker.start()
+        worker.join(10.0)
 
-    worker = Thread(target=lambda: journal.keep(intended(NICE, NOW)), daemon=True)
-    worker.start()
-    worker.join(10.0)
-
-    assert journal.leases() == (intended(NICE, NOW),)
+        assert journal.leases() == (intended(NICE, NOW),)
 
 
 def test_one_thread_opens_it_to_read_and_another_reads(path: Path) -> None:
     with opened(path) as journal:
         journal.keep(intended(NICE, NOW))
-    reader = SqliteJournal.read_only(path)
     seen: list[object] = []
 
-    worker = Thread(target=lambda: seen.append(reader.leases()), daemon=True)
-    worker.start()
-    worker.join(10.0)
+    with SqliteJournal.read_only(path) as reader:
+        worker = Thread(target=lambda: seen.append(reader.leases()), daemon=True)
+        worker.start()
+        worker.join(10.0)
 
     assert seen == [(intended(NICE, NOW),)]
 
 
 def test_text_that_is_not_unicode_is_named(path: Path) -> None:
-    with pytest.raises(JournalError, match="cannot hold a text that is not Unicode"):
-        SqliteJournal(path).claim("\udc80")
+    with SqliteJournal(path) as journal, pytest.raises(JournalError, match="cannot hold a text that is not Unicode"):
+        journal.claim("\udc80")
 
 
 def test_journal_is_read_while_jobs_are_changed_with_it(path: Path) -> None:
-    with locked(path):
-        writer = SqliteJournal(path)
-        reader = SqliteJournal.read_only(path)
+    with locked(path), SqliteJournal(path) as writer, SqliteJournal.read_only(path) as reader:
         writer.keep(intended(NICE, NOW))
 
         assert reader.leases() == (intended(NICE, NOW),)

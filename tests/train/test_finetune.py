@@ -3,6 +3,7 @@
 import sqlite3
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -314,7 +315,7 @@ def test_damaged_journal_is_an_error_of_one_line(
                 "outcome": "UPDATE outcomes SET end_time = 5",
                 "audit": "INSERT INTO audit VALUES (1, 0, 'forged', '{}', '', 'x', '')",
             }[damage]
-            with sqlite3.connect(given.journal) as database:
+            with closing(sqlite3.connect(given.journal, isolation_level=None)) as database:
                 database.executescript(
                     "".join(
                         f"DROP TRIGGER {name};"

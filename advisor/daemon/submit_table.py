@@ -198,10 +198,10 @@ class SubmitTables:
 
 
 class _Users:
-    """The numbers of users, each looked up once."""
+    """The numbers of users, each looked up until it is known: a directory service can fail for a while."""
 
     def __init__(self) -> None:
-        self._uid_by_user: dict[str, int | None] = {}
+        self._uid_by_user: dict[str, int] = {}
 
     def uid_of(self, user: str) -> int | None:
         """Return the number of a user; None where this machine does not know the name."""
@@ -209,7 +209,7 @@ class _Users:
             try:
                 self._uid_by_user[user] = pwd.getpwnam(user).pw_uid
             except (KeyError, ValueError):
-                self._uid_by_user[user] = None
+                return None
         return self._uid_by_user[user]
 
 

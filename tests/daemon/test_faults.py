@@ -366,7 +366,9 @@ def fake(path: Path, script: str) -> None:
 
 
 @pytest.mark.needs("mounts")
-def test_daemon_that_starts_on_a_read_only_file_system_keeps_nothing_that_is_due_in_effect(small_disk: Path) -> None:
+def test_daemon_that_starts_on_a_read_only_file_system_sends_nothing_and_counts_what_is_overdue(
+    small_disk: Path,
+) -> None:
     site = Site(folder=small_disk, cluster=fragmented())
     before = dict(site.cluster.jobs)
     first = site.service()
@@ -377,10 +379,13 @@ def test_daemon_that_starts_on_a_read_only_file_system_keeps_nothing_that_is_due
     remount(small_disk, "ro")
 
     frozen = second.round()
+    sent_when_frozen = list(site.cluster.sent)
+    remount(small_disk, "rw")
+    second.round()
 
-    assert "journal" in frozen.held_to
-    assert site.cluster.jobs == before and site.cluster.sent == [HOLD, HOLD.swapped()]
-    assert frozen.overdue == 0
+    assert "Read-only file system" in frozen.held_to["journal"]
+    assert frozen.mode is Mode.RECOMMEND and sent_when_frozen == [HOLD]
+    assert site.cluster.sent == [HOLD, HOLD.swapped()] and site.cluster.jobs == before
 
 
 @pytest.mark.needs("mounts")

@@ -1,7 +1,9 @@
 """The submit table of a daemon over a fake cluster: what it holds, when it is there, and which jobs are adopted."""
 
+import pwd
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -212,3 +214,25 @@ def test_table_that_is_no_longer_wanted_goes(site: Publishing) -> None:
     service.round()
 
     assert not site.table.exists()
+
+
+def test_user_whom_the_directory_service_did_not_know_gets_a_bound_once_it_does(
+    site: Publishing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up = pwd.getpwnam
+
+    def fails(name: str) -> NoReturn:
+        raise KeyError(f"getpwnam(): name not found: {name!r}")
+
+    service = site.service()
+    monkeypatch.setattr(pwd, "getpwnam", fails)
+    service.round()
+    unknown = [text.split()[2] for text in site.lines() if text.startswith("bound")]
+    monkeypatch.setattr(pwd, "getpwnam", looked_up)
+    site.cluster.now += 60.0
+    site.clock.advance(60.0)
+
+    service.round()
+
+    assert unknown == ["*"]
+    assert [text.split()[2] for text in site.lines() if text.startswith("bound")] == ["*", "0"]

@@ -92,12 +92,16 @@ def test_declared_range_does_not_make_a_job_count_as_its_smallest_size(full: Liv
     assert cunning not in order[:1]
 
 
-@pytest.mark.parametrize("how", ["exclusive", "cpus", "memory"])
+@pytest.mark.parametrize("how", ["exclusive", "cpus", "memory", "all memory"])
 def test_job_that_strands_a_node_counts_with_all_its_gpus(full: LiveCluster, tmp_path: Path, how: str) -> None:
     mib = int(full.run("sinfo", "-h", "-n", "n01", "-o", "%m"))
-    asked = {"exclusive": "--exclusive", "cpus": f"-c{cpus_of_a_node(full)}", "memory": f"--mem={mib}"}[how]
-    memory = () if how == "memory" else ("--mem=1",)
-    cunning = full.submit("--gres=gpu:1", "-n1", TWO_HOURS, asked, *memory, user=CUNNING)
+    asked = {
+        "exclusive": ("--exclusive", "--mem=1"),
+        "cpus": (f"-c{cpus_of_a_node(full)}", "--mem=1"),
+        "memory": (f"--mem={mib}",),
+        "all memory": ("--mem=0",),
+    }[how]
+    cunning = full.submit("--gres=gpu:1", "-n1", TWO_HOURS, *asked, user=CUNNING)
     honest = full.submit("--gres=gpu:4", "-n1", TWO_HOURS, "--mem=1", user=HONEST)
 
     order = lifted(full, tmp_path)

@@ -14,6 +14,17 @@ local WORD_LENGTH = 60
 local WORD = "^[%a_]+=[%w._+-]+$"
 local VALUE = "^[%w._+-]+$"
 local GPU_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket" }
+-- An update that sets one of these can make a job larger.
+local SIZE_FIELDS = {
+  "account", "cpus_per_task", "cpus_per_tres", "max_cpus", "max_nodes", "mem_per_tres", "min_cpus", "min_nodes",
+  "num_tasks", "ntasks_per_node", "ntasks_per_tres", "partition", "pn_min_cpus", "pn_min_memory", "shared",
+  "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task",
+}
+-- What Slurm has for no value, in numbers of 8, 16, 32 and 64 bits.
+local NO_VALUES = { [254] = true, [65534] = true, [4294967294] = true, [2 ^ 64] = true }
+local NICE_OFFSET = 2147483648
+-- Every nice of sadvise is this, in whole steps of the span.
+local MARK, MARK_SPAN = 7, 10
 local HINTS = { "model", "gpus", "ckpt", "sensitivity" }
 
 local function log(text)
@@ -99,6 +110,7 @@ local function read_site()
   end
   site.rules = read_rules(written.rules)
   site.submit_table = text_or_nil(written.submit_table)
+  site.holds_requests = written.hold_requests == true
   site.asks_environment = site.variable ~= nil or #site.variables > 0
   return site
 end
@@ -106,7 +118,7 @@ end
 local loaded, SITE = pcall(read_site)
 if not loaded then
   log("no site table is in use: " .. tostring(SITE))
-  SITE = { variables = {}, rules = {}, extend = false, asks_environment = false }
+  SITE = { variables = {}, rules = {}, extend = false, asks_environment = false, holds_requests = false }
 end
 
 local function wants_gpus(job)
@@ -203,8 +215,38 @@ function slurm_job_submit(job_desc, _partitions, _uid)
   return slurm.SUCCESS
 end
 
--- Slurm wants this function; every scontrol update passes through it, also those of sadvise.
-function slurm_job_modify(_job_desc, _job, _partitions, _uid)
+local function is_given(value)
+  return type(value) == "number" and not NO_VALUES[value] or text_or_nil(value) ~= nil
+end
+
+-- Whether an update can make a job larger: it sets a field of its size, other than to a shorter time limit.
+local function can_grow(asked, job)
+  for _, field in ipairs(SIZE_FIELDS) do
+    if is_given(asked[field]) then
+      return true
+    end
+  end
+  local minutes = asked.time_limit
+  return is_given(minutes) and not (type(job.time_limit) == "number" and minutes <= job.time_limit)
+end
+
+-- Put the nice of a lifted job back as its user changes what it asks for; sadvise judges the job anew.
+local function hold_to_request(asked, job, uid)
+  if not SITE.holds_requests or uid ~= job.user_id then
+    return
+  end
+  local nice = type(job.nice) == "number" and job.nice - NICE_OFFSET or 0
+  if nice < 0 and -nice % MARK_SPAN == MARK and can_grow(asked, job) then
+    asked.nice = NICE_OFFSET
+  end
+end
+
+-- Every scontrol update passes through this function, also those of sadvise, which are not of the job's user.
+function slurm_job_modify(job_desc, job, _partitions, uid)
+  local went_well, fault = pcall(hold_to_request, job_desc, job, uid)
+  if not went_well then
+    log("a changed job keeps its nice: " .. tostring(fault))
+  end
   return slurm.SUCCESS
 end
 

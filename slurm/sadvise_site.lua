@@ -28,6 +28,10 @@ return {
   -- "" gives none. sadvise_lift.lua has to stand beside job_submit.lua.
   submit_table = "",
 
+  -- true puts the nice of a job that sadvise lifted back at once when its user changes what the job asks for, in place
+  -- of in the next round of sadvised. A shorter time limit keeps the nice.
+  hold_requests = false,
+
   -- GPUs in a node, by partition; for what cli_filter.lua says of jobs spread over more nodes than they need.
   gpus_per_node = {
     -- default = 8,

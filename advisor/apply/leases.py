@@ -66,7 +66,8 @@ def _held(lease: Lease, job: Job) -> Sight:
     held = lease.action.held_by(job)
     if lease.state is LeaseState.INTENDED and held == lease.action.before:
         return Sight.BEFORE
-    if lease.state is LeaseState.RETURNING and held == lease.undo.after:
+    is_returning = lease.state is LeaseState.RETURNING or (lease.state is LeaseState.OUT and bool(lease.lost))
+    if is_returning and held == lease.undo.after:
         return Sight.USERS
     if not lease.action.can_hold(job, lease.action.after):
         return Sight.OTHERS
@@ -139,6 +140,8 @@ TRANSITIONS: Final[Mapping[tuple[LeaseState, Sight], Transition]] = {
     (LeaseState.OUT, Sight.STARTED): _gone,
     # The actuator reads the field before it reverts a change, and leaves a person's value in place.
     (LeaseState.OUT, Sight.UNREAD): _stays,
+    # Of a job that lost the change: slurmctld itself took it back, by job_submit.lua.
+    (LeaseState.OUT, Sight.USERS): returned,
     (LeaseState.OUT, Sight.OURS): _stays,
     (LeaseState.OUT, Sight.ONE_END): _stays,
     (LeaseState.OUT, Sight.OTHERS): overruled,

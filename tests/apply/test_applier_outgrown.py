@@ -122,3 +122,14 @@ def test_an_intent_that_a_grown_job_shows_no_effect_of_is_reverted_only_if_it_co
     at_work.reconcile(cluster.snapshot())
 
     assert (early, cluster.sent, cluster.jobs[9].nice) == ([], [LIFT.swapped()], 0)
+
+
+def test_a_lift_that_slurmctld_took_back_from_a_grown_job_is_no_objection_of_its_user() -> None:
+    cluster = cluster_of(replace(LONGER, nice=0))
+    at_work = applier_on(cluster, lifted())
+
+    found = at_work.reconcile(cluster.snapshot())
+
+    (closed,) = at_work.journal.closed([9])
+    assert (closed.ending, closed.lost, found.overruled, cluster.sent) == (Ending.TAKEN_BACK, WHY, (), [])
+    assert at_work.journal.leases() == ()

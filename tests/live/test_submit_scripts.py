@@ -28,6 +28,7 @@ return {
 }
 """
 GPU = "--gpus=2"
+USER = "games"
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +215,65 @@ def test_changes_to_pending_jobs_pass_through_unchanged(scripted: LiveCluster) -
 
     assert answer.returncode == 0
     assert scripted.run("squeue", "-h", "-j", str(job_id), "-o", "%k").strip() == "other"
+
+
+LIFTED, BY_HAND = -1007, -1000
+
+
+@pytest.mark.parametrize(
+    ("update", "nice"),
+    [
+        ("NumNodes=2", 0),
+        ("TresPerJob=gres:gpu:8", 0),
+        ("NumCPUs=4", 0),
+        ("MinMemoryNode=4000", 0),
+        ("MinMemoryCPU=400", 0),
+        ("TimeLimit=2:00:00", 0),
+        ("Partition=debug", 0),
+        ("TimeLimit=5", LIFTED),
+        ("Comment=other", LIFTED),
+        ("Requeue=0", LIFTED),
+    ],
+)
+def test_lifted_job_whose_user_asks_for_more_loses_its_nice_at_once_where_the_site_wants_it(
+    scripted: LiveCluster, update: str, nice: int
+) -> None:
+    site(scripted, "return { hold_requests = true }")
+    job_id = lifted_job(scripted, LIFTED)
+
+    scripted.run("scontrol", "update", f"JobId={job_id}", update, user=USER)
+
+    assert nice_of(scripted, job_id) == nice
+
+
+@pytest.mark.parametrize(
+    ("table", "nice", "user"),
+    [
+        ("return {}", LIFTED, USER),
+        ("return { hold_requests = true }", BY_HAND, USER),
+        ("return { hold_requests = true }", LIFTED, "root"),
+    ],
+    ids=["not wanted", "nice of a person", "update by an operator"],
+)
+def test_nice_stays_otherwise(scripted: LiveCluster, table: str, nice: int, user: str) -> None:
+    site(scripted, table)
+    job_id = lifted_job(scripted, nice)
+
+    scripted.run("scontrol", "update", f"JobId={job_id}", "TimeLimit=2:00:00", user=user)
+
+    assert nice_of(scripted, job_id) == nice
+
+
+def lifted_job(live: LiveCluster, nice: int) -> int:
+    """Submit a job of an ordinary user, and give it a nice as root."""
+    job_id = live.submit(GPU, "-N1", "-n2", "--time=10", user=USER)
+    live.run("scontrol", "update", f"JobId={job_id}", f"Nice={nice}")
+    assert nice_of(live, job_id) == nice
+    return job_id
+
+
+def nice_of(live: LiveCluster, job_id: int) -> int:
+    return int(live.run("squeue", "-h", "-j", str(job_id), "-o", "%y"))
 
 
 @pytest.mark.parametrize("name", ["scheduler", "priority", "rate-limit"])

@@ -223,7 +223,7 @@ LIFTED, BY_HAND = -1007, -1000
 @pytest.mark.parametrize(
     ("update", "nice"),
     [
-        ("NumNodes=2", 0),
+        ("NumNodes=2-2", 0),
         ("TresPerJob=gres:gpu:8", 0),
         ("NumCPUs=4", 0),
         ("MinMemoryNode=4000", 0),
@@ -241,7 +241,9 @@ def test_lifted_job_whose_user_asks_for_more_loses_its_nice_at_once_where_the_si
     site(scripted, "return { hold_requests = true }")
     job_id = lifted_job(scripted, LIFTED)
 
-    scripted.run("scontrol", "update", f"JobId={job_id}", update, user=USER)
+    # For a moment after a submission, slurmctld answers "temporarily unavailable".
+    changes = ("scontrol", "update", f"JobId={job_id}", update)
+    scripted.wait_for(lambda: scripted.ask(*changes, user=USER).returncode == 0, 15.0)
 
     assert nice_of(scripted, job_id) == nice
 

@@ -14,7 +14,6 @@ from advisor.journal import SqliteJournal
 from tools.live_twins import pairs as pairs_tool
 from tools.live_twins.checks import Facts, faults
 from tools.live_twins.late import Bound, Known, LateRun, LateWatch, Line
-from tools.live_twins.pairs import mean_interval
 from tools.live_twins.report import keep_jobs
 from tools.live_twins.twins import Pair, Stay, Twin
 from tools.live_twins.workload import GPUS, draw_jobs, draw_requests, work_s
@@ -145,8 +144,3 @@ def test_pairs_are_summed_up_each_as_one_observation(
     row = next(line for line in worse_out.splitlines() if line.startswith("worse"))
     # 350 and 250 s later than on the plain cluster, by 250 and 150 s beyond the bound of 100 s or the wait there.
     assert row.split()[-4:] == ["2", "(250)", "1", "0"]
-
-
-def test_interval_of_one_pair_is_not_known() -> None:
-    assert np.isnan(mean_interval([-5.0])[1:]).all()
-    assert mean_interval([-5.0, -5.0]) == (-5.0, -5.0, -5.0)

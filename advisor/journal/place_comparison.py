@@ -16,9 +16,9 @@ from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
 from advisor.errors import ModelError
 from advisor.features.observe.known_models import KnownModels
-from advisor.journal.policy_comparison import interval_95
 from advisor.planning.case import Case
 from advisor.planning.place_speeds import PlaceSpeeds
+from advisor.stats import mean_interval
 
 _Key = tuple[int, float]
 
@@ -115,7 +115,7 @@ def _with_figures(found: PlacesCompared, changes: list[float]) -> PlacesCompared
     with_mean = replace(found, change=math.expm1(float(values.mean())))
     if len(values) < 2:
         return with_mean
-    low, high = interval_95(values)
+    _, low, high = mean_interval(values)
     return replace(with_mean, low=math.expm1(low), high=math.expm1(high))
 
 

@@ -4,7 +4,6 @@ Every recorded cycle is planned again with both from the recorded snapshot, fore
 both plans; neither is tried in rollouts as the daemon tries what it sends, so that nothing but the policy differs.
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +22,7 @@ from advisor.journal.deviations import AsRecorded, cycle_of
 from advisor.planning.case import Case
 from advisor.planning.plan_trial import scenario
 from advisor.planning.rollout import Rollout, mean_completion_s
-from advisor.trial.quantiles import t_quantile
+from advisor.stats import mean_interval
 
 Stopwatch = Callable[[], float]
 
@@ -203,7 +202,7 @@ def rolled_out(
     if not changes_s:
         raise SimulationError(f"no plan can be rolled out: {fault}")
     by_snapshot = np.array([change_s.mean() for change_s in changes_s])
-    low, high = interval_95(by_snapshot if len(by_snapshot) > 1 else changes_s[0])
+    _, low, high = mean_interval(by_snapshot if len(by_snapshot) > 1 else changes_s[0])
     return RolledOut(
         snapshots=len(by_snapshot),
         differing=differing,
@@ -216,13 +215,6 @@ def rolled_out(
         high=high,
         left_out=tuple(left_out),
     )
-
-
-def interval_95(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the 95 % interval of the expectation of at least two values `(n,)`, Student's."""
-    mean, count = float(values.mean()), len(values)
-    reach = t_quantile(count - 1) * float(values.std(ddof=1)) / math.sqrt(count)
-    return mean - reach, mean + reach
 
 
 def _actions(plan: Sequence[Recommendation]) -> frozenset[Action]:

@@ -8,12 +8,10 @@ from numpy.typing import NDArray
 
 from advisor.domain.forecast import Interval
 from advisor.planning.rollout import RolloutValues, mean_completion_s, mean_wait_s
+from advisor.stats import mean_interval
 
 # Starts that differ by less count as the same.
 _NOTICED_S: Final = 60.0
-# The 90 % quantiles of Student's t for 1 to 4 degrees of freedom; beyond them, Abramowitz and Stegun 26.7.5.
-_T: Final = (3.078, 1.886, 1.638, 1.533)
-_NORMAL: Final = 1.281552
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +64,8 @@ def completion_change_s(values: RolloutValues, plan: int, without: int = 0) -> I
 
 def interval_of_mean(draws: NDArray[np.float64]) -> Interval:
     """Return the 80 % interval of the expectation of draws `(n_draws,)`, Student's; of one draw that draw."""
-    mean, count = float(draws.mean()), len(draws)
-    reach = _quantile(count - 1) * float(draws.std(ddof=1)) / count**0.5 if count > 1 else 0.0
-    return Interval(low=mean - reach, median=mean, high=mean + reach)
-
-
-def _quantile(freedom: int) -> float:
-    if freedom <= len(_T):
-        return _T[freedom - 1]
-    z = _NORMAL
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    mean, low, high = mean_interval(draws, coverage=0.8)
+    return Interval(low=low, median=mean, high=high) if len(draws) > 1 else Interval(low=mean, median=mean, high=mean)
 
 
 def _in_most(flags: NDArray[np.bool_]) -> int:

@@ -22,7 +22,7 @@ from advisor.sim.perturbation import PerturbedTrace
 from advisor.sim.result import RunResult
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.trace import Trace
-from advisor.trial.quantiles import t_quantile
+from advisor.stats import standard_error, t_quantile
 from advisor.trial.tallies import Share
 
 Floats = NDArray[np.float64]
@@ -207,13 +207,9 @@ def wait_change(before_s: Floats, after_s: Floats, chosen: Mask) -> WaitChange:
     if blocks < _LEAST_BLOCKS or len(difference) < 2:
         return WaitChange(jobs=count, before_s=before, mean_s=mean_s, low_s=math.nan, high_s=math.nan)
     of_blocks = np.array([block.mean() for block in np.array_split(difference.mean(axis=0), blocks)])
-    error_s = math.hypot(_error(of_blocks), _error(difference.mean(axis=1)))
+    error_s = math.hypot(standard_error(of_blocks), standard_error(difference.mean(axis=1)))
     reach_s = t_quantile(min(blocks, len(difference)) - 1) * error_s
     return WaitChange(jobs=count, before_s=before, mean_s=mean_s, low_s=mean_s - reach_s, high_s=mean_s + reach_s)
-
-
-def _error(values: Floats) -> float:
-    return float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
 def _least_limit(run_time_s: Floats, killed_ratio: float) -> float | None:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.trial.quantiles import t_quantile
+from advisor.stats import t_quantile
 
 MOST_BLOCKS = 20
 # Two blocks, seeds or traces say nothing about a third.

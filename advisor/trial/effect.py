@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import NormalDist, fmean
+from statistics import fmean
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from advisor.domain.experiment import LEAST_BLOCKS, ExperimentSettings
 from advisor.domain.outcome import Arm, JobOutcome
 from advisor.domain.units import DAY_S
-from advisor.trial.quantiles import t_quantile
+from advisor.stats import standard_error, t_quantile_of_tests
 
 # A block counts a day after its end, when its jobs had time to start and end.
 SETTLE_S: Final = DAY_S
@@ -158,7 +158,7 @@ def ratio_interval(pairs: NDArray[np.float64], *, tests: int = 1) -> tuple[float
     if mean_c <= 0.0:
         return _NAN, _NAN, _NAN
     covariance = np.cov(pairs, rowvar=False) / blocks  # (2, 2)
-    squared = _reach(blocks - 1, tests) ** 2
+    squared = t_quantile_of_tests(blocks - 1, tests) ** 2
     a = mean_c**2 - squared * covariance[1, 1]
     b = mean_t * mean_c - squared * covariance[0, 1]
     c = mean_t**2 - squared * covariance[0, 0]
@@ -171,7 +171,7 @@ def ratio_interval(pairs: NDArray[np.float64], *, tests: int = 1) -> tuple[float
 def typical_ratio(pairs: NDArray[np.float64], *, tests: int = 1) -> tuple[float, float, float]:
     """Return the geometric mean of the ratios of pairs above 0 `(n_blocks, 2)`, with Student's interval."""
     logs = np.log(pairs[:, 0]) - np.log(pairs[:, 1])
-    middle, reach = float(logs.mean()), _reach(len(logs) - 1, tests) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    middle, reach = float(logs.mean()), t_quantile_of_tests(len(logs) - 1, tests) * standard_error(logs)
     return math.exp(middle), math.exp(middle - reach), math.exp(middle + reach)
 
 
@@ -191,7 +191,7 @@ def change_of_ratio(
         return math.exp(change), math.exp(change), math.exp(change)
     # Welch and Satterthwaite's degrees of freedom, rounded down to be conservative.
     freedom = sum(errors) ** 2 / sum(error**2 / (len(log) - 1) for error, log in zip(errors, logs, strict=True))
-    reach = _reach(max(1, int(freedom)), tests) * math.sqrt(sum(errors))
+    reach = t_quantile_of_tests(max(1, int(freedom)), tests) * math.sqrt(sum(errors))
     return math.exp(change), math.exp(change - reach), math.exp(change + reach)
 
 
@@ -324,18 +324,3 @@ def _verdict(low: float, high: float, blocks: int, min_blocks: int) -> Conclusio
     if high < 1.0:
         return Conclusion.HELPED
     return Conclusion.WORSE if low > 1.0 else Conclusion.UNCLEAR
-
-
-def _reach(freedom: int, tests: int) -> float:
-    """Return the half width of a 95 % interval in standard errors, corrected for simultaneous tests."""
-    if tests == 1:
-        return t_quantile(freedom)
-    # Abramowitz and Stegun 26.7.5, with all four terms: few degrees of freedom meet far tails here.
-    z = NormalDist().inv_cdf(1 - 0.025 / tests)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92_160,
-    )
-    return float(z + sum(term / freedom**power for power, term in enumerate(terms, start=1)))

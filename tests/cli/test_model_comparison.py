@@ -209,7 +209,7 @@ def test_versions_are_put_in_use_and_taken_back_by_hand_alone(sadvise: Sadvise, 
 def test_difference_that_is_not_clear_is_told_as_one(
     sadvise: Sadvise, models: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("advisor.journal.policy_comparison.interval_95", lambda _: (-1.0, 2.0))
+    monkeypatch.setattr("advisor.journal.policy_comparison.mean_interval", lambda _: (0.5, -1.0, 2.0))
 
     answer = sadvise(
         "models", "compare", KIND, "1", "site-2", "--rollout", "--models", str(models), "--journal", str(path)

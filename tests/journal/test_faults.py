@@ -177,10 +177,11 @@ def test_who_only_looks_cannot_write(path: Path) -> None:
     with opened(path):
         pass
 
-    with SqliteJournal.read_only(path) as journal, pytest.raises(JournalError, match="cannot be written"):
-        journal.keep(intended(NICE, NOW))
+    with SqliteJournal.read_only(path) as journal:
+        with pytest.raises(JournalError, match="cannot be written"):
+            journal.keep(intended(NICE, NOW))
 
-    assert journal.cluster() is None and journal.leases() == ()
+        assert journal.cluster() is None and journal.leases() == ()
 
 
 @pytest.mark.parametrize("content", [b"", b"a diary, not a journal\n" * 400])

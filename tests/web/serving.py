@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
+from waitress import wasyncore
 
 from advisor.settings import WebSettings
 from advisor.web.application import application, application_of
@@ -35,6 +36,7 @@ def serving(content: Content | Sequence[ServedCluster], settings: WebSettings) -
         try:
             yield listening.getsockname()
         finally:
-            server.close()
-            server.task_dispatcher.shutdown()
+            # In the server's own thread: one that selects on a file closed elsewhere fails.
+            server.trigger.pull_trigger(lambda: wasyncore.close_all(server._map, ignore_all=True))
             thread.join(10.0)
+            server.task_dispatcher.shutdown()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending, Lease, LeaseState
-from advisor.trial.quantiles import t_quantile
+from advisor.stats import standard_error, t_quantile
 from tools.live_twins.adversary import can_delay
 from tools.live_twins.late import NO_LATE, LateRun
 from tools.live_twins.twins import Pair, Twin
@@ -220,7 +220,7 @@ def interval(seconds: NDArray[np.float64]) -> tuple[float, float]:
     if blocks < 2:
         return float("nan"), float("nan")
     means = np.array([block.mean() for block in np.array_split(seconds, blocks)])
-    reach = t_quantile(blocks - 1) * float(means.std(ddof=1)) / blocks**0.5
+    reach = t_quantile(blocks - 1) * standard_error(means)
     return float(seconds.mean()) - reach, float(seconds.mean()) + reach
 
 

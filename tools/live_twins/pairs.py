@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.trial.quantiles import t_quantile
+from advisor.stats import mean_interval
 from tools.live_twins.adversary import leases_of
 from tools.live_twins.checks import touched
 from tools.live_twins.late import Bound, LateRun, Line
@@ -97,15 +97,6 @@ def kept(name: str, version: str, pairs: Sequence[Pair], changes: int, bound: Bo
         beyond_s=beyond_s[beyond_s > 0.0],
         late_run=late_run,
     )
-
-
-def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return a mean with its 95 % interval, Student's over the values; NaN bounds below two."""
-    seconds = np.array(values)
-    if len(seconds) < 2:
-        return float(seconds.mean()), float("nan"), float("nan")
-    mean, reach = float(seconds.mean()), t_quantile(len(seconds) - 1) * float(seconds.std(ddof=1)) / len(seconds) ** 0.5
-    return mean, mean - reach, mean + reach
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ from advisor.sim.result import RunResult
 from advisor.sim.runner import SimulationOptions
 from advisor.sim.statistics import LEAST_UNITS, CellName, RelativeChange
 from advisor.sim.user_losses import ALLOWED_RATIO, ALLOWED_S, LEAST_JOBS, tally_users
-from advisor.trial.quantiles import t_quantile
+from advisor.stats import mean_interval
 from advisor.view.wording import LABELS, change_in_words, shown, verdict
 from tools.pages.experiment import SLOW, Experiment, Runner, Task, cells_of, published
 from tools.pages.text import render, table
@@ -185,12 +185,11 @@ def _with_interval(values: Mapping[CellName, float], shape: str) -> str:
     means = np.array([np.mean(seeds) for seeds in by_trace.values()])
     if not len(means):
         return "none"
-    middle = shape.format(means.mean())
+    mean, *ends = mean_interval(means)
     if len(means) < LEAST_UNITS:
-        return middle
-    half = t_quantile(len(means) - 1) * means.std(ddof=1) / np.sqrt(len(means))
-    low, high = (shape.removesuffix(" %").format(means.mean() + way * half) for way in (-1.0, 1.0))
-    return f"{middle} ({low} to {high})"
+        return shape.format(mean)
+    low, high = map(shape.removesuffix(" %").format, ends)
+    return f"{shape.format(mean)} ({low} to {high})"
 
 
 def over_all(results: Sequence[RunResult], first: str, policy: str, metric: str = METRIC) -> RelativeChange:

@@ -22,7 +22,7 @@ from advisor.sim.engines import run_on_cores
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.statistics import LEAST_UNITS
-from advisor.trial.quantiles import t_quantile
+from advisor.stats import mean_interval
 from tools.pages.text import table as markdown
 from tools.train import TOOLS, checkpoints
 from tools.train.learning import recipe_of
@@ -236,12 +236,10 @@ def change_of(before: Mapping[str, Floats], after: Mapping[str, Floats], measure
 
     Of fewer than three workloads there is no interval: its ends are NaN.
     """
-    changes = after[measure] - before[measure]
-    half = float("nan")
-    if len(changes) >= LEAST_UNITS:
-        half = t_quantile(len(changes) - 1) * float(changes.std(ddof=1)) / len(changes) ** 0.5
-    mean = float(changes.mean())
-    percent, low, high = (100.0 * (float(np.exp(value)) - 1.0) for value in (mean, mean - half, mean + half))
+    mean, low, high = mean_interval(after[measure] - before[measure])
+    if len(before[measure]) < LEAST_UNITS:
+        low = high = float("nan")
+    percent, low, high = (100.0 * (float(np.exp(value)) - 1.0) for value in (mean, low, high))
     return {"percent": percent, "low": low, "high": high}
 
 

@@ -13,7 +13,8 @@ from advisor.sim.eligibility import GATE_DTYPE
 from advisor.sim.priority import points_beyond, recalculate
 from advisor.sim.profiles import Profiles, load_profiles
 from advisor.sim.run_outcome import SEGMENT_DTYPE
-from advisor.sim.slurm_state import ASSOCIATION_DTYPE, Phases, Slurm, build_slurm
+from advisor.sim.slurm_builder import Phases, build_slurm
+from advisor.sim.slurm_state import ASSOCIATION_DTYPE, Slurm
 from advisor.sim.snapshot_model import SnapshotModel
 from advisor.sim.state import ENDED, JOB_DTYPE, LEAF_DTYPE, NONE, PENDING, RUNNING, State, build_state
 from advisor.sim.trace import Trace

@@ -13,8 +13,8 @@ from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster
 from advisor.sim.policies.lifted import MakeMover, by_limits
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import outcomes
 from advisor.sim.trace import Trace

@@ -15,8 +15,8 @@ from advisor.sim.policies.advised import AdvisedSlurm, advise, no_forecasts
 from advisor.sim.run_outcome import End
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.trace import Trace
 from tests.backends.actuator_contract import check

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.slurm_state import build_slurm
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from tests.sim.building import make_state, make_trace, run_of, starts_and_ends
 

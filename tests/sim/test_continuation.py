@@ -13,8 +13,9 @@ from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.continuation import Arrivals, Continuation, Course
 from advisor.sim.queue_tables import PartitionTable
 from advisor.sim.resumed_arrays import Periods, Usage
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_state import Slurm, build_slurm
+from advisor.sim.slurm_state import Slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.snapshot_model import SnapshotModel, model_of
 from advisor.sim.state import FUTURE, State

@@ -13,9 +13,9 @@ from advisor.sim.queue_tables import QosTable
 from advisor.sim.queueing import PAUSED
 from advisor.sim.run_outcome import End, Run
 from advisor.sim.simulated_policy import SimulationOptions
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_settings import PriorityFlag
-from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.trace import Trace
 from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends

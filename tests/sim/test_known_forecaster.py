@@ -12,8 +12,8 @@ from advisor.sim.cluster import Cluster, Network, NodeGroup, SlurmParameters
 from advisor.sim.known_forecaster import KnownForecaster
 from advisor.sim.profiles import step_s
 from advisor.sim.simulated_policy import SimulationOptions
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import State
 from tests.sim.building import make_state, make_trace, run_of, starts_and_ends

@@ -15,8 +15,9 @@ from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.learned_run_times import LearnedRunTimes
 from advisor.sim.learning import EndedInOrder, LearningForecaster
 from advisor.sim.simulated_policy import SimulationOptions
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_state import Slurm, build_slurm
+from advisor.sim.slurm_state import Slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import State
 from advisor.sim.trace import Trace

@@ -12,8 +12,9 @@ from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.priority import insert, prioritise
 from advisor.sim.queue_tables import PartitionTable
 from advisor.sim.run_outcome import End, Run
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_state import Slurm, build_slurm
+from advisor.sim.slurm_state import Slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import State
 from advisor.sim.trace import Trace

@@ -17,8 +17,8 @@ from advisor.domain.snapshot import Snapshot
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.plain_twin import PlainTwin
 from advisor.sim.resumed_arrays import Periods
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import ENDED, State
 from advisor.sim.submitted_jobs import LeasesUndone, without_leases

@@ -8,8 +8,9 @@ import pytest
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.priority import charge, insert, priority_of, recalculate, reprioritise, sort_line, strike
 from advisor.sim.queue_tables import AssociationTable, QosTable
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurm_settings import PriorityFlag
-from advisor.sim.slurm_state import Slurm, build_slurm
+from advisor.sim.slurm_state import Slurm
 from advisor.sim.state import State
 from tests.sim.building import make_state, make_trace, place
 

@@ -14,7 +14,7 @@ from advisor.sim.node_events import draw_faults
 from advisor.sim.profiles import load_profiles
 from advisor.sim.run_outcome import End, Run
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.slurm_state import build_slurm
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import build_state
 from advisor.sim.trace import Trace

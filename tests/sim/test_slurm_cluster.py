@@ -14,8 +14,9 @@ from advisor.domain.topology import TopologyKind
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.queueing import DONE
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_state import Slurm, build_slurm
+from advisor.sim.slurm_state import Slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import FAULT_DTYPE, State
 from advisor.sim.trace import Trace

@@ -10,7 +10,8 @@ import pytest
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.queue_tables import AssociationTable, PartitionTable, QosTable
 from advisor.sim.run_outcome import End, Run
-from advisor.sim.slurm_state import Slurm, build_slurm
+from advisor.sim.slurm_builder import build_slurm
+from advisor.sim.slurm_state import Slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import FAULT_DTYPE, State
 from advisor.sim.trace import Trace

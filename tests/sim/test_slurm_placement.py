@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import parse_cluster
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurm_placement import leaves_picked, per_node, pick_now
-from advisor.sim.slurm_state import Slurm, build_slurm
+from advisor.sim.slurm_state import Slurm
 from advisor.sim.state import State
 from tests.sim.building import make_state, make_trace, occupy, picked
 

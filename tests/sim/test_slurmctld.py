@@ -10,7 +10,7 @@ from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.profiles import load_profiles
 from advisor.sim.queueing import DONE
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.slurm_state import build_slurm
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import FAULT_DTYPE, build_state
 from tests.sim.building import make_trace, run_of, starts_and_ends

@@ -19,8 +19,8 @@ from advisor.sim.cluster import Cluster, Failures, NodeGroup, SlurmParameters, p
 from advisor.sim.node_events import draw_faults
 from advisor.sim.policies.advised import advise
 from advisor.sim.queueing import FULL
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import with_room
 from advisor.sim.state_board import state_board

@@ -15,9 +15,10 @@ from advisor.sim.node_events import draw_faults
 from advisor.sim.profiles import load_profiles
 from advisor.sim.queue_tables import AssociationTable, PartitionTable, QosTable
 from advisor.sim.queueing import DONE
+from advisor.sim.slurm_builder import Phases, build_slurm
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_settings import settings_left_out
-from advisor.sim.slurm_state import Phases, Slurm, build_slurm
+from advisor.sim.slurm_state import Slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import State, build_state, outcomes
 from advisor.sim.trace import TRACE_DTYPE, Trace

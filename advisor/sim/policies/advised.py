@@ -19,9 +19,9 @@ from advisor.sim.learning import LearningForecaster
 from advisor.sim.queueing import PAUSED
 from advisor.sim.rollout_trial import RolloutTrial
 from advisor.sim.simulated_policy import Problem, drive, leave_out
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_placement import pick_now
-from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import State
 

@@ -22,8 +22,9 @@ from advisor.sim.policies.restarter import Restarts, by_finish, by_forecast
 from advisor.sim.policies.sizer import Sizes, by_score, forecast_speeds, shipped_policy, true_speeds
 from advisor.sim.queueing import PAUSED
 from advisor.sim.simulated_policy import Problem, drive, leave_out
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurm_placement import pick_now
-from advisor.sim.slurm_state import Slurm, build_slurm
+from advisor.sim.slurm_state import Slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import State
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.sim.simulated_policy import Problem, drive, leave_out
+from advisor.sim.slurm_builder import build_slurm
 from advisor.sim.slurm_placement import pick_now
-from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import State
 

@@ -21,7 +21,7 @@ from advisor.journal import SqliteJournal
 from advisor.journal.views import RowQuery
 from advisor.predict.library import Library
 from advisor.predict.served_policy import held_policy
-from tools.live_hour import NODES, Hour, Load, Sort, play, report
+from tools.live_hour.hour import NODES, Hour, Load, Sort, play, report
 from tools.live_slurm import LiveCluster
 from tools.live_slurm.daemon import Table
 

@@ -14,6 +14,8 @@ _UNEXPECTED: Final = "sadvise: unexpected error, a fault of sadvise: report it w
 def main() -> None:
     """Run the `sadvise` command."""
     if sys.argv[1:] in (["--version"], ["-V"]):
+        from advisor.cli.version import print_version
+
         print_version()
         return
 
@@ -96,14 +98,6 @@ def _prepare_output() -> None:
 def _discard_output() -> None:
     """Redirect an output that cannot be written, so that nothing fails at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def print_version() -> None:
-    """Print the version of sadvise and of the interpreter it runs on."""
-    from advisor import __version__
-
-    version = ".".join(str(part) for part in sys.version_info[:3])
-    sys.stdout.write(f"sadvise {__version__} (Python {version})\n")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import typer
 
+from advisor.cli.version import print_version
+
 
 def root() -> typer.Typer:
     """Return the program without its commands: its help, its exit codes, and the options before the command."""
@@ -21,8 +23,6 @@ def root() -> typer.Typer:
 
 def _version(value: bool) -> None:
     if value:
-        from advisor.cli.main import print_version
-
         print_version()
         raise typer.Exit
 

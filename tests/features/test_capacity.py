@@ -212,9 +212,11 @@ def test_each_node_takes_a_task(gang: GangRequest, now: LocalityTier | None) -> 
 @pytest.mark.parametrize(
     ("gang", "is_doubted"),
     [
-        pytest.param(make_gang(6, nodes_max=2, nodes_open=True), True, id="open, more nodes than the estimate"),
-        pytest.param(make_gang(4, nodes_max=2, nodes_open=True), False, id="open, within the estimate"),
-        pytest.param(make_gang(9, nodes_max=2, nodes_open=True), False, id="open, fits nowhere"),
+        pytest.param(
+            replace(make_gang(6, nodes_max=2), nodes_open=True), True, id="open, more nodes than the estimate"
+        ),
+        pytest.param(replace(make_gang(4, nodes_max=2), nodes_open=True), False, id="open, within the estimate"),
+        pytest.param(replace(make_gang(9, nodes_max=2), nodes_open=True), False, id="open, fits nowhere"),
         pytest.param(make_gang(6), False, id="open without an estimate"),
         pytest.param(make_gang(6, nodes_max=3, tasks=2, cpus=2), True, id="fewer tasks"),
         pytest.param(make_gang(6, nodes_max=3, tasks=3, cpus=3), False, id="as many tasks"),

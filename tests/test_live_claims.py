@@ -1,10 +1,15 @@
 """The program that tries claims: what it draws, and how it sums up."""
 
+from collections.abc import Callable
 from random import Random
+from typing import cast
 
 import pytest
 
-from tools.live_claims import _table, cluster, request
+from tests.builders import make_job
+from tools import live_claims
+from tools.live_claims import Found, Trial, _table, cluster, request
+from tools.live_slurm import LiveCluster
 from tools.live_slurm.roots import RELEASES
 
 
@@ -37,3 +42,48 @@ def test_wrong_claims_are_listed_below_the_counts() -> None:
 
     assert lines[1].split() == ["22.05", "7", "1", "0", "2"]
     assert lines[2] == "22.05 seed 3 text: fits now: root: --gpus=1 (PENDING Resources N/A; priority)"
+
+
+class Planned:
+    """A cluster whose slurmctld expects one job to start, and starts it on idle nodes or never."""
+
+    release = "26.05"
+
+    def __init__(self, *, starts: bool) -> None:
+        self.shape = cluster("26.05", Random(7)).shape
+        self.starts = starts
+        self.queue = {"1", "2"}
+
+    def run(self, *argv: str, check: bool = True) -> str:
+        assert check is False or argv[0] == "squeue"
+        if argv[0] == "scancel":
+            self.queue -= set(argv[1:])
+        if argv[:3] != ("squeue", "-h", "-a"):
+            return ""
+        if "-j" not in argv:
+            return "\n".join(self.queue)
+        if "1" not in self.queue:
+            return ""
+        state = "RUNNING" if self.starts and self.queue == {"1"} else "PENDING"
+        return "" if "R,CG,S" in argv else argv[-1].replace("%T", state).replace("%S", "2026-11-28T16:07:54")
+
+    def wait_for(self, predicate: Callable[[], bool], *_: float, what: str) -> None:
+        assert predicate(), what
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_impossible_job_that_slurm_expects_to_start_is_tried_on_the_emptied_cluster(
+    monkeypatch: pytest.MonkeyPatch, *, starts: bool
+) -> None:
+    monkeypatch.setattr(live_claims, "PATIENCE_S", 0.0)
+    found, live = Found(), Planned(starts=starts)
+    trial = Trial(
+        live=cast("LiveCluster", live), seed=1, source="json", requests={1: []}, said={1: ""}, cluster="", found=found
+    )
+
+    planned = trial.attempt_all([make_job(1)])
+    assert not found.claims
+    trial.attempt_planned(planned)
+
+    assert (found.claims["impossible"], len(found.wrong)) == (1, int(starts))
+    assert not live.queue

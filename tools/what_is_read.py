@@ -120,6 +120,19 @@ DOUBTS: Final[Mapping[Doubt, Entry]] = {
     ),
     Doubt.SOCKETS: Entry("--gpus-per-socket", "tres-per-socket", "tres_per_socket", "tres_per_socket sockets_per_node"),
     Doubt.MEMORY: Entry("no --mem", "tres-alloc", "tres_req_str", "requested_tres", "no memory is assumed"),
+    Doubt.NODE_COUNT: Entry(
+        "--ntasks or an open node count, where only more nodes than tasks, or than Slurm estimates, would do now",
+        "NumTasks NumNodes",
+        "tasks node_count",
+        "ntasks num_nodes",
+    ),
+    Doubt.NODE_LIMIT: Entry(
+        "as many --nodes at most as --ntasks, above MaxNodes of the partition",
+        "MaxNodes",
+        "max_nodes",
+        "max_nodes",
+        "26.05 shows the tasks of other jobs so, too",
+    ),
     Doubt.GPUS_UNKNOWN: Entry(
         "forms of --gpus that pyslurm hides", "tres-per-job", "tres_per_job", "tres_per_job", "left alone"
     ),

@@ -55,6 +55,11 @@ def job_or_unread(raw: Mapping[str, Any]) -> JobRecord | UnreadJob:
     return record_or_unread(lambda: job_record(raw), job_id if isinstance(job_id, int) else 0)
 
 
+def _bounds_by_tasks(raw: Mapping[str, Any]) -> bool:
+    """Return whether the most nodes of a job are no request: 26.05 fills in the number of tasks, and says so."""
+    return "JOB_IMPLICIT_MAX_NODES" in _words(raw, "flags") and (_optional(raw, "max_nodes") or 0) > 1
+
+
 def job_record(raw: Mapping[str, Any]) -> JobRecord:
     """Read one job of `squeue --json`."""
     allocated, requested = _text(raw, "tres_alloc_str"), _text(raw, "tres_req_str")
@@ -71,7 +76,7 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         comment=_comment(raw),
         nodes_shown=_number(raw, "node_count"),
         nodes_max=_optional(raw, "max_nodes") or 0,
-        nodes_open=leaves_nodes_open(_optional(raw, "max_nodes"), eligible_time),
+        nodes_open=_bounds_by_tasks(raw) or leaves_nodes_open(_optional(raw, "max_nodes"), eligible_time),
         tasks=max(1, _optional(raw, "tasks") or 1),
         cpus=_optional(raw, "cpus") or 0,
         cpus_per_node=_optional(raw, "minimum_cpus_per_node") or 1,

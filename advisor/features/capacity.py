@@ -15,7 +15,7 @@ from advisor.domain.topology import LocalityTier
 from advisor.features.nodes import Counts, Flags, NodeTable, memory_is_shared_out, node_table, rows_of
 from advisor.features.offers import NodeView, Offer, PartitionOffer, chooses_among_required
 
-__all__ = ["Doubt", "Fit", "Fitter", "NodeTable", "node_table"]
+__all__ = ["Doubt", "Fit", "Fitter", "NodeTable", "asks_beyond_nodes", "node_table"]
 
 
 _THREADS: Final = frozenset(("--threads-per-core", "--ntasks-per-core"))
@@ -31,6 +31,8 @@ class Doubt(StrEnum):
     SOCKETS = "sockets"
     MEMORY = "memory"
     GPUS_UNKNOWN = "gpus_unknown"
+    NODE_COUNT = "node_count"
+    NODE_LIMIT = "node_limit"
     PARTITION_UNKNOWN = "partition_unknown"
 
 
@@ -186,9 +188,32 @@ class Fitter:
             Doubt.SOCKETS: bool(gang.per_socket),
             Doubt.MEMORY: gang.memory_mib_per_node is None and self._memory_binds_surely,
             Doubt.GPUS_UNKNOWN: not gang.gpus_known,
+            Doubt.NODE_COUNT: self._counts_on_more_nodes(gang, partitions),
+            Doubt.NODE_LIMIT: any(
+                self._exceeds(gang, name) and not asks_beyond_nodes(gang, self._partitions[name].max_nodes_per_job)
+                for name in self._asked(_When.EVER, gang, partitions)
+            ),
             Doubt.PARTITION_UNKNOWN: not partitions or not self._number_by_partition.keys() >= set(partitions),
         }
         return tuple(doubt for doubt, there in holds.items() if there)
+
+    def _counts_on_more_nodes(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
+        """Return whether a gang fits now only on more nodes than it may have, as far as Slurm shows.
+
+        Slurm gives a job no more nodes than tasks, and does not show whether the tasks were asked for. Nor does each
+        reader tell an open node count from one that is the estimate: within the estimate it fits either way.
+        """
+        bounds = (gang.nodes_max if gang.nodes_open else None, gang.tasks if _asks_for_tasks(gang) else None)
+        most = min((bound for bound in bounds if bound is not None), default=None)
+        if most is None or (gang.most_nodes is not None and gang.most_nodes <= most):
+            return False
+        if self.tier_now(gang, partitions) is None:
+            return False
+        return self.tier_now(replace(gang, nodes_max=max(most, gang.nodes_min), nodes_open=False), partitions) is None
+
+    def _exceeds(self, gang: GangRequest, partition: str) -> bool:
+        limit = self._partitions[partition].max_nodes_per_job
+        return limit is not None and gang.most_nodes is not None and gang.most_nodes > limit
 
     def _is_barred(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
         """Return whether what a gang needs beside GPUs, CPUs and memory bars nodes that plans count on for it."""
@@ -239,6 +264,8 @@ class Fitter:
         """Find the closest tier at which the nodes of one partition hold the gang."""
         nodes_min, nodes_max = self._least_nodes(gang, partition), self._most_nodes(gang, partition)
         if nodes_max is not None and nodes_max < nodes_min:
+            return None
+        if asks_beyond_nodes(gang, self._partitions[partition].max_nodes_per_job):
             return None
         offer = self._offer(when, gang, partition)
         if offer is None:
@@ -342,6 +369,22 @@ def cpus_held(snapshot: Snapshot, table: NodeTable, partition: str) -> Counts:
         if job.allocation is not None and not job.is_pending and partition in job.partitions:
             held[rows_of(table, job.allocation.nodes)] += job.gang.cpus
     return np.asarray(np.minimum(held, table.cpus_total - table.cpus_idle), dtype=np.int32)
+
+
+def asks_beyond_nodes(gang: GangRequest, limit: int | None) -> bool:
+    """Return whether a gang surely asks for more nodes than a partition gives to a job, which then starts none.
+
+    Slurm holds the upper end of a range against the limit, however few nodes would do. Newer releases show the number
+    of tasks as the most nodes of a job that leaves them open, and hold that against nothing.
+    """
+    if limit is None or gang.most_nodes is None or gang.most_nodes <= limit:
+        return False
+    return gang.nodes_min > limit or gang.most_nodes != gang.tasks
+
+
+def _asks_for_tasks(gang: GangRequest) -> bool:
+    """Whether a gang can have asked for its tasks: of those that Slurm makes of its nodes, only one counts in CPUs."""
+    return gang.tasks > 1 and (gang.cpus >= gang.tasks or bool(gang.per_task))
 
 
 def _restrict(doubts: tuple[Doubt, ...]) -> bool:

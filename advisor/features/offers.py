@@ -82,6 +82,9 @@ class PartitionOffer:
         chunk = Chunk(gpus=gang.per_node, cpus=_cpus_beside(gang, gang.per_node), memory_mib=memory_mib)
         able = chunks_in(types, self.gpus, self.cpus, self.memory_mib, chunk) >= 1
         able &= self._gives_more_than_gpus(gang)
+        if self.promise and _counts_tasks(gang):
+            # Slurm gives each node of a job a task.
+            able &= self._tasks(gang, np.ones(len(self.rows), dtype=np.bool_)) >= 1
         if self.promise and gang.exclusive:
             able &= self.table.empty[self.rows]
         if self.promise and gang.only_beside:
@@ -132,16 +135,19 @@ class PartitionOffer:
                 held = np.minimum(held, cpus // gang.cpus_per_gpu)
             per_node = sum(bound.count for bound in gang.per_node)
             shares.append((np.minimum(held, per_node) if per_node else held) / gpu.count)
-        if gang.per_task or gang.tasks >= max(2, gang.nodes_min):
-            rounded_up = gang.tasks - 1 if self.promise else 0
-            beside = max(_cpus_beside(gang, gang.per_task), (gang.cpus + rounded_up) // gang.tasks)
-            task = Chunk(gpus=gang.per_task, cpus=beside)
-            tasks = chunks_in(types, gpus, cpus, self.memory_mib[able], task)
-            shares.append(np.minimum(tasks, gang.tasks_per_node or gang.tasks) / gang.tasks)
+        if _counts_tasks(gang):
+            shares.append(np.minimum(self._tasks(gang, able), gang.tasks_per_node or gang.tasks) / gang.tasks)
         else:
             shares.append(cpus / max(1, gang.cpus))
         # A node gives no more than the whole request; the rest of its resources does not count, and can be much.
         return np.minimum(np.stack(shares, axis=1), 1.0)
+
+    def _tasks(self, gang: GangRequest, able: Flags) -> Counts:
+        """Count the tasks of a gang that each of the `able` nodes can hold: `(n_able,)`."""
+        rounded_up = gang.tasks - 1 if self.promise else 0
+        beside = max(_cpus_beside(gang, gang.per_task), (gang.cpus + rounded_up) // gang.tasks)
+        task = Chunk(gpus=gang.per_task, cpus=beside)
+        return chunks_in(self.table.gpu_types, self.gpus[able], self.cpus[able], self.memory_mib[able], task)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,6 +285,11 @@ def _largest_sums(share: Floats, group: Counts, pinned: Flags | None, nodes_max:
         among = np.arange(len(group)) - np.searchsorted(group, group) < nodes_max
         group, share = group[among], share[among]
     return np.asarray(np.bincount(group, weights=share, minlength=n_groups), dtype=np.float64)
+
+
+def _counts_tasks(gang: GangRequest) -> bool:
+    """Whether CPUs go to a gang in whole tasks."""
+    return bool(gang.per_task) or gang.tasks >= max(2, gang.nodes_min)
 
 
 def _cpus_beside(gang: GangRequest, gpus: tuple[GpuCount, ...]) -> int:

@@ -339,7 +339,9 @@ def _taken(
     ]
     gpus, nodes, cpus, memory_mib, whole, gpu_type = np.array(rows, dtype=np.float64).reshape(-1, 6)[of_job].T
     whole_by_partition = {partition.name for partition in snapshot.partitions if partition.gives_whole_nodes}
-    gets_whole = [not whole_by_partition.isdisjoint(job.partitions) for job in jobs] if whole_by_partition else False
+    gets_whole = np.zeros(len(jobs), dtype=np.bool_)
+    if whole_by_partition:
+        gets_whole[:] = [not whole_by_partition.isdisjoint(job.partitions) for job in jobs]
     rates = pools.rates(table, counts_memory=memory_is_shared_out(snapshot.config))
     sets = np.array(pool_of_row, dtype=np.intp) * (any_type + 1) + gpu_type.astype(np.intp)
     asked = AskedResources(gpus=gpus, nodes=nodes, cpus=cpus, memory_mib=memory_mib, whole=(whole > 0.0) | gets_whole)

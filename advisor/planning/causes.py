@@ -25,6 +25,8 @@ _DOUBTS = {
     Doubt.SHARES: "where parts of GPUs (mps, shard) are free",
     Doubt.SOCKETS: "how many sockets nodes have; whole nodes were assumed",
     Doubt.MEMORY: "how much memory it needs on each node; none was assumed",
+    Doubt.NODE_COUNT: "whether it may have more nodes than Slurm shows or than it has tasks, which it needs now",
+    Doubt.NODE_LIMIT: "whether it asks for as many nodes as it has tasks, which its partition's MaxNodes would bar",
     Doubt.GPUS_UNKNOWN: "how many GPUs it asks for",
     Doubt.PARTITION_UNKNOWN: "all of its partitions",
 }

@@ -10,6 +10,7 @@ from advisor.domain.particulars import ReachedLimit
 from advisor.domain.site import Partition
 from advisor.domain.slurm_reasons import CONTENTION, causes_named, reservation_is_gone
 from advisor.domain.units import MINUTE_S
+from advisor.features.capacity import asks_beyond_nodes
 from advisor.planning.dependencies import dependency_evidence
 from advisor.planning.inquiry import Inquiry
 from advisor.planning.requests import gpus_by_type
@@ -95,8 +96,11 @@ def _exceeded(job: Job, partition: Partition) -> dict[str, Evidence]:
     limits: dict[str, Evidence] = {}
     if job.time_limit_s is not None and partition.max_time_s is not None and job.time_limit_s > partition.max_time_s:
         limits |= {"time_limit_s": job.time_limit_s, "partition_max_time_s": partition.max_time_s}
-    if partition.max_nodes_per_job is not None and job.gang.nodes_min > partition.max_nodes_per_job:
-        limits |= {"nodes_asked": job.gang.nodes_min, "partition_max_nodes": partition.max_nodes_per_job}
+    most = partition.max_nodes_per_job
+    if most is not None and job.gang.nodes_min > most:
+        limits |= {"nodes_asked": job.gang.nodes_min, "partition_max_nodes": most}
+    elif most is not None and asks_beyond_nodes(job.gang, most):
+        limits |= {"nodes_asked": job.gang.most_nodes or most, "partition_max_nodes": most}
     if job.gang.most_nodes is not None and job.gang.most_nodes < partition.min_nodes_per_job:
         limits |= {"nodes_asked": job.gang.most_nodes, "partition_min_nodes": partition.min_nodes_per_job}
     return limits

@@ -9,6 +9,7 @@ from advisor.domain.diagnosis import Alternative, Cause, Finding, Variant
 from advisor.domain.facts import Evidence
 from advisor.domain.gang import MOST, GpuCount
 from advisor.domain.node import NodeService
+from advisor.features.capacity import asks_beyond_nodes
 from advisor.features.nodes import Flags, bounds, gpus_of, rows_of
 from advisor.features.offers import chooses_among_required
 from advisor.planning.alternatives import alternatives
@@ -232,7 +233,7 @@ def impossible(inquiry: Inquiry) -> Finding | None:
     unsure = (
         not inquiry.partitions or len(inquiry.partitions) < len(inquiry.job.partitions) or not inquiry.gang.gpus_known
     )
-    if inquiry.fit.fits_ever or unsure or inquiry.hides_nodes:
+    if inquiry.fit.fits_ever or unsure or inquiry.hides_nodes or _only_a_limit_bars(inquiry):
         return None
     table = inquiry.table
     others = replace(inquiry.gang, required_nodes=())
@@ -255,3 +256,12 @@ def impossible(inquiry: Inquiry) -> Finding | None:
         evidence["memory_mib_asked_per_node"] = inquiry.gang.memory_mib_per_node
         evidence["memory_mib_on_largest_node"] = int(table.memory_total_mib[nodes].max(initial=0))
     return Finding(cause=Cause.IMPOSSIBLE, evidence=evidence)
+
+
+def _only_a_limit_bars(inquiry: Inquiry) -> bool:
+    """Whether only the upper end of its node range keeps the job from its partitions, a finding of its own."""
+    gang = inquiry.gang
+    barring = [each for each in inquiry.partitions if asks_beyond_nodes(gang, each.max_nodes_per_job)]
+    if not any(gang.nodes_min <= (each.max_nodes_per_job or 0) for each in barring):
+        return False
+    return inquiry.fitter.fit(replace(gang, nodes_open=True), inquiry.job.partitions).fits_ever

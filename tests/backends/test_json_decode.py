@@ -166,6 +166,8 @@ def test_old_and_new_json_are_the_same_job(raw: Mapping[str, Any]) -> None:
         ({"max_nodes": wrapped(0)}, "nodes_max", 0),
         ({"max_nodes": wrapped(0)}, "nodes_open", True),
         ({"max_nodes": 4}, "nodes_open", False),
+        ({"max_nodes": 4, "flags": ["JOB_IMPLICIT_MAX_NODES"]}, "nodes_open", True),
+        ({"max_nodes": 1, "flags": ["JOB_IMPLICIT_MAX_NODES"]}, "nodes_open", False),
         ({"max_nodes": 1, "eligible_time": wrapped(0)}, "nodes_open", None),
         ({"minimum_tmp_disk_per_node": 500}, "tmp_disk_mib", 500),
         ({"minimum_cpus_per_node": wrapped(6)}, "cpus_per_node", 6),

@@ -187,6 +187,74 @@ def test_closed_nodes_hold_gangs_ever_but_not_now() -> None:
     assert fit(snapshot, make_gang(8)) == Fit(tier_now=None, tier_ever=NODE, doubts=(Doubt.MEMORY,))
 
 
+PER_TASK = make_gang(1, scope=GpuScope.TASK, tasks=4, cpus=4, memory_mib_per_node=1)
+
+
+@pytest.mark.parametrize(
+    ("gang", "now"),
+    [
+        pytest.param(replace(PER_TASK, nodes_min=2, nodes_max=2), CLUSTER, id="a task on each"),
+        pytest.param(replace(PER_TASK, nodes_min=3, nodes_max=4), None, id="more nodes than have GPUs"),
+        pytest.param(replace(PER_TASK, nodes_max=4, required_nodes=("n3",)), None, id="a named node without GPUs"),
+        pytest.param(replace(PER_TASK, nodes_max=4, required_nodes=("n2",)), CLUSTER, id="a named node"),
+        pytest.param(
+            replace(PER_TASK, nodes_min=2, nodes_max=2, tasks=2, cpus=18), None, id="too few CPUs for one task"
+        ),
+    ],
+)
+def test_each_node_takes_a_task(gang: GangRequest, now: LocalityTier | None) -> None:
+    nodes = [make_node("n1", 4, cpus=16), make_node("n2", 4, 3, cpus=16, cpus_used=8), make_node("n3", 4, 4, cpus=16)]
+    found = fit(make_snapshot(nodes=nodes, topology=make_topology(kind=TopologyKind.FLAT)), gang)
+
+    assert (found.tier_now, found.fits_ever) == (now, True)
+
+
+@pytest.mark.parametrize(
+    ("gang", "is_doubted"),
+    [
+        pytest.param(
+            replace(make_gang(6, nodes_max=2), nodes_open=True), True, id="open, more nodes than the estimate"
+        ),
+        pytest.param(replace(make_gang(4, nodes_max=2), nodes_open=True), False, id="open, within the estimate"),
+        pytest.param(replace(make_gang(9, nodes_max=2), nodes_open=True), False, id="open, fits nowhere"),
+        pytest.param(make_gang(6), False, id="open without an estimate"),
+        pytest.param(make_gang(6, nodes_max=3, tasks=2, cpus=2), True, id="fewer tasks"),
+        pytest.param(make_gang(6, nodes_max=3, tasks=3, cpus=3), False, id="as many tasks"),
+        pytest.param(make_gang(6, nodes_min=2, nodes_max=3, tasks=2, cpus=1), False, id="tasks made of the nodes"),
+    ],
+)
+def test_more_nodes_than_slurm_may_give_are_in_doubt(gang: GangRequest, *, is_doubted: bool) -> None:
+    found = fit(cluster(2, 2, 2, per_node=4), replace(gang, memory_mib_per_node=1))
+
+    assert found.doubts == ((Doubt.NODE_COUNT,) if is_doubted else ())
+    assert found.restricted is is_doubted
+
+
+@pytest.mark.parametrize(
+    ("nodes", "tasks", "now", "doubts"),
+    [
+        ((1, 2), 1, NODE, ()),
+        ((1, 3), 1, None, ()),
+        ((2, 3), 2, None, ()),
+        ((1, 3), 3, NODE, (Doubt.NODE_LIMIT,)),
+        ((3, 3), 3, None, ()),
+    ],
+)
+def test_node_range_beyond_the_limit_of_a_partition_starts_nothing_there(
+    nodes: tuple[int, int], tasks: int, now: LocalityTier | None, doubts: tuple[Doubt, ...]
+) -> None:
+    names = ("n1", "n2", "n3")
+    partitions = [make_partition("narrow", nodes=names, max_nodes_per_job=2), make_partition("wide", nodes=names)]
+    snapshot = make_snapshot(nodes=[make_node(name) for name in names], partitions=partitions)
+    least, most = nodes
+    gang = make_gang(3, nodes_min=least, nodes_max=most, tasks=tasks, cpus=tasks, memory_mib_per_node=1)
+
+    found = fit(snapshot, gang, "narrow")
+
+    assert (found.tier_now, found.doubts) == (now, doubts)
+    assert fit(snapshot, gang, "narrow", "wide").fits_now
+
+
 def test_partition_decides_which_nodes_count() -> None:
     partitions = [
         make_partition("big", nodes=("n1", "n2")),

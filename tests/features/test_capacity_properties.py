@@ -229,3 +229,13 @@ def test_one_fitter_answers_like_a_fresh_one_for_each_question(snapshot: Snapsho
     assert found == alone
     assert [each.tier_in_service for each in found] == [each.tier_in_service for each in alone]
     assert [each.tier_now for each in found] == [fitter.tier_now(each, ("gpu",)) for each in asked]
+
+
+@given(small_clusters(), small_gangs(), st.integers(0, 4))
+def test_every_node_that_is_promised_holds_a_task(snapshot: Snapshot, gang: GangRequest, per_task: int) -> None:
+    table = node_table(snapshot)
+    tasks = replace(gang, per_job=(), per_node=(), per_task=(GpuCount(count=per_task),), nodes_min=1)
+    rows = Fitter(snapshot, table).nodes_now(tasks, ("gpu",))
+
+    assert (table.gpus_idle[rows].sum(axis=1) >= per_task).all()
+    assert (table.cpus_idle[rows] >= 1).all()

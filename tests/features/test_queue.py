@@ -35,6 +35,12 @@ def ids(jobs: tuple[Job, ...]) -> list[int]:
     return [job.job_id for job in jobs]
 
 
+def test_queue_can_be_empty_beside_a_partition_that_gives_whole_nodes() -> None:
+    whole = replace(make_partition("whole"), over_subscribe="EXCLUSIVE")
+
+    assert not table_of(make_snapshot(partitions=[make_partition(), whole])).gpus.size
+
+
 def test_jobs_stand_in_the_order_slurm_considers_them() -> None:
     jobs = [
         make_job(1, priority=10),

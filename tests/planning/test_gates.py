@@ -165,6 +165,12 @@ def test_job_whose_partitions_are_all_down_waits_for_one() -> None:
             id="nodes",
         ),
         pytest.param(
+            make_job(1, gang=make_gang(2, nodes_max=2), time_limit_s=None),
+            {"max_nodes_per_job": 1},
+            NODES,
+            id="the upper end of a range",
+        ),
+        pytest.param(
             make_job(1, gang=make_gang(2, nodes_max=1), time_limit_s=None),
             {"min_nodes_per_job": 2},
             "at most 1 node, where each job takes at least 2",
@@ -188,6 +194,23 @@ def test_job_beyond_every_partition_is_told_which_limit(job: Job, limits: dict[s
     assert found.first.text == f"it asks in partition gpu for {text}"
     assert causes(found).count(Cause.PARTITION_LIMIT) == 1
     assert Cause.PARTITION_LIMIT not in causes(elsewhere)
+
+
+def test_job_whose_node_range_alone_is_beyond_a_limit_is_not_impossible() -> None:
+    tight = make_partition("gpu", nodes=("n1", "n2"), max_nodes_per_job=1)
+    job = make_job(1, gang=make_gang(2, nodes_max=2, memory_mib_per_node=1), reason="PartitionNodeLimit")
+
+    assert causes(diagnosis(job, partitions=[tight])) == [Cause.PARTITION_LIMIT]
+
+
+def test_job_with_as_many_nodes_at_most_as_tasks_is_in_doubt_beyond_a_limit() -> None:
+    tight = make_partition("gpu", nodes=("n1", "n2"), max_nodes_per_job=1)
+    job = make_job(1, gang=make_gang(2, nodes_max=2, tasks=2, cpus=2, memory_mib_per_node=1), reason="None")
+
+    found = diagnosis(job, partitions=[tight])
+
+    assert Cause.PARTITION_LIMIT not in causes(found)
+    assert any("MaxNodes" in each for each in found.unread)
 
 
 def task(job_id: int, array: ArrayRecord, *running_on: str) -> Job:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-NODES: Final = 6
+NODES: Final = 8
 GPUS_PER_NODE: Final = 8
 CPUS_PER_NODE: Final = 16
 NODE_MIB: Final = 64000
 # The longest that a job of anybody runs.
-MOST_RUN_S: Final = 30
+MOST_RUN_S: Final = 24
 # The share of gambits without any trick, which show the noise of a pair.
 HONEST_RATIO: Final = 0.2
 HONEST: Final = "none (both honest)"
@@ -100,7 +100,7 @@ def draw_form(chance: random.Random) -> Form:
     """Draw the job of an honest user."""
     gpus, nodes = chance.choice(((1, 1), (1, 1), (2, 1), (2, 1), (4, 1), (4, 1), (8, 1), (16, 2)))
     return Form(
-        gpus=gpus, nodes=nodes, limit_min=chance.choice((2, 5, 10, 60, 240, 1440)), run_s=chance.randint(8, MOST_RUN_S)
+        gpus=gpus, nodes=nodes, limit_min=chance.choice((2, 5, 10, 60, 240, 1440)), run_s=chance.randint(6, MOST_RUN_S)
     )
 
 
@@ -135,7 +135,7 @@ def _soon(chance: random.Random) -> tuple[float, When]:
     """Draw when an act comes: once the job is lifted, or some time after its submission."""
     if chance.random() < 0.6:
         return 0.0, When.LIFTED
-    return chance.uniform(1.0, 30.0), When.LATER
+    return chance.uniform(1.0, 15.0), When.LATER
 
 
 def _grow(draft: _Draft, chance: random.Random) -> None:
@@ -159,8 +159,8 @@ def _lengthen(draft: _Draft, chance: random.Random) -> None:
 
 def _grow_all(draft: _Draft, chance: random.Random) -> None:
     """Ask for one GPU for a minute, and for two nodes for hours once lifted."""
-    draft.final = Form(gpus=chance.choice((8, 16)), nodes=2, limit_min=chance.choice((60, 1440)), run_s=20)
-    draft.first = Form(gpus=1, limit_min=1, run_s=20)
+    draft.final = Form(gpus=chance.choice((8, 16)), nodes=2, limit_min=chance.choice((60, 1440)), run_s=16)
+    draft.first = Form(gpus=1, limit_min=1, run_s=16)
     after_s, when = _soon(chance)
     words = (
         f"TresPerJob=gres:gpu:{draft.final.gpus}",
@@ -182,7 +182,7 @@ def _shrink(draft: _Draft, chance: random.Random) -> None:
     draft.final = replace(draft.final, gpus=chance.choice((1, 2, 4)), nodes=1, limit_min=chance.choice((2, 10)))
     draft.first = replace(draft.final, gpus=8, limit_min=1440)
     draft.acts += [
-        _update(f"TresPerJob=gres:gpu:{draft.final.gpus}", after_s=chance.uniform(2.0, 40.0), shapes=True),
+        _update(f"TresPerJob=gres:gpu:{draft.final.gpus}", after_s=chance.uniform(2.0, 20.0), shapes=True),
         _update(f"TimeLimit={draft.final.limit_min}", after_s=0.0, shapes=True),
     ]
 
@@ -233,42 +233,42 @@ def _parts(draft: _Draft, chance: random.Random) -> None:
 def _requeue(draft: _Draft, chance: random.Random) -> None:
     """Run with the limit of one piece, and requeue before it is over."""
     draft.pieces = chance.choice((2, 3))
-    run_s = draft.pieces * chance.randint(5, MOST_RUN_S // 3)
+    run_s = draft.pieces * chance.randint(4, MOST_RUN_S // 3)
     draft.final = replace(draft.final, gpus=chance.choice((1, 2, 4)), nodes=1, limit_min=draft.pieces, run_s=run_s)
     draft.first = replace(draft.final, limit_min=1)
     draft.options.append("--requeue")
 
 
 def _comment(draft: _Draft, chance: random.Random) -> None:
-    draft.acts.append(_update(f"Comment={chance.choice(HINTS)}", after_s=chance.uniform(0.0, 30.0)))
+    draft.acts.append(_update(f"Comment={chance.choice(HINTS)}", after_s=chance.uniform(0.0, 15.0)))
 
 
 def _hold(draft: _Draft, chance: random.Random) -> None:
     draft.acts += [
-        Act(argv=("scontrol", "hold", "{job}"), after_s=chance.uniform(0.0, 20.0)),
+        Act(argv=("scontrol", "hold", "{job}"), after_s=chance.uniform(0.0, 10.0)),
         Act(argv=("scontrol", "release", "{job}"), after_s=chance.uniform(2.0, 20.0)),
     ]
 
 
 def _exclude(draft: _Draft, chance: random.Random) -> None:
     draft.options.append("--exclude=" + ",".join(f"n{number:02d}" for number in chance.sample(range(1, NODES + 1), 2)))
-    draft.acts.append(_update("ExcNodeList=", after_s=chance.uniform(2.0, 40.0)))
+    draft.acts.append(_update("ExcNodeList=", after_s=chance.uniform(2.0, 20.0)))
 
 
 def _nodelist(draft: _Draft, chance: random.Random) -> None:
     draft.options.append(f"--nodelist=n{chance.randint(1, NODES):02d}")
     if chance.random() < 0.5:
-        draft.acts.append(_update("ReqNodeList=", after_s=chance.uniform(2.0, 40.0)))
+        draft.acts.append(_update("ReqNodeList=", after_s=chance.uniform(2.0, 20.0)))
 
 
 def _dependency(draft: _Draft, chance: random.Random) -> None:
     """Wait for an earlier job, and drop that after a while."""
     draft.options.append("--dependency=afterany:{earlier}")
-    draft.acts.append(_update("Dependency=", after_s=chance.uniform(2.0, 40.0)))
+    draft.acts.append(_update("Dependency=", after_s=chance.uniform(2.0, 20.0)))
 
 
 def _nice(draft: _Draft, chance: random.Random) -> None:
-    draft.acts += [_update(f"Nice={nice}", after_s=chance.uniform(1.0, 20.0)) for nice in (NICE, 0)]
+    draft.acts += [_update(f"Nice={nice}", after_s=chance.uniform(1.0, 10.0)) for nice in (NICE, 0)]
 
 
 # What changes the request or the runs: one of them at most.

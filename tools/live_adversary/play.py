@@ -33,9 +33,9 @@ from tools.live_twins.workload import Request
 HONEST_USERS: Final = ("news", "man", "lp", "root")
 # Equal priorities, so that the order of submission is that of the site.
 PRIORITY: Final = ("PriorityWeightAge=0", "PriorityWeightJobSize=0", "PriorityWeightPartition=50000")
-BACKLOG: Final = 18
-MOST_TRIALS: Final = 8
-TRIAL_EVERY_S: Final = 6.0
+BACKLOG: Final = 10
+MOST_TRIALS: Final = 14
+TRIAL_EVERY_S: Final = 3.5
 # No trial begins in the last part of a run, so that those before can start.
 LAST_RATIO: Final = 0.8
 POLL_S: Final = 0.3
@@ -45,10 +45,10 @@ MINUTE_S: Final = 60.0
 # Slurm holds a requeued job back for as long as its credential lives.
 CREDENTIAL_S: Final = 20
 TWIN_INTERVAL_S: Final = 20.0
-LATENESS_S: Final = 180.0
+LATENESS_S: Final = 120.0
 # What a round takes beside the interval.
 ROUND_S: Final = 3.0
-REVERTS_A_RUN: Final = 3
+REVERTS_IN_TEN_MINUTES: Final = 6
 MOST_REVERTS: Final = 3
 AGAIN_S: Final = 10.0
 END_S: Final = 20.0
@@ -131,7 +131,7 @@ class Play:
         """Play for some minutes, and return what came of it."""
         began = time.monotonic()
         length_s = minutes * MINUTE_S
-        count = max(2, round(REVERTS_A_RUN * minutes / 10.0))
+        count = max(2, round(REVERTS_IN_TEN_MINUTES * minutes / 10.0))
         instants = sorted(self._chance.uniform(0.15, 0.95) * length_s for _ in range(count))
         looked = watched = submitted = float("-inf")
         with ExitStack() as stack:

@@ -15,7 +15,7 @@ from tools.live_slurm import LiveCluster
 
 ADVERSARY, TWIN = "games", "mail"
 # An act that waits for a lift comes after this time without one.
-PATIENCE_S: Final = 40.0
+PATIENCE_S: Final = 20.0
 HOUR_MIN: Final = 60.0
 _WORD: Final = re.compile(
     r"(?:^| )(JobId|ArrayJobId|ArrayTaskId|JobState|StartTime|EndTime|Nice|Restarts|NodeList)=(\S*)"

@@ -110,7 +110,7 @@ def draw_gambit(chance: random.Random) -> Gambit:
     draft = _Draft(first=form, final=form)
     tricks: list[str] = []
     if chance.random() >= HONEST_RATIO:
-        shape = chance.choice((*SHAPES, *SHAPES, ""))
+        shape = chance.choice((*SHAPES, *GROWING, *GROWING, ""))
         sides = chance.sample(sorted(SIDES), chance.choice((0, 1, 2) if shape else (1, 2)))
         tricks = [shape, *sides] if shape else sides
         for trick in tricks:
@@ -139,9 +139,9 @@ def _soon(chance: random.Random) -> tuple[float, When]:
 
 
 def _grow(draft: _Draft, chance: random.Random) -> None:
-    """Ask for one GPU, and for more once lifted."""
-    draft.final = replace(draft.final, gpus=chance.choice((4, 8)), nodes=1)
-    draft.first = replace(draft.final, gpus=1)
+    """Ask for half a node, which does not start at once, and for all of it once lifted."""
+    draft.final = replace(draft.final, gpus=GPUS_PER_NODE, nodes=1)
+    draft.first = replace(draft.final, gpus=chance.choice((2, 4)))
     after_s, when = _soon(chance)
     words = f"TresPerJob=gres:gpu:{draft.final.gpus}"
     draft.acts.append(_update(words, after_s=after_s, when=when, shapes=True, grows=True))
@@ -149,7 +149,8 @@ def _grow(draft: _Draft, chance: random.Random) -> None:
 
 def _lengthen(draft: _Draft, chance: random.Random) -> None:
     """Ask for a minute, and for hours once lifted."""
-    draft.final = replace(draft.final, limit_min=chance.choice((60, 240, 1440)))
+    gpus, limit_min = chance.choice((4, 8, 8)), chance.choice((60, 240, 1440))
+    draft.final = replace(draft.final, gpus=gpus, nodes=1, limit_min=limit_min)
     draft.first = replace(draft.final, limit_min=1)
     after_s, when = _soon(chance)
     draft.acts.append(
@@ -158,9 +159,9 @@ def _lengthen(draft: _Draft, chance: random.Random) -> None:
 
 
 def _grow_all(draft: _Draft, chance: random.Random) -> None:
-    """Ask for one GPU for a minute, and for two nodes for hours once lifted."""
-    draft.final = Form(gpus=chance.choice((8, 16)), nodes=2, limit_min=chance.choice((60, 1440)), run_s=16)
-    draft.first = Form(gpus=1, limit_min=1, run_s=16)
+    """Ask for a node or a half for a minute, and for two nodes for hours once lifted."""
+    draft.final = Form(gpus=16, nodes=2, limit_min=chance.choice((60, 1440)), run_s=16)
+    draft.first = Form(gpus=chance.choice((4, 8)), limit_min=1, run_s=16)
     after_s, when = _soon(chance)
     words = (
         f"TresPerJob=gres:gpu:{draft.final.gpus}",
@@ -214,7 +215,7 @@ def _split(draft: _Draft, chance: random.Random) -> None:
 
 def _parts(draft: _Draft, chance: random.Random) -> None:
     """Change an array part by part: nice of some tasks, then the limit of the others and of these."""
-    draft.final = replace(draft.final, gpus=chance.choice((1, 2)), nodes=1, tasks=4, limit_min=60, run_s=15)
+    draft.final = replace(draft.final, gpus=4, nodes=1, tasks=4, limit_min=60, run_s=15)
     draft.first = replace(draft.final, limit_min=1)
     after_s, when = _soon(chance)
     for number, tasks in enumerate(("[1,3]", "[2,4]")):
@@ -285,6 +286,8 @@ SHAPES: Final[Mapping[str, Callable[[_Draft, random.Random], None]]] = {
     "array in parts": _parts,
     "requeues": _requeue,
 }
+# Drawn more often: only by these does the adversary's job have a lift that it should have lost.
+GROWING: Final = ("grows in GPUs", "grows in time", "grows in nodes, GPUs and time")
 # What goes with any of these.
 SIDES: Final[Mapping[str, Callable[[_Draft, random.Random], None]]] = {
     "comment": _comment,

@@ -39,7 +39,7 @@ TRIAL_EVERY_S: Final = 3.5
 # No trial begins in the last part of a run, so that those before can start.
 LAST_RATIO: Final = 0.8
 POLL_S: Final = 0.3
-LOOK_S: Final = 1.5
+LOOK_S: Final = 1.0
 WATCH_S: Final = 4.0
 MINUTE_S: Final = 60.0
 # Slurm holds a requeued job back for as long as its credential lives.

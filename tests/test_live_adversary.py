@@ -58,6 +58,12 @@ def test_without_a_trick_both_sides_submit_the_same() -> None:
     assert 0.15 < len(honest) / len(drawn()) < 0.25
 
 
+def test_no_node_is_both_asked_for_and_left_out() -> None:
+    options = [options for gambit in drawn() for options in gambit.submissions]
+
+    assert not any({"--nodelist", "--exclude"} <= {word.partition("=")[0] for word in words} for words in options)
+
+
 def test_what_grows_ends_as_the_twin_asks() -> None:
     grown = next(gambit for gambit in drawn() if gambit.tricks == ("grows in nodes, GPUs and time",))
     words = {word for act in grown.acts for word in act.argv}

@@ -115,6 +115,9 @@ def draw_gambit(chance: random.Random) -> Gambit:
         tricks = [shape, *sides] if shape else sides
         for trick in tricks:
             {**SHAPES, **SIDES}[trick](draft, chance)
+        if {"-w", "-x"} <= set(sides):
+            # Slurm refuses a node that is both asked for and left out.
+            draft.options = [option for option in draft.options if not option.startswith("--nodelist")]
     return Gambit(
         tricks=tuple(tricks) or (HONEST,),
         submissions=((*draft.first.options(), *draft.options),) * draft.copies,

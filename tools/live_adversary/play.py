@@ -23,6 +23,7 @@ from tools.live_adversary.trial import Player, Record, Trial, records_of
 from tools.live_adversary.verdict import Outcome
 from tools.live_slurm import LiveCluster
 from tools.live_slurm.daemon import PROGRAM, daemon, write_config
+from tools.live_slurm.errors import LiveSlurmError
 from tools.live_twins.adversary import leases_of
 from tools.live_twins.checks import touched
 from tools.live_twins.late import ROUNDS_TO_ACT, Bound, LateWatch, Line
@@ -187,7 +188,12 @@ class Play:
 
     def _begin(self) -> None:
         earlier = self._chance.choice([record.job_id for record in self._shown] or [1])
-        trial = Trial.begun(self._live, draw_gambit(self._chance), earlier, self._chance, time.time())
+        try:
+            trial = Trial.begun(self._live, draw_gambit(self._chance), earlier, self._chance, time.time())
+        except LiveSlurmError as err:
+            # What was submitted of it stays as a job like others.
+            self._run.refused[str(err)] += 1
+            return
         self._trials.append(trial)
         self._open.append(trial)
         for player, job_ids in trial.jobs.items():

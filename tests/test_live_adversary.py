@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from tools.live_adversary.gambits import HONEST, SHAPES, SIDES, Gambit, When, draw_gambit
+from tools.live_adversary.gambits import GROWING, HONEST, SHAPES, SIDES, Gambit, When, draw_gambit
 from tools.live_adversary.trial import records_of
-from tools.live_adversary.verdict import ALL, Kind, Outcome, Side, gains, judged, rows_of
+from tools.live_adversary.verdict import ALL, GROWN, Kind, Outcome, Side, gains, judged, rows_of
 
 SHOWN = (
     "JobId=7 ArrayJobId=5 ArrayTaskId=2 JobName=wrap Nice=0 Restarts=1 JobState=RUNNING StartTime=120 EndTime=180 "
@@ -122,10 +122,12 @@ def test_advantage_is_how_much_sooner_the_adversary_began_or_will() -> None:
 def test_an_adversary_that_starts_sooner_beyond_noise_is_found() -> None:
     sooner = [paired(30.0 + number % 5, "hold") for number in range(40)]
     chance = random.Random(1)
+    grown = [paired(20.0 + number % 9, *GROWING[number % 3 :][:1]) for number in range(12)]
     noise = [paired(chance.gauss(0.0, 30.0), "-x") for _ in range(40)]
 
     assert [text.partition(":")[0] for text in gains(rows_of(sooner))] == [ALL, "hold"]
     assert list(gains(rows_of(noise))) == []
+    assert GROWN in [text.partition(":")[0] for text in gains(rows_of([*noise, *grown]))]
 
 
 def test_pairs_without_a_trick_and_those_left_out_are_no_gain() -> None:
@@ -134,5 +136,5 @@ def test_pairs_without_a_trick_and_those_left_out_are_no_gain() -> None:
 
     rows = rows_of([*honest, *left_out])
 
-    assert [(row.name, row.pairs) for row in rows] == [(ALL, 0), (HONEST, 40)]
+    assert [(row.name, row.pairs) for row in rows] == [(ALL, 0), (GROWN, 0), (HONEST, 40)]
     assert list(gains(rows)) == []

@@ -111,7 +111,9 @@ def draw_gambit(chance: random.Random) -> Gambit:
     tricks: list[str] = []
     if chance.random() >= HONEST_RATIO:
         shape = chance.choice((*SHAPES, *GROWING, *GROWING, ""))
-        sides = chance.sample(sorted(SIDES), chance.choice((0, 1, 2) if shape else (1, 2)))
+        # Most of these only make a job wait, and would hide what growing gains.
+        counts = (0, 0, 0, 1) if shape in GROWING else (0, 1, 2) if shape else (1, 2)
+        sides = chance.sample(sorted(SIDES), chance.choice(counts))
         tricks = [shape, *sides] if shape else sides
         for trick in tricks:
             {**SHAPES, **SIDES}[trick](draft, chance)
@@ -142,8 +144,8 @@ def _soon(chance: random.Random) -> tuple[float, When]:
 
 
 def _grow(draft: _Draft, chance: random.Random) -> None:
-    """Ask for half a node, which does not start at once, and for all of it once lifted."""
-    draft.final = replace(draft.final, gpus=GPUS_PER_NODE, nodes=1)
+    """Ask for half a node, which does not start at once, and for all of it once lifted; both for hours."""
+    draft.final = replace(draft.final, gpus=GPUS_PER_NODE, nodes=1, limit_min=chance.choice((240, 1440)))
     draft.first = replace(draft.final, gpus=chance.choice((2, 4)))
     after_s, when = _soon(chance)
     words = f"TresPerJob=gres:gpu:{draft.final.gpus}"
@@ -152,7 +154,7 @@ def _grow(draft: _Draft, chance: random.Random) -> None:
 
 def _lengthen(draft: _Draft, chance: random.Random) -> None:
     """Ask for a minute, and for hours once lifted."""
-    gpus, limit_min = chance.choice((4, 8, 8)), chance.choice((60, 240, 1440))
+    gpus, limit_min = chance.choice((4, 8, 8)), chance.choice((240, 1440))
     draft.final = replace(draft.final, gpus=gpus, nodes=1, limit_min=limit_min)
     draft.first = replace(draft.final, limit_min=1)
     after_s, when = _soon(chance)

@@ -34,7 +34,7 @@ from tools.live_twins.workload import Request
 HONEST_USERS: Final = ("news", "man", "lp", "root")
 # Equal priorities, so that the order of submission is that of the site.
 PRIORITY: Final = ("PriorityWeightAge=0", "PriorityWeightJobSize=0", "PriorityWeightPartition=50000")
-BACKLOG: Final = 10
+BACKLOG: Final = 16
 MOST_TRIALS: Final = 14
 TRIAL_EVERY_S: Final = 3.5
 # No trial begins in the last part of a run, so that those before can start.

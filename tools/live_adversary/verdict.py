@@ -7,12 +7,13 @@ from typing import Final
 
 import numpy as np
 
-from tools.live_adversary.gambits import HONEST
+from tools.live_adversary.gambits import GROWING, HONEST
 from tools.live_twins.checks import interval
 
-# Sixteen rows of tricks are judged: each by an interval as much wider, so that 5 % is the chance of a false alarm.
+# Some sixteen rows of tricks are judged: each by an interval as much wider, so that 5 % is the chance of a false alarm.
 WIDER: Final = 1.5
 ALL: Final = "all tricks"
+GROWN: Final = "all that grow"
 
 
 class Kind(StrEnum):
@@ -113,12 +114,13 @@ def row_of(name: str, outcomes: Sequence[Outcome]) -> Row:
 
 
 def rows_of(outcomes: Iterable[Outcome]) -> list[Row]:
-    """Return all pairs with tricks, those without, and those with each trick."""
+    """Return all pairs with tricks, those of jobs that grow, those without tricks, and those with each trick."""
     compared = [outcome for outcome in outcomes if outcome.kind is Kind.COMPARED]
     tricky = [outcome for outcome in compared if not outcome.is_honest]
     names = sorted({trick for outcome in tricky for trick in outcome.tricks})
     return [
         row_of(ALL, tricky),
+        row_of(GROWN, [outcome for outcome in tricky if set(GROWING) & set(outcome.tricks)]),
         row_of(HONEST, [outcome for outcome in compared if outcome.is_honest]),
         *(row_of(name, [outcome for outcome in tricky if name in outcome.tricks]) for name in names),
     ]
@@ -129,6 +131,6 @@ def gains(rows: Iterable[Row]) -> Iterator[str]:
     for row in rows:
         if row.name == HONEST:
             continue
-        low_s = row.low_s if row.name == ALL else row.surely_s
+        low_s = row.low_s if row.name in (ALL, GROWN) else row.surely_s
         if low_s > 0.0:
             yield f"{row.name}: the adversary starts {row.mean_s:.0f} s before its twin, {low_s:.0f} s at least"

@@ -10,8 +10,9 @@ second, openly, what that job is in the end; other users keep a queue. A fifth o
 Advantage is how much sooner the adversary's work begins, the time between runs of a requeued job counted against it.
 Pairs of which one side started before the adversary was done, or before the round after its job grew, are listed
 apart: what starts within that window is what SECURITY.md allows. Exits with 1 if the adversary starts sooner than its
-twin beyond noise, over all tricks, those that grow, or by one; if something of ours is left after `sadvise revert --all`, run at random
-moments with the daemon stopped or killed; or if another user's job waits beyond the bound on lateness.
+twin beyond noise, over all tricks, those that grow, or by one; if something of ours is left after `sadvise revert
+--all`, run at random moments with the daemon stopped or killed; or if another user's job waits beyond the bound on
+lateness.
 """
 
 import argparse

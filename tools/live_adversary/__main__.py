@@ -97,6 +97,7 @@ def _facts(run: Run) -> dict[str, object]:
         "times that all was taken back": run.reverts,
         "  in more than one attempt": run.reverts_again,
         "  changes taken back so": run.reverted,
+        "  jobs left alone since": run.left_alone,
         "jobs of others whose start without advice is known": run.judged_jobs,
         f"  later than {LATENESS_S:g} s, or twice its wait, after it": run.later,
         "  latest after that bound, s": round(run.latest_s),

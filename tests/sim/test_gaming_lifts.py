@@ -69,6 +69,17 @@ def test_a_limit_that_is_too_short_is_doubled_until_the_job_ends_within_it() -> 
     assert (jobs["run_time_s"] == 3 * HOUR_S).all()
 
 
+def test_nodes_and_cpus_that_are_kept_without_their_gpus_are_the_same() -> None:
+    trace = make_trace([{"gpus": 16, "nodes_min": 2}, {"gpus": 4}, {"gpus": 1}])
+
+    whole, shared = (submitted(trace, 0, name).trace.jobs for name in ("exclusive", "cpus"))
+
+    assert whole[["gpus", "nodes_min", "nodes_max", "exclusive"]].tolist()[0] == (2, 2, 2, 1)
+    assert whole["gpus"].tolist() == [2, 4, 1] and whole["exclusive"].tolist() == [1, 0, 0]
+    assert shared["gpus"].tolist() == [16, 1, 1]
+    assert shared["cpus"].tolist()[1:] == [64, 0]
+
+
 def test_a_piece_of_work_is_done_when_its_last_part_has_ended() -> None:
     trace = make_trace([{"submit_time": 10, "run_time_s": 8 * HOUR_S, "time_limit_s": 16 * HOUR_S}, {"user": "bob"}])
     game = submitted(trace, 0, "split")
@@ -88,6 +99,7 @@ def test_what_gaming_gains_beyond_plain_slurm_is_bounded() -> None:
     beyond = {name: float(effects[name, "trade"].beyond(effects[name, PLAIN]).mean()) for name in STRATEGIES}
     assert max(beyond.values()) <= MOST_BEYOND_PLAIN, beyond
     assert beyond["hints"] == 0.0
+    assert max(beyond["exclusive"], beyond["cpus"]) <= 5.0, beyond
 
 
 @pytest.mark.slow

@@ -22,6 +22,9 @@ _ACCOUNTS_OF_PLAYER: Final = 4
 _NICE: Final = 1000
 _DECOYS: Final = 2
 _DECOY_S: Final = 30.0
+# The nodes of the demo's cluster.
+_GPUS_PER_NODE: Final = 8
+_CPUS_PER_NODE: Final = 128
 _NONE: Final = -1
 
 
@@ -113,6 +116,32 @@ def _split(own: NDArray[np.void]) -> Parts:
     return Parts(jobs=jobs, piece=piece, after=np.full(len(jobs), _NONE))
 
 
+def _exclusive(own: NDArray[np.void]) -> Parts:
+    """Ask for one GPU of each node, and for nodes of one's own, where a job fills its nodes."""
+    parts = _as_they_are(own)
+    fills = (own["gpus"] > 0) & (own["gpus"] % _GPUS_PER_NODE == 0)
+    nodes = own["gpus"] // _GPUS_PER_NODE
+    _count_as(parts.jobs, fills, nodes)
+    for name in ("nodes_min", "nodes_max"):
+        parts.jobs[name] = np.where(fills, nodes, own[name])
+    parts.jobs["exclusive"] = np.where(fills, 1, own["exclusive"])
+    return parts
+
+
+def _cpus(own: NDArray[np.void]) -> Parts:
+    """Ask for one GPU, and for the CPUs of all that are used, where a job runs on a part of a node."""
+    parts = _as_they_are(own)
+    fits = (own["gpus"] > 1) & (own["gpus"] <= _GPUS_PER_NODE)
+    _count_as(parts.jobs, fits, np.ones(len(own), np.int32))
+    parts.jobs["cpus"] = np.where(fits, own["gpus"] * (_CPUS_PER_NODE // _GPUS_PER_NODE), own["cpus"])
+    return parts
+
+
+def _count_as(jobs: NDArray[np.void], which: NDArray[np.bool_], gpus: NDArray[np.int32]) -> None:
+    for name in ("gpus", "gpus_min", "gpus_max"):
+        jobs[name] = np.where(which, gpus, jobs[name])
+
+
 def _chain(own: NDArray[np.void]) -> Parts:
     """Submit the parts of each job one after another, each from the checkpoint of the one before."""
     parts = _split(own)
@@ -185,6 +214,8 @@ def _whole_minutes(seconds: Floats | float) -> Floats:
 
 STRATEGIES: Final[Mapping[str, Strategy]] = {
     "split": Strategy(summary=f"each job as {PARTS} jobs side by side, of the same width", parts=_split),
+    "exclusive": Strategy(summary="one GPU a node and --exclusive, for jobs that fill their nodes", parts=_exclusive),
+    "cpus": Strategy(summary="one GPU and the CPUs of all that are used, for jobs within a node", parts=_cpus),
     "chain": Strategy(summary=f"each job as {PARTS} jobs one after another, with checkpoints", parts=_chain),
     "short": Strategy(
         summary=f"limits {PARTS} times too short, doubled when killed, without checkpoints", parts=_short

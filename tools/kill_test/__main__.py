@@ -3,8 +3,9 @@
     python -m tools.kill_test --release 22.05 --kills 500 --seed 1
 
 After each kill the journal is opened as by a new process: the file is whole, every field of every pending job holds
-what its user left there or what an open lease says, and after reconciling nothing is unknown. At the end everything
-is taken back, and every pending job is as its user left it. Exits with 1 and the first fault otherwise.
+what its user left there or what an open lease says, and after reconciling nothing is unknown, and no job asks for a
+longer limit than the lift that it has was given for. At the end everything is taken back, and every pending job is as
+its user left it. Exits with 1 and the first fault otherwise.
 """
 
 import argparse

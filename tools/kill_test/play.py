@@ -5,7 +5,7 @@ import random
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,8 +27,9 @@ from advisor.journal import SqliteJournal, locked, opened
 from advisor.planning.observing import observed
 from advisor.settings import Limits
 from tools.kill_test.points import Aim, DeadlyActuator, DeadlyCommands, Points, aimed, deadly_journal, in_a_child
-from tools.kill_test.proposing import FIELDS, RandomCycle, Value, change_of, field_of
+from tools.kill_test.proposing import FIELDS, MINUTE_S, RandomCycle, Value, change_of, field_of
 from tools.live_slurm import LiveCluster
+from tools.live_slurm.settings import MEMORY_PER_CPU_MIB
 
 NODES: Final = 4
 TIMEOUT_S: Final = 30.0
@@ -43,6 +44,9 @@ ARRIVALS: Final = (
     ("--time=06:00:00", "-N1", "--gres=gpu:a100:4", "-n4"),
 )
 ORDINARY: Final = "games"
+# What a user asks for under a lease: a limit in minutes, or memory for each CPU in MiB; submitted were up to a day
+# and 1000 MiB.
+REQUESTS: Final = ("TimeLimit=120", "TimeLimit=300", "TimeLimit=2880", "MinMemoryCPU=500", "MinMemoryCPU=2000")
 
 
 def kill_cluster(release: str) -> LiveCluster:
@@ -107,6 +111,8 @@ class Play:
             self._let_leases_expire()
         if self.chance.random() < 0.2:
             self._person_changes(snapshot)
+        if self.chance.random() < 0.4:
+            self._request_changes(snapshot)
         fate = in_a_child(lambda points: self._advise(work, snapshot, points), aim)
         self.tally.events[work] += 1
         if fate.error:
@@ -189,6 +195,7 @@ class Play:
                 if theirs is not _UNKNOWN and not self._explained(job, held, theirs, lease, settled=settled):
                     self._fault(job, lever, held, theirs, lease, journal, settled=settled)
         if settled:
+            self.tally.faults.extend(_kept_though_larger(snapshot, leases))
             # One that is still completing comes back later.
             self.back -= {job.job_id for job in snapshot.jobs if job.is_pending}
             # A job that started just before its change was to be taken back is found to have done so by the next round.
@@ -256,12 +263,16 @@ class Play:
         arrived = [self._submit() for _ in range(min(4, max(0, PENDING_WANTED - len(pending))))]
         if self.chance.random() < 0.7:
             self._person_changes(snapshot)
+        if self.chance.random() < 0.6:
+            self._request_changes(snapshot)
         if self.chance.random() < 0.15 and pending:
             cancelled = self.chance.choice(pending).job_id
             self._did(cancelled, "scancel", str(cancelled), event="user cancels")
         running = [job for job in snapshot.jobs if job.state.name == "RUNNING"]
         if self.chance.random() < 0.12 and running:
-            job = self.chance.choice(running)
+            # Jobs that waited under a lease are requeued as often as all others together.
+            waited = [job for job in running if job.job_id in self.users]
+            job = self.chance.choice(waited if waited and self.chance.random() < 0.5 else running)
             if self.chance.random() < 0.5:
                 self._did(job.job_id, "scancel", str(job.job_id), event="a job ends and others start")
             elif self._did(job.job_id, "scontrol", "requeue", str(job.job_id), event="requeue"):
@@ -309,6 +320,40 @@ class Play:
         else:
             # For a job that has started Slurm ends well and leaves some fields as they were.
             self.truth.pop((job.job_id, lever), None)
+
+    def _request_changes(self, snapshot: Snapshot) -> None:
+        """Let a user ask for more or less for a job whose lease favours it."""
+        favoured, sized = self._leased_jobs()
+        jobs = [
+            job
+            for job in snapshot.jobs
+            if job.is_pending and job.job_id in favoured - sized and (job.job_id, Lever.GPU_COUNT) in self.truth
+        ]
+        if not jobs:
+            return
+        job, words = self.chance.choice(jobs), self.chance.choice(REQUESTS)
+        argv = ("scontrol", "update", f"JobId={job.job_id}", words)
+        name, _, value = words.partition("=")
+        amount = float(value)
+        theirs = self.truth[job.job_id, Lever.GPU_COUNT]
+        before_min = (job.time_limit_s or 0.0) / MINUTE_S if name == "TimeLimit" else MEMORY_PER_CPU_MIB
+        event = f"{name} {'grows' if amount > before_min else 'shrinks'} under a lease"
+        if not self._did(job.job_id, *argv, user=self.users[job.job_id], event=event):
+            return
+        if name == "TimeLimit" and isinstance(theirs, SizeRequest):
+            if self._is_pending(job.job_id):
+                self.truth[job.job_id, Lever.GPU_COUNT] = replace(theirs, time_limit_s=amount * MINUTE_S)
+            else:
+                self.truth.pop((job.job_id, Lever.GPU_COUNT), None)
+
+    def _leased_jobs(self) -> tuple[set[int], set[int]]:
+        """Return the jobs with a lease that favours them, and those with one on what they ask for."""
+        with opened(self.path) as journal:
+            leases = [lease for lease in journal.leases() if lease.state is not LeaseState.HANDS_OFF]
+        return (
+            {lease.job_id for lease in leases if lease.favours},
+            {lease.job_id for lease in leases if lease.lever is Lever.GPU_COUNT},
+        )
 
     def _is_out(self, action: Change) -> bool:
         """Return whether the advisor has set the same value: a change by a person would look alike."""
@@ -359,6 +404,20 @@ class Play:
 
 
 _UNKNOWN: Final = object()
+
+
+def _kept_though_larger(snapshot: Snapshot, leases: tuple[Lease, ...]) -> Iterator[str]:
+    """Yield the pending jobs that keep a lease that favours them with a longer limit than it was given for."""
+    sized = {lease.job_id for lease in leases if lease.lever is Lever.GPU_COUNT}
+    for lease in leases:
+        job = snapshot.jobs_by_id.get(lease.job_id)
+        if job is None or not job.is_pending or lease.request is None or lease.job_id in sized:
+            continue
+        if not lease.favours or lease.state is not LeaseState.OUT:
+            continue
+        given_s, asked_s = lease.request.time_limit_s, job.time_limit_s
+        if given_s is not None and (asked_s is None or asked_s > given_s):
+            yield f"job {job.job_id} asks for {asked_s} s, for {given_s} s when it was changed, and keeps {lease}"
 
 
 def commands_running(env: Mapping[str, str]) -> bool:

@@ -104,7 +104,7 @@ def play(twins: Twins, options: Options, folder: Path, past: Past | None = None)
         twins.look()
         until = time.time()
         problems = () if process is None else tuple(_end(process))
-    leases, rounds = leases_of(journal), _rounds(journal)
+    leases, rounds = leases_of(journal), rounds_of(journal)
     line = Line(
         pairs=twins.pairs,
         leases=leases,
@@ -185,7 +185,7 @@ def _end(process: subprocess.Popen[bytes]) -> Iterator[str]:
             yield f"the daemon ended with {process.returncode}"
 
 
-def _rounds(journal: Path) -> tuple[float, ...]:
+def rounds_of(journal: Path) -> tuple[float, ...]:
     """Return when each round read the cluster, the first one first."""
     if not journal.exists():
         return ()

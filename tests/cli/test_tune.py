@@ -221,6 +221,7 @@ def test_wrong_input_is_named_on_one_line(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_example_of_the_manual_is_what_the_command_prints(sadvise: Sadvise) -> None:
     page = (Path(__file__).parents[2] / "docs" / "tune.md").read_text(encoding="utf-8")
     _, _, example = page.partition("    $ sadvise tune --demo --no-slurm --all\n")

@@ -27,7 +27,7 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) "pip>=25.1"
+	$(PIP) "pip>=26.1"
 	$(PIP) --group dev
 	@touch $@
 

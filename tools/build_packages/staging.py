@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version as version_of
 from pathlib import Path
 
 from advisor.backends.installation import PACKAGED
@@ -17,6 +18,8 @@ from tools.build_packages.distributions import ROOT
 from tools.build_packages.errors import BuildError, run
 from tools.man_pages.pages import man_pages
 
+# The oldest pip that takes digests from constraints.
+_PIP = (26, 1)
 PREFIX = Path("opt/sadvise")
 CONFIG_FILE = Path("etc/sadvise/sadvise.toml")
 # Rows of files that name the place of the build, or that are changed here.
@@ -127,6 +130,11 @@ def _checked(interpreter: Path, env: Mapping[str, str]) -> str:
 
 def _pin(environment: Path, wheel: Path, constraint: Path | None, listed: Path, env: Mapping[str, str]) -> Path:
     """List the archives of every dependency, extras included, as a constraint file with digests; return its path."""
+    if tuple(int(part) for part in version_of("pip").split(".")[:2]) < _PIP:
+        least = ".".join(map(str, _PIP))
+        raise BuildError(
+            f"pip {version_of('pip')} takes no digests from constraints: pip install --upgrade 'pip>={least}'"
+        )
     report = wheel.parent / "report.json"
     options = ["--dry-run", "--report", str(report)]
     options += ["--constraint", str(constraint)] if constraint else []

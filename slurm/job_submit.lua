@@ -230,7 +230,7 @@ local function can_grow(asked, job)
   return is_given(minutes) and not (type(job.time_limit) == "number" and minutes <= job.time_limit)
 end
 
--- Put the nice of a lifted job back as its user changes what it asks for; sadvise judges the job anew.
+-- Put the nice of a lifted job back as its user changes what it asks for.
 local function hold_to_request(asked, job, uid)
   if not SITE.holds_requests or uid ~= job.user_id then
     return

@@ -190,8 +190,9 @@ class Fitter:
             Doubt.GPUS_UNKNOWN: not gang.gpus_known,
             Doubt.NODE_COUNT: self._counts_on_more_nodes(gang, partitions),
             Doubt.NODE_LIMIT: any(
-                self._exceeds(gang, name) and not asks_beyond_nodes(gang, self._partitions[name].max_nodes_per_job)
+                _exceeds(gang, limit) and not asks_beyond_nodes(gang, limit)
                 for name in self._asked(_When.EVER, gang, partitions)
+                for limit in (self._partitions[name].max_nodes_per_job,)
             ),
             Doubt.PARTITION_UNKNOWN: not partitions or not self._number_by_partition.keys() >= set(partitions),
         }
@@ -210,10 +211,6 @@ class Fitter:
         if self.tier_now(gang, partitions) is None:
             return False
         return self.tier_now(replace(gang, nodes_max=max(most, gang.nodes_min), nodes_open=False), partitions) is None
-
-    def _exceeds(self, gang: GangRequest, partition: str) -> bool:
-        limit = self._partitions[partition].max_nodes_per_job
-        return limit is not None and gang.most_nodes is not None and gang.most_nodes > limit
 
     def _is_barred(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
         """Return whether what a gang needs beside GPUs, CPUs and memory bars nodes that plans count on for it."""
@@ -377,9 +374,12 @@ def asks_beyond_nodes(gang: GangRequest, limit: int | None) -> bool:
     Slurm holds the upper end of a range against the limit, however few nodes would do. Newer releases show the number
     of tasks as the most nodes of a job that leaves them open, and hold that against nothing.
     """
-    if limit is None or gang.most_nodes is None or gang.most_nodes <= limit:
-        return False
-    return gang.nodes_min > limit or gang.most_nodes != gang.tasks
+    return _exceeds(gang, limit) and (gang.nodes_min > (limit or 0) or gang.most_nodes != gang.tasks)
+
+
+def _exceeds(gang: GangRequest, limit: int | None) -> bool:
+    """Return whether the upper end of a gang's nodes is above a limit, as far as both are known."""
+    return limit is not None and gang.most_nodes is not None and gang.most_nodes > limit
 
 
 def _asks_for_tasks(gang: GangRequest) -> bool:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.live_adversary.play import LATENESS_S, Play, Run, adversary_cluster
-from tools.live_adversary.verdict import Kind, Outcome, Row, gains, rows_of
+from tools.live_adversary.verdict import Kind, Row, gains, rows_of
 from tools.live_slurm.roots import RELEASES
 
 
@@ -84,7 +84,7 @@ def report(runs: Sequence[Run], rows: Sequence[Row]) -> None:
 
 def _facts(run: Run) -> dict[str, object]:
     kinds = Counter(outcome.kind for outcome in run.outcomes)
-    window = _of(run.outcomes, Kind.WINDOW)
+    window = [outcome for outcome in run.outcomes if outcome.kind is Kind.WINDOW]
     return {
         "pairs": len(run.outcomes),
         **{f"  {kind}": kinds[kind] for kind in Kind},
@@ -114,10 +114,6 @@ def document(runs: Sequence[Run], rows: Sequence[Row], faults: Sequence[str]) ->
         "pairs": [{"release": run.release, **asdict(outcome)} for run in runs for outcome in run.outcomes],
         "faults": list(faults),
     }
-
-
-def _of(outcomes: Sequence[Outcome], kind: Kind) -> list[Outcome]:
-    return [outcome for outcome in outcomes if outcome.kind is kind]
 
 
 def _folder(keep: Path | None, release: str) -> AbstractContextManager[str]:

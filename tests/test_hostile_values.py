@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from advisor.backends.records import JobRecord, jobs_and_unread
 from advisor.cycle import Cycle
+from advisor.diagnose.causes import diagnose
+from advisor.diagnose.survey import overview
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.gang import MOST, GangRequest, GpuScope
 from advisor.domain.job import ArrayRecord, Job
@@ -19,8 +21,6 @@ from advisor.domain.topology import LocalityTier
 from advisor.features.nodes import node_table
 from advisor.features.queue import queue_table
 from advisor.journal.cycle_record import Recorder, outcome_of
-from advisor.planning.causes import diagnose
-from advisor.planning.survey import overview
 from advisor.predict.intervals import Intervals
 from advisor.predict.kept_run_times import listed
 from advisor.settings import Limits, PlanningSettings

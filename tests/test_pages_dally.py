@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from advisor.domain.topology import LocalityTier
-from advisor.sim.result import RunResult, result_of
 from advisor.sim.run_outcome import End
+from advisor.sim.study.result import RunResult, result_of
 from tests.sim.building import make_trace as made
 from tests.sim.runs import make_run
 from tools.dally.workload import DEMANDS, GPUS, LONGEST_S, SHORTEST_S, make_trace

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.sim.result import result_of
+from advisor.sim.study.result import result_of
 from tests.sim.building import make_trace
 from tests.sim.runs import make_run
 from tools.pages.__main__ import main

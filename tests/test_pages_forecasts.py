@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from advisor.sim.comparison import PairedDifference
-from advisor.sim.statistics import Pairing, RelativeChange
+from advisor.sim.study.comparison import PairedDifference
+from advisor.sim.study.statistics import Pairing, RelativeChange
 from tests.sim.building import make_trace
 from tools.pages.experiment import Experiment
 from tools.pages.forecasts import ORACLE, POLICIES, SHIPPED, cells, kept_share

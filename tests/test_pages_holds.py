@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.sim.result import RunResult, result_of
+from advisor.sim.study.result import RunResult, result_of
 from tests.sim.building import make_trace
 from tests.sim.runs import make_run
 from tools.pages.__main__ import main

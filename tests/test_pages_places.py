@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from advisor.sim.result import result_of
-from advisor.sim.statistics import CellName
+from advisor.sim.study.result import result_of
+from advisor.sim.study.statistics import CellName
 from tests.sim.building import make_trace
 from tests.sim.runs import make_run
 from tools.pages.experiment import Experiment

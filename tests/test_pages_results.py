@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.sim.metrics import Ends, RunSummary
-from advisor.sim.result import GpuCurve, RunResult
-from advisor.sim.statistics import CellName
+from advisor.sim.study.metrics import Ends, RunSummary
+from advisor.sim.study.result import GpuCurve, RunResult
+from advisor.sim.study.statistics import CellName
 from tests.published_traces import write_traces
 from tests.test_simulated_traces import make_trace
 from tools.pages.__main__ import main

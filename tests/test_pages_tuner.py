@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.sim.cell import Cell, simulate_drawn
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.runner import SimulationOptions
+from advisor.sim.study.cell import Cell, simulate_drawn
 from tests.test_pages_dally import CORNER, SEEDS, cells_of, make_result
 from tools.dally.running import TUNED_NAME, Watch, name_of, run_watched, simulate_timers, timers_of
 from tools.dally.steps import (

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from advisor.sim.policies import POLICIES as KNOWN
-from advisor.sim.result import result_of
+from advisor.sim.study.result import result_of
 from tests.sim.building import make_trace
 from tests.sim.runs import make_run
 from tools.pages.experiment import Experiment

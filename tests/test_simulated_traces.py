@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from advisor.errors import TraceError
-from advisor.sim.importing.drac import COLUMNS
-from advisor.sim.trace import TRACE_DTYPE, Trace
+from advisor.sim.traces.importing.drac import COLUMNS
+from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 from tests.published_traces import write_philly, write_traces
 from tools.simulated_traces import Workload, data_folder, demand_gpus, nodes_of, read_workload, repeated
 

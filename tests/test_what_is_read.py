@@ -13,7 +13,7 @@ from advisor.backends.scontrol_text import partitions
 from advisor.backends.site_config import further_settings, site_config
 from advisor.backends.slurm_conf import FOR_SYSTEM
 from advisor.features.capacity import Doubt
-from advisor.sim.slurm_settings import OTHERS_LEFT_OUT
+from advisor.sim.slurm.slurm_settings import OTHERS_LEFT_OUT
 from tools import what_is_read as page
 from tools.what_is_read import Entry
 

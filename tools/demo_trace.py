@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.sampling import fill
-from advisor.sim.trace import TRACE_DTYPE, Trace
-from advisor.sim.trace_file import write_trace
+from advisor.sim.traces.sampling import fill
+from advisor.sim.traces.trace import TRACE_DTYPE, Trace
+from advisor.sim.traces.trace_file import write_trace
 
 SEED = 20
 JOB_COUNT = 260

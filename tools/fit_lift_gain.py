@@ -25,16 +25,16 @@ from advisor.domain.actions import Lever
 from advisor.domain.plan import Outcome
 from advisor.domain.units import HOUR_S, duration
 from advisor.errors import AdvisorError, SimulationError
-from advisor.journal.deviations import AsRecorded, cycle_of
 from advisor.planning.lift import StartsNext
 from advisor.planning.lift_gain import SHARES, GainShares, Outlook
+from advisor.replay.deviations import AsRecorded, cycle_of
 from advisor.sim.cluster import Cluster, parse_cluster
 from advisor.sim.policies.advised import AdvisedSlurm, follow, no_forecasts
 from advisor.sim.run_outcome import Run
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem, drive
 from advisor.sim.state import State
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tools.live.kept import read_kept
 from tools.live.requests import as_asked
 from tools.live.savings import applied_changes

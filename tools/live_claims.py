@@ -29,11 +29,11 @@ from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.cycle import Cycle
+from advisor.diagnose.causes import diagnose
 from advisor.domain.actions import Lever, SetGpus
 from advisor.domain.diagnosis import Cause, Diagnosis
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
-from advisor.planning.causes import diagnose
 from advisor.settings import Limits
 from tools.live_slurm import LiveCluster
 from tools.live_slurm.errors import LiveSlurmError

@@ -4,7 +4,7 @@
 
 Reads the jobs that ended in a table of DRAC's. Prints the quantiles of limit over run time of completed jobs by run
 time, with equal weight for each account, and the exponent of the Zipf distribution of its busiest accounts.
-`advisor/sim/sampling.py` holds the figures printed.
+`advisor/sim/traces/sampling.py` holds the figures printed.
 """
 
 import argparse

@@ -4,8 +4,8 @@
 
 DATA holds traces/pollux_workloads, results/pollux, throughput/pollux_aws_t4 and throughput/pollux_stat_efficiency;
 without it, the folder that SADVISE_DATA names. For each application, number of GPUs and batch size it prints the
-shortest completion under Tiresias at load 1.0, which `advisor/sim/importing/pollux.py` holds, and steps times step
-time on the fewest nodes where such a placement was measured.
+shortest completion under Tiresias at load 1.0, which `advisor/sim/traces/importing/pollux.py` holds, and steps times
+step time on the fewest nodes where such a placement was measured.
 """
 
 import argparse

@@ -15,9 +15,9 @@ import numpy as np
 
 from advisor.errors import TraceError
 from advisor.sim.cluster import Cluster, parse_cluster
-from advisor.sim.importing.formats import import_trace
-from advisor.sim.importing.workload_rows import ImportOptions
-from advisor.sim.trace import Trace
+from advisor.sim.traces.importing.formats import import_trace
+from advisor.sim.traces.importing.workload_rows import ImportOptions
+from advisor.sim.traces.trace import Trace
 
 DATA_VARIABLE: Final = "SADVISE_DATA"
 ITP: Final = ("01", "02", "04", "05", "07", "09", "10")

@@ -13,7 +13,12 @@ from advisor.backends.assoc_text import COUNTS
 from advisor.backends.association_limits import CHECKED
 from advisor.backends.text_decode import UNCOUNTED
 from advisor.features.capacity import Doubt, Fit
-from advisor.sim.slurm_settings import FLAGS_LEFT_OUT, OTHERS_LEFT_OUT, SCHEDULER_WORDS_LEFT_OUT, SELECT_WORDS_LEFT_OUT
+from advisor.sim.slurm.slurm_settings import (
+    FLAGS_LEFT_OUT,
+    OTHERS_LEFT_OUT,
+    SCHEDULER_WORDS_LEFT_OUT,
+    SELECT_WORDS_LEFT_OUT,
+)
 from tools.pages.text import table
 
 

@@ -13,12 +13,12 @@ from advisor.backends.privileges import GIVES, LACKS, TAKES, Level, read_privile
 from advisor.backends.process import Commands
 from advisor.backends.site_reader import Identity, own_identity, running_config
 from advisor.cycle import ClusterSource
+from advisor.diagnose.site_checks import Check, Status
 from advisor.domain.releases import is_tested, releases_tested
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standby import turn_of
 from advisor.errors import AdvisorError
-from advisor.planning.site_checks import Check, Status
 from advisor.settings import DaemonSettings
 
 COMMANDS = ("squeue", "sinfo", "scontrol", "sprio", "sdiag")

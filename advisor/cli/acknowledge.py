@@ -27,11 +27,11 @@ def acknowledge(
     import getpass
 
     from advisor.clock import SystemClock
-    from advisor.daemon.breaker_events import acknowledge as write
-    from advisor.daemon.breaker_events import read_breakers, trust_again
     from advisor.domain.probation import DRIFT
     from advisor.errors import ConfigError
     from advisor.journal import SqliteJournal, opened
+    from advisor.site.breaker_events import acknowledge as write
+    from advisor.site.breaker_events import read_breakers, trust_again
     from advisor.text import named
     from advisor.view.terminal import print_labelled
     from advisor.watch.changes import LOCK_WAIT_S

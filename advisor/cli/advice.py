@@ -11,14 +11,14 @@ from advisor.cli.filters import JobFilter
 from advisor.cli.plan_simulation import print_trial
 from advisor.config import Config
 from advisor.cycle import CycleRecord
+from advisor.diagnose.survey import overview
+from advisor.diagnose.unused import why_unused
 from advisor.domain.plan import Recommendation
 from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN
 from advisor.domain.units import duration, plural
 from advisor.planning.case import Case
 from advisor.planning.levers import missing_by_lever
 from advisor.planning.plan_trial import TRIED, PlanTrial
-from advisor.planning.survey import overview
-from advisor.planning.unused import why_unused
 from advisor.text import escaped
 from advisor.view.breaker_words import probation_line, probation_values, stop_line, stop_values
 from advisor.view.documents import (
@@ -168,7 +168,7 @@ def print_story(number: int, row: Mapping[str, Any], record: CycleRecord) -> Non
 def print_stops(planned: Planned) -> None:
     """Print what keeps the daemon from applying changes."""
     if planned.pause is not None:
-        from advisor.daemon.status_words import pause_line
+        from advisor.site.status_words import pause_line
 
         print_labelled("stopped", pause_line(planned.pause))
     for breaker in planned.stops:
@@ -249,7 +249,7 @@ def _print_probation(advice: Advice) -> None:
     planned = advice.planned
     if not planned.record.forecasts.on_probation:
         return
-    from advisor.daemon.round_state import least_jobs
+    from advisor.site.round_state import least_jobs
 
     for model in planned.record.forecasts.on_probation:
         coverage = planned.coverage.get(model, NOTHING_ENDED)

@@ -9,10 +9,10 @@ from advisor.cli.options import Cluster, ConfigFile, Demo, Json, NoHeader, Parsa
 if TYPE_CHECKING:
     from advisor.backends.process import Commands
     from advisor.config import Config
+    from advisor.diagnose.site_checks import Check
     from advisor.domain.lease import Lease
     from advisor.domain.probation import Trust
     from advisor.domain.snapshot import Snapshot
-    from advisor.planning.site_checks import Check
 
 _COSTS = {
     "run_time": "run times are assumed as shares of the time limits, and no soft limit is proposed",
@@ -40,7 +40,7 @@ def check(
 
     Asks slurmctld a little more than a snapshot does; run it by hand, not in a loop.
     """
-    from advisor.planning.site_checks import Status, site_checks
+    from advisor.diagnose.site_checks import Status, site_checks
     from advisor.view.documents import meta
     from advisor.view.table_layout import TableForm
     from advisor.view.terminal import print_json, print_rows, print_table
@@ -79,8 +79,8 @@ def check(
 
 def _what_if(seen: "Snapshot") -> "Iterator[Check]":
     """Report the settings of the site that the model behind `simulate` does not know."""
-    from advisor.planning.site_checks import Check, Status
-    from advisor.sim.slurm_settings import unknown_settings
+    from advisor.diagnose.site_checks import Check, Status
+    from advisor.sim.slurm.slurm_settings import unknown_settings
 
     name = "what-if model"
     unknown = unknown_settings(seen.config, seen.topology.kind, seen.partitions, seen.nodes)
@@ -94,14 +94,14 @@ def _trust(settings: "Config", now: float) -> "Iterator[Check]":
     """Check what the daemon does not do: a pause, open circuit breakers, and run times that are set aside."""
     from pathlib import Path
 
-    from advisor.daemon.breaker_events import read_breakers
-    from advisor.daemon.pause_file import paused
-    from advisor.daemon.round_state import coverage_so_far, least_jobs
-    from advisor.daemon.status_words import pause_line
+    from advisor.diagnose.site_checks import Check, Status
     from advisor.domain.probation import NOTHING_ENDED
     from advisor.errors import AdvisorError
     from advisor.journal import SqliteJournal
-    from advisor.planning.site_checks import Check, Status
+    from advisor.site.breaker_events import read_breakers
+    from advisor.site.pause_file import paused
+    from advisor.site.round_state import coverage_so_far, least_jobs
+    from advisor.site.status_words import pause_line
     from advisor.view.breaker_words import probation_line, stop_line
 
     if (pause := paused(Path(settings.daemon.runtime_folder))) is not None:
@@ -133,9 +133,9 @@ def _notices(settings: "Config") -> "Iterator[Check]":
     """Check that the last notices of the daemon were delivered."""
     from pathlib import Path
 
-    from advisor.daemon.status_file import read_status
+    from advisor.diagnose.site_checks import Check, Status
     from advisor.errors import ConfigError
-    from advisor.planning.site_checks import Check, Status
+    from advisor.site.status_file import read_status
 
     try:
         last = read_status(Path(settings.daemon.runtime_folder))
@@ -169,9 +169,9 @@ def _on_probation(settings: "Config", trust: "Trust") -> str | None:
 def _strays(settings: "Config", seen: "Snapshot", commands: "Commands") -> "Iterator[Check]":
     """Report pending jobs that look changed by sadvise, and of which the journal knows no change."""
     from advisor.backends.submit_lines import read_submitted
+    from advisor.diagnose.site_checks import Check, Status
     from advisor.errors import AdvisorError, JournalError
     from advisor.journal import SqliteJournal
-    from advisor.planning.site_checks import Check, Status
     from advisor.planning.strays import NOT_SUBMITTED, candidates, strays
     from advisor.watch.reading import journal_file
 
@@ -205,8 +205,8 @@ def _models(settings: "Config") -> "Iterator[Check]":
     """Open every model in use, and report the models that are missing or refused."""
     from pathlib import Path
 
+    from advisor.diagnose.site_checks import Check, Status
     from advisor.errors import ModelError
-    from advisor.planning.site_checks import Check, Status
     from advisor.predict.forecaster import checked
     from advisor.predict.library import Library
 

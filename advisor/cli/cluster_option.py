@@ -28,7 +28,7 @@ def cluster_of(text: str, config: "Config") -> "Cluster":
             if is_short_form(text):
                 raise OptionsError(str(err)) from err
             raise
-    from advisor.sim.site_cluster import site_cluster
+    from advisor.sim.slurm.site_cluster import site_cluster
     from advisor.watch.reading import Reading
 
     limits = None

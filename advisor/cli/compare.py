@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from advisor.cli.simulation import Study
-    from advisor.sim.comparison import PairedDifference, Results
-    from advisor.sim.result import RunResult
-    from advisor.sim.statistics import RelativeChange
+    from advisor.sim.study.comparison import PairedDifference, Results
+    from advisor.sim.study.result import RunResult
+    from advisor.sim.study.statistics import RelativeChange
 
 SCHEMA = "sadvise.compare/1"
 MOST_SEEDS = 10_000
@@ -144,7 +144,7 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
     from rich.text import Text
 
     from advisor.cli.simulation import drawn_in_words
-    from advisor.sim.comparison import by_policy, ends_of
+    from advisor.sim.study.comparison import by_policy, ends_of
     from advisor.text import escaped
     from advisor.view.table_layout import TableForm
     from advisor.view.terminal import console, print_labelled, print_table
@@ -191,7 +191,7 @@ def _fields(
     name: str, policy: str, own: "Results", change_of: "Mapping[tuple[str | None, str, str], RelativeChange]"
 ) -> list[str]:
     """Return the metrics of a policy on a trace, with the changes against the first policy."""
-    from advisor.sim.comparison import mean_of
+    from advisor.sim.study.comparison import mean_of
     from advisor.view.wording import change_in_words, shown
 
     fields = []

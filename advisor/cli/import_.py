@@ -10,8 +10,8 @@ import typer
 from advisor.cli.options import LIVE, RECENT, Cluster, Since, Timeout
 
 if TYPE_CHECKING:
-    from advisor.sim.importing.collect import Imported, Reader
-    from advisor.sim.trace import Trace
+    from advisor.sim.traces.importing.collect import Imported, Reader
+    from advisor.sim.traces.trace import Trace
 
 
 class TraceFormat(StrEnum):
@@ -67,9 +67,9 @@ def import_(
     """
     from advisor.errors import OptionsError
     from advisor.files import STANDARD_STREAM
-    from advisor.sim.importing.formats import import_trace
-    from advisor.sim.importing.workload_rows import ImportOptions
-    from advisor.sim.trace_file import write_trace
+    from advisor.sim.traces.importing.formats import import_trace
+    from advisor.sim.traces.importing.workload_rows import ImportOptions
+    from advisor.sim.traces.trace_file import write_trace
     from advisor.view.lines import one_line
 
     is_live = str(source) == LIVE and format_ is TraceFormat.SACCT
@@ -81,7 +81,7 @@ def import_(
     trace = imported.trace
     if seed is not None:
         from advisor.sim.profiles import NEUTRAL, load_profiles
-        from advisor.sim.sampling import fill
+        from advisor.sim.traces.sampling import fill
 
         models = [model for model in load_profiles().names if model != NEUTRAL]
         trace = fill(trace, models, seed, gpus_per_node=gpus_per_node)
@@ -96,7 +96,7 @@ def import_(
 def _asked(since: str, cluster: str | None, timeout_s: float | None) -> "Reader":
     """Return what asks the accounting of this site, or of another cluster, for all jobs since a time."""
     from advisor.cli.site_history import accounting_commands
-    from advisor.sim.importing.sacct import asked_rows
+    from advisor.sim.traces.importing.sacct import asked_rows
 
     return asked_rows(accounting_commands(cluster, timeout_s), since=since)
 

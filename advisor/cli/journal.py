@@ -224,8 +224,8 @@ def _lease_rows(open_leases: "Iterable[Lease]", looked: "RowQuery") -> "list[dic
 
 def _disclosed(path: Path, runtime_folder: Path, view: View) -> "Disclosure":
     """Return what the daemon shows of a closed journal; raises `JournalError` for other views than the leases."""
-    from advisor.daemon.lease_socket import asked
     from advisor.errors import JournalError
+    from advisor.site.lease_socket import asked
 
     closed = f"{path} is closed to this user"
     if view is not View.LEASES:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from advisor.cli.simulation import Study
     from advisor.config import Config
     from advisor.domain.notice import Notice
-    from advisor.sim.cell import Cell
-    from advisor.sim.limit_advice import LimitAdvice, LimitStudy, NoAdvice, Suggestion
-    from advisor.sim.result import RunResult
-    from advisor.sim.trace import Trace
+    from advisor.sim.study.cell import Cell
+    from advisor.sim.study.limit_advice import LimitAdvice, LimitStudy, NoAdvice, Suggestion
+    from advisor.sim.study.result import RunResult
+    from advisor.sim.traces.trace import Trace
 
 SCHEMA: Final = "sadvise.limits/1"
 
@@ -96,9 +96,9 @@ def limits(
     from advisor.cli.simulation import demo_trace_path, setting_of, spelled_command, study_of
     from advisor.config import load_config
     from advisor.errors import ConfigError, OptionsError
-    from advisor.sim.cell import drawn
-    from advisor.sim.limit_advice import LimitStudy, NoAdvice, Suggestion, suggested
-    from advisor.sim.perturbation import perturbed
+    from advisor.sim.study.cell import drawn
+    from advisor.sim.study.limit_advice import LimitStudy, NoAdvice, Suggestion, suggested
+    from advisor.sim.study.perturbation import perturbed
 
     if demo == (trace is not None):
         raise OptionsError("give either a TRACE or --demo")
@@ -147,7 +147,7 @@ def limits(
 def _chosen(trace: "Trace", names: "list[str] | None", top: int) -> list[int]:
     """Return the codes of the users to advise; raises `ConfigError` for a name that the trace does not hold."""
     from advisor.errors import ConfigError
-    from advisor.sim.limit_advice import users_by_waste
+    from advisor.sim.study.limit_advice import users_by_waste
     from advisor.text import named
 
     if not names:
@@ -165,7 +165,7 @@ def _run(
     import os
 
     from advisor.cli.simulation import shown_progress
-    from advisor.sim.sweep import run_sweep
+    from advisor.sim.study.sweep import run_sweep
 
     with shown_progress(study.runs(len(suggestions)), "runs", store=store) as progress:
 
@@ -181,8 +181,8 @@ def _mailed(
 ) -> dict[str, str]:
     """Mail the users who would clearly gain; map each to why it failed, "" if it did not."""
     from advisor.clock import SystemClock
-    from advisor.daemon.delivery import deliver
     from advisor.errors import NoticeError
+    from advisor.site.delivery import deliver
     from advisor.view.limit_words import limit_notice
 
     now, results = SystemClock().now(), {}

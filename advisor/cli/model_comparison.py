@@ -13,9 +13,9 @@ from advisor.cli.options import ConfigFile, JournalFile, Json, NoHeader
 if TYPE_CHECKING:
     from advisor.features.policy import Policy
     from advisor.journal import SqliteJournal
-    from advisor.journal.place_comparison import PlaceComparison, PlacesCompared
-    from advisor.journal.policy_comparison import PlanComparison, PlannedBy, PlanPair, RolledOut
     from advisor.predict.library import Library
+    from advisor.replay.place_comparison import PlaceComparison, PlacesCompared
+    from advisor.replay.policy_comparison import PlanComparison, PlannedBy, PlanPair, RolledOut
 
 SCHEMA = "sadvise.models.compare/1"
 RULES = "rules"
@@ -60,7 +60,7 @@ class _Side:
         """What compares the nodes that it names; None for the rules and a policy without a performance model."""
         from advisor.features.observe.known_models import NO_MODELS
         from advisor.features.policy import models_of
-        from advisor.journal.place_comparison import PlaceComparison
+        from advisor.replay.place_comparison import PlaceComparison
 
         models = models_of(self.policy, NO_MODELS)
         return None if models.speeds is None else PlaceComparison(models)
@@ -162,7 +162,7 @@ def _compared(
     """Plan the cycles with both sides; return the plans of those that are to be rolled out, and the places by side."""
     import time
 
-    from advisor.journal.policy_comparison import PolicyComparison
+    from advisor.replay.policy_comparison import PolicyComparison
 
     comparison = PolicyComparison((sides[0].policy, sides[1].policy), time.perf_counter)
     pairs, of_places = [], [side.comparison for side in sides]
@@ -182,8 +182,8 @@ def _compared(
 def _rolled_out(pairs: "Iterable[PlanPair]", before: int, show: "Callable[[float], None] | None") -> "RolledOut":
     from itertools import count
 
-    from advisor.journal.policy_comparison import rolled_out
-    from advisor.sim.slurm_rollout import SlurmRollout
+    from advisor.replay.policy_comparison import rolled_out
+    from advisor.sim.live.slurm_rollout import SlurmRollout
 
     done = count(before + 1)
     return rolled_out(
@@ -197,7 +197,7 @@ def _rolled_out(pairs: "Iterable[PlanPair]", before: int, show: "Callable[[float
 
 def _in_shadow(past: "SqliteJournal", digest: str) -> InShadow | None:
     """Return what the journal keeps of a model in shadow; None if it holds nothing of it."""
-    from advisor.daemon.shadow import EVENT
+    from advisor.site.shadow import EVENT
 
     rows = [row for row in past.audit_after(0) if row.event == EVENT and row.detail.get("digest") == digest]
     if not rows:

@@ -42,8 +42,8 @@ def notify(
 
 def _try_targets(settings: "Config", now: float, *, as_json: bool) -> None:
     """Send a test notice to each target; exit with 1 if one fails."""
-    from advisor.daemon.delivery import deliver, targets_of
     from advisor.errors import ConfigError, NoticeError
+    from advisor.site.delivery import deliver, targets_of
     from advisor.view.notice_words import trial_notice
     from advisor.view.terminal import print_json, print_labelled
 
@@ -77,9 +77,9 @@ def _accepted(target: str, settings: "Config") -> str:
 
 def _notices(settings: "Config", path: "Path", now: float) -> "list[Notice]":
     """Return the digest and the mails to users by a journal; raises `JournalError`."""
-    from advisor.daemon.digests import user_mails, weekly_digest
     from advisor.domain.units import DAY_S
     from advisor.journal import SqliteJournal
+    from advisor.site.digests import user_mails, weekly_digest
 
     with SqliteJournal.read_only(path) as kept:
         return [weekly_digest(kept, settings, now), *user_mails(kept, settings, since=now - DAY_S, now=now)]

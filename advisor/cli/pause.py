@@ -27,7 +27,7 @@ def pause(
     """
     import getpass
 
-    from advisor.daemon.pause_file import pause as pause_daemon
+    from advisor.site.pause_file import pause as pause_daemon
     from advisor.view.terminal import print_labelled
 
     folder = _folder(config, cluster)
@@ -37,7 +37,7 @@ def pause(
 
 def resume(cluster: Cluster = None, config: ConfigFile = None) -> None:
     """Let the daemon change jobs again."""
-    from advisor.daemon.pause_file import resume as resume_daemon
+    from advisor.site.pause_file import resume as resume_daemon
     from advisor.view.terminal import print_labelled
 
     folder = _folder(config, cluster)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def trial_of(record: "CycleRecord", config: "Config") -> "PlanTrial":
     """Return the trial of a plan; one that was not tried, as lifts alone are not, is tried now, without a deadline."""
     from advisor.planning.case import Case
-    from advisor.sim.rollout_trial import RolloutTrial
+    from advisor.sim.live.rollout_trial import RolloutTrial
 
     if record.trial.effect is not None:
         return record.trial

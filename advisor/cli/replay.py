@@ -9,7 +9,7 @@ from advisor.cli.options import Cluster, ConfigFile, JournalFile, Json, NoHeader
 if TYPE_CHECKING:
     from advisor.config import Config
     from advisor.journal.cycle_record import Recorded
-    from advisor.journal.deviations import Deviation
+    from advisor.replay.deviations import Deviation
 
 SCHEMA = "sadvise.replay/1"
 COLUMNS = ("job_id", "what", "recorded", "replayed")
@@ -37,7 +37,7 @@ def replay(
     from advisor.errors import OptionsError
     from advisor.journal import SqliteJournal
     from advisor.journal.cycle_record import digest_of
-    from advisor.journal.deviations import cycle_of, deviations, replayed
+    from advisor.replay.deviations import cycle_of, deviations, replayed
     from advisor.watch.reading import Reading, journal_file
 
     if cycle != LAST and not (cycle.isascii() and cycle.isdecimal() and len(cycle) <= 18):

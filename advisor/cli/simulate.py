@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from advisor.cli.simulation import Study
-    from advisor.sim.comparison import PairedDifference
-    from advisor.sim.result import RunResult
+    from advisor.sim.study.comparison import PairedDifference
+    from advisor.sim.study.result import RunResult
 
 SCHEMA = "sadvise.simulate/1"
 DEMO_CLUSTER = "nodes=16,gpus=8,leaf=4"

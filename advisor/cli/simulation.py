@@ -15,13 +15,13 @@ import typer
 if TYPE_CHECKING:
     from advisor.cli.simulation_options import Execution
     from advisor.config import Config
-    from advisor.sim.cell import Cell
     from advisor.sim.cluster import Cluster
-    from advisor.sim.comparison import PairedDifference
-    from advisor.sim.metrics import RunSummary
-    from advisor.sim.result import RunResult
     from advisor.sim.runner import SimulationOptions
-    from advisor.sim.trace import Trace
+    from advisor.sim.study.cell import Cell
+    from advisor.sim.study.comparison import PairedDifference
+    from advisor.sim.study.metrics import RunSummary
+    from advisor.sim.study.result import RunResult
+    from advisor.sim.traces.trace import Trace
 
 BASELINE = ("slurm", "rules")
 INTERRUPTED = 130
@@ -55,7 +55,7 @@ class Study:
     @property
     def cells(self) -> list["Cell"]:
         """The runs: every trace under every policy with every seed."""
-        from advisor.sim.cell import Cell
+        from advisor.sim.study.cell import Cell
 
         return [
             Cell(
@@ -156,7 +156,7 @@ def run_study(
 
     `noun` is what the progress bar counts; `advice` follows the message that an interruption keeps nothing.
     """
-    from advisor.sim.sweep import run_sweep
+    from advisor.sim.study.sweep import run_sweep
 
     cells = study.cells
     with shown_progress(len(cells), noun, advice=advice, store=store) as progress:
@@ -169,7 +169,7 @@ def shown_progress(
 ) -> Iterator[Callable[[float], None] | None]:
     """Show how many of `total` runs are done; an interruption exits with what is kept in `store`."""
     from advisor.cli.progress import progress_bar, terminated_as_interrupted
-    from advisor.sim.sweep import SweepInterrupted
+    from advisor.sim.study.sweep import SweepInterrupted
 
     try:
         with terminated_as_interrupted(), progress_bar(total, noun) as progress:
@@ -191,7 +191,7 @@ def publish(
     show: Show,
 ) -> None:
     """Write the report, if any, and print a JSON document or what `show` prints; `subject` says what was simulated."""
-    from advisor.sim.comparison import compare
+    from advisor.sim.study.comparison import compare
     from advisor.view.html_report import Origin, write_report
     from advisor.view.terminal import print_json
 
@@ -250,7 +250,7 @@ def drawn_in_words(trace: "Trace", sampled: Sequence[str]) -> list[str]:
 def _load(paths: Sequence[Path], first: int | None, skip_bad: bool) -> tuple["Trace", ...]:
     """Read the traces, or their first jobs; traces with equal names are named by their paths."""
     from advisor.errors import OptionsError
-    from advisor.sim.trace_file import read_trace
+    from advisor.sim.traces.trace_file import read_trace
 
     again = [path for index, path in enumerate(paths) if path in paths[:index]]
     if again:

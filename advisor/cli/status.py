@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from advisor.daemon.status_words import Overlook
+    from advisor.site.status_words import Overlook
     from advisor.watch.reading import Reading
 
 SCHEMA: Final = "sadvise.status/1"
@@ -48,7 +48,7 @@ def status(
 def _one(reading: "Reading", journal: "Path | None", *, json: bool) -> int:
     """Print the status of one cluster in full, and return its exit code."""
     from advisor.clock import SystemClock
-    from advisor.daemon.status_words import lines, status_document
+    from advisor.site.status_words import lines, status_document
     from advisor.view.terminal import print_json, print_labelled
     from advisor.watch.daemon_state import daemon_state
 
@@ -64,8 +64,8 @@ def _one(reading: "Reading", journal: "Path | None", *, json: bool) -> int:
 def _several(readings: "Sequence[Reading]", *, json: bool) -> int:
     """Print a line for each cluster, and return the worst exit code; a fault of one hides no other."""
     from advisor.clock import SystemClock
-    from advisor.daemon.status_words import status_document
     from advisor.errors import AdvisorError
+    from advisor.site.status_words import status_document
     from advisor.view.table_layout import TableForm
     from advisor.view.terminal import print_json, print_table
     from advisor.watch.daemon_state import daemon_state
@@ -94,8 +94,8 @@ def _several(readings: "Sequence[Reading]", *, json: bool) -> int:
 
 def _fields(seen: "Overlook") -> list[str]:
     """Return the status of a cluster as the fields of its line."""
-    from advisor.daemon.status_words import state_sentence
     from advisor.domain.units import duration
+    from advisor.site.status_words import state_sentence
 
     last = seen.last
     age = "-" if last is None else f"{duration(max(0.0, seen.now - last.started_time))} ago"
@@ -105,7 +105,7 @@ def _fields(seen: "Overlook") -> list[str]:
 
 
 def _code(seen: "Overlook") -> int:
-    from advisor.daemon.status_words import NOT_RUNNING as ENDED
+    from advisor.site.status_words import NOT_RUNNING as ENDED
 
     if seen.state == ENDED:
         return NOT_RUNNING

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from advisor.cli.simulation import Study
-    from advisor.sim.cell import Cell
-    from advisor.sim.exploration import Exploration
-    from advisor.sim.frontier import Point
-    from advisor.sim.result import RunResult
-    from advisor.sim.trace import Trace
-    from advisor.sim.user_losses import UserLoss
+    from advisor.sim.study.cell import Cell
+    from advisor.sim.study.exploration import Exploration
+    from advisor.sim.study.frontier import Point
+    from advisor.sim.study.result import RunResult
+    from advisor.sim.study.user_losses import UserLoss
+    from advisor.sim.traces.trace import Trace
 
 SCHEMA = "sadvise.tune/1"
 
@@ -63,8 +63,8 @@ def tune(
     from advisor.cli.simulation import demo_trace_path, setting_of, shown_progress, spelled_command, study_of
     from advisor.config import load_config
     from advisor.errors import OptionsError
-    from advisor.sim.exploration import Exploration
-    from advisor.sim.sweep import run_sweep
+    from advisor.sim.study.exploration import Exploration
+    from advisor.sim.study.sweep import run_sweep
     from advisor.view.frontier_report import frontier_page
     from advisor.view.html_report import Origin, write_page
     from advisor.view.terminal import print_json
@@ -133,7 +133,7 @@ def _print(study: "Study", exploration: "Exploration", points: "Sequence[Point]"
 
     from advisor.cli.simulation import drawn_in_words
     from advisor.domain.units import duration, plural
-    from advisor.sim.frontier import chosen_lift
+    from advisor.sim.study.frontier import chosen_lift
     from advisor.text import escaped
     from advisor.view.frontier_table import HEADER, drawn_notes, lines_of, next_steps, row_of, shown_points
     from advisor.view.terminal import console, print_labelled, print_table
@@ -172,8 +172,8 @@ def _print(study: "Study", exploration: "Exploration", points: "Sequence[Point]"
 def _document(study: "Study", exploration: "Exploration", points: "Sequence[Point]") -> dict[str, Any]:
     """Return the frontier as published."""
     from advisor.cli.simulation import meta_of
-    from advisor.sim.frontier import chosen_lift
-    from advisor.sim.user_losses import LEAST_JOBS
+    from advisor.sim.study.frontier import chosen_lift
+    from advisor.sim.study.user_losses import LEAST_JOBS
 
     (read,) = study.traces
     options = exploration.plain.options

@@ -33,8 +33,8 @@ def web(
     """
     from dataclasses import replace
 
-    from advisor.daemon.logs import configure_logs
     from advisor.errors import OptionsError
+    from advisor.site.logs import configure_logs
     from advisor.watch.clusters import check_one_journal, readings_of
     from advisor.watch.departure import leave
     from advisor.watch.reading import Reading, site_config

@@ -6,26 +6,26 @@ from pathlib import Path
 from advisor import __version__
 from advisor.clock import SystemClock
 from advisor.config import Config
-from advisor.daemon.delivery import deliver
-from advisor.daemon.digest_child import notices_of
-from advisor.daemon.endpoint import served
 from advisor.daemon.exclusive import only_daemon
-from advisor.daemon.lease_socket import LeaseWindow, shown
 from advisor.daemon.live_parts import LiveParts
-from advisor.daemon.logs import configure_logs
-from advisor.daemon.notice_state import state_file
 from advisor.daemon.notify import Notifier
 from advisor.daemon.outbox import Outbox
 from advisor.daemon.refit import adapt, refit
 from advisor.daemon.round_log import RoundLog
 from advisor.daemon.run import Daemon, NightlyFits
 from advisor.daemon.service import Service
-from advisor.daemon.site_gate import RoundDeadline
-from advisor.daemon.status_file import remove_status, status_after, write_status
 from advisor.daemon.twin_keeper import TwinKeeper, run_in_child
 from advisor.guard.breakers import BREAKERS
 from advisor.metrics.observer import Metrics
 from advisor.metrics.round import Round
+from advisor.site.delivery import deliver
+from advisor.site.digest_child import notices_of
+from advisor.site.endpoint import served
+from advisor.site.lease_socket import LeaseWindow, shown
+from advisor.site.logs import configure_logs
+from advisor.site.notice_state import state_file
+from advisor.site.site_gate import RoundDeadline
+from advisor.site.status_file import remove_status, status_after, write_status
 
 
 def one_round(config: Config) -> Round:

@@ -18,11 +18,7 @@ from advisor.backends.sources import MOST_REQUESTS, chosen_cluster, open_source
 from advisor.clock import Clock
 from advisor.config import DEFAULT, Config
 from advisor.cycle import ClusterSource, Cycle, NoForecaster, StartForecaster
-from advisor.daemon.plan_trials import trials_by
-from advisor.daemon.rights import rights
 from advisor.daemon.service import Outfit
-from advisor.daemon.shadow import Shadow
-from advisor.daemon.site_gate import ChangeCheck, RoundDeadline, SiteGate
 from advisor.daemon.tally import CountedCommands, Tally
 from advisor.domain.job import Job
 from advisor.domain.load import ControllerLoad
@@ -31,6 +27,10 @@ from advisor.errors import BudgetSpentError, ConfigError, ModelError
 from advisor.features.observe.known_models import NO_MODELS, KnownModels
 from advisor.features.policy import Policy
 from advisor.planning.observing import observed
+from advisor.site.plan_trials import trials_by
+from advisor.site.rights import rights
+from advisor.site.shadow import Shadow
+from advisor.site.site_gate import ChangeCheck, RoundDeadline, SiteGate
 
 
 class LiveParts:

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from advisor.clock import Clock
 from advisor.config import Config
-from advisor.daemon.delivery import Target, targets_of
-from advisor.daemon.digest_child import DigestTask
-from advisor.daemon.notice_state import Letter, read_state, write_state
 from advisor.domain.mode import Mode
 from advisor.domain.notice import Notice, NoticeSettings
 from advisor.domain.units import HOUR_S
 from advisor.errors import AdvisorError, NoticeError
 from advisor.metrics.round import Round
+from advisor.site.delivery import Target, targets_of
+from advisor.site.digest_child import DigestTask
+from advisor.site.notice_state import Letter, read_state, write_state
 from advisor.view.notice_words import round_notices, summed_up
 
 # The waits before a letter is tried again; after the last one it is given up.

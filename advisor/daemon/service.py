@@ -15,11 +15,6 @@ from advisor.clock import Clock
 from advisor.config import Config
 from advisor.cycle import Cycle, CycleRecord, StartForecaster
 from advisor.daemon.journal_keeper import Keeper
-from advisor.daemon.pause_file import paused
-from advisor.daemon.round_state import RoundState
-from advisor.daemon.shadow import EVENT as SHADOW
-from advisor.daemon.shadow import Shadow
-from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.daemon.submit_table import SubmitTables
 from advisor.daemon.twin_keeper import TwinKeeper
 from advisor.domain.lease import LeaseState
@@ -36,6 +31,11 @@ from advisor.journal.disclosure import Disclosure
 from advisor.metrics.catalogue import JOURNAL
 from advisor.metrics.round import Round
 from advisor.planning.strays import Stray, strays
+from advisor.site.pause_file import paused
+from advisor.site.round_state import RoundState
+from advisor.site.shadow import EVENT as SHADOW
+from advisor.site.shadow import Shadow
+from advisor.site.site_gate import RoundDeadline, SiteGate
 from advisor.trial.follower import NO_FORECASTER
 from advisor.view.trial_words import trial_fields
 

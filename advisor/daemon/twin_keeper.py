@@ -16,10 +16,10 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import Stretch
 from advisor.domain.units import DAY_S
 from advisor.errors import AdvisorError, SlurmError
-from advisor.sim.carried_jobs import PlainStay
-from advisor.sim.plain_twin import PlainTwin
-from advisor.sim.submitted_jobs import LeasesUndone, SubmittedJobs
-from advisor.sim.twin_child import TwinAnswer, TwinTask
+from advisor.sim.live.carried_jobs import PlainStay
+from advisor.sim.live.plain_twin import PlainTwin
+from advisor.sim.live.submitted_jobs import LeasesUndone, SubmittedJobs
+from advisor.sim.live.twin_child import TwinAnswer, TwinTask
 
 # Longer runs are ended.
 DEADLINE_S: Final = 300.0
@@ -30,7 +30,7 @@ _MOST_JOBS: Final = 20_000
 _LONG_RUN_RATIO: Final = 0.5
 # The share of one core that the runs take.
 _CORE_RATIO: Final = 0.1
-_MODULE: Final = "advisor.sim.twin_child"
+_MODULE: Final = "advisor.sim.live.twin_child"
 
 _ANSWER: Final = TypeAdapter(TwinAnswer)
 

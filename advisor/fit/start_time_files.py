@@ -17,7 +17,7 @@ from advisor.errors import DecodeError, TraceError
 from advisor.features.backlog import BacklogTable, Floats, Load
 from advisor.features.columns import Columns
 from advisor.fit.fitted import Source, source_of
-from advisor.sim.text_file import opened_text
+from advisor.sim.traces.text_file import opened_text
 
 Codes = NDArray[np.int64]
 

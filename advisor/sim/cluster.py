@@ -17,8 +17,8 @@ from advisor.domain.releases import releases_tested
 from advisor.domain.units import DAY_S
 from advisor.errors import DecodeError, SimulationError
 from advisor.files import parse_toml, read_bounded
-from advisor.sim.queue_tables import AssociationTable, PartitionTable, QosTable, contradiction
-from advisor.sim.slurm_settings import SCHEDULER_WORDS_LEFT_OUT, PriorityFlag
+from advisor.sim.slurm.queue_tables import AssociationTable, PartitionTable, QosTable, contradiction
+from advisor.sim.slurm.slurm_settings import SCHEDULER_WORDS_LEFT_OUT, PriorityFlag
 
 # The GPU type of nodes that run jobs of every type.
 ANY_TYPE: Final = "any"

@@ -7,7 +7,7 @@ import numpy as np
 
 from advisor.errors import SimulationError
 from advisor.sim.cluster import ANY_TYPE, Cluster
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from advisor.text import named
 
 _MOST_SHOWN: Final = 8

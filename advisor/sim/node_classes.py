@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, names_in
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 
 CLOSED, USABLE, REQUIRED = 0, 1, 2
 _NONE: Final = -1

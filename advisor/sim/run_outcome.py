@@ -6,7 +6,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 
 
 class End(IntEnum):

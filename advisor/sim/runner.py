@@ -18,7 +18,7 @@ from advisor.sim.profiles import Profiles, load_profiles
 from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import Problem, SimulatedPolicy, SimulationOptions, Stopwatch
 from advisor.sim.state import build_state, outcomes
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 
 __all__ = ["SimulationOptions", "known_policy", "simulate"]
 

@@ -14,7 +14,7 @@ from advisor.sim.cluster import Cluster
 from advisor.sim.queueing import DONE, FULL
 from advisor.sim.run_outcome import End
 from advisor.sim.state import ENDED, FUTURE, State, with_room
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 
 # How many times a run reports its progress.
 _REPORTS = 200

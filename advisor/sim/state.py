@@ -14,7 +14,7 @@ from advisor.sim.cluster import Cluster, Network
 from advisor.sim.node_classes import NodeClasses, classes_of
 from advisor.sim.profiles import PROFILE_DTYPE, Profiles
 from advisor.sim.run_outcome import OUTCOME_DTYPE, SEGMENT_DTYPE, End
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 
 
 class Phase(IntEnum):

@@ -5,8 +5,8 @@ from typing import Final
 import numpy as np
 
 from advisor.sim.cluster import Cluster
-from advisor.sim.eligibility import held_back
-from advisor.sim.trace import Trace
+from advisor.sim.traces.eligibility import held_back
+from advisor.sim.traces.trace import Trace
 from advisor.text import named
 
 _MOST_SHOWN: Final = 8

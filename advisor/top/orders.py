@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from advisor.daemon.pause_file import pause, paused, resume
 from advisor.errors import AdvisorError
+from advisor.site.pause_file import pause, paused, resume
 from advisor.text import escaped
 from advisor.top.cells import change_in_words
 from advisor.view.documents import shell

@@ -4,13 +4,13 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from advisor.diagnose.requests import gpus_by_type
 from advisor.domain.diagnosis import Alternative, Cause, Concession, Diagnosis, Disagreement, Finding, Variant
 from advisor.domain.facts import Evidence
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job, JobState
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import MINUTE_S, duration, plural
-from advisor.planning.requests import gpus_by_type
 from advisor.view.gangs import asked_in_words, beside_gpus_in_words, gpus_in_words
 from advisor.view.gate_words import GATES, GateCase, Words, gate_words, moment
 from advisor.view.share_words import share_sentence

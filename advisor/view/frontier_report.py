@@ -6,11 +6,11 @@ from xml.etree.ElementTree import Element
 
 from advisor import __version__
 from advisor.domain.units import duration, plural
-from advisor.sim.exploration import Exploration
-from advisor.sim.frontier import Point, chosen_lift
-from advisor.sim.trace import Trace
-from advisor.sim.tried_settings import Family
-from advisor.sim.user_losses import ALLOWED_RATIO, ALLOWED_S, LEAST_JOBS
+from advisor.sim.study.exploration import Exploration
+from advisor.sim.study.frontier import Point, chosen_lift
+from advisor.sim.study.tried_settings import Family
+from advisor.sim.study.user_losses import ALLOWED_RATIO, ALLOWED_S, LEAST_JOBS
+from advisor.sim.traces.trace import Trace
 from advisor.view.charts import Axis, Mark, Series, change_axis, count_axis, percent_axis, point_chart
 from advisor.view.frontier_table import HEADER, drawn_notes, lines_of, percent_or_zero, row_of, shown_points
 from advisor.view.html_report import Origin

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from advisor.domain.units import duration
-from advisor.sim.frontier import Point, chosen_lift
-from advisor.sim.trace import Trace
-from advisor.sim.tried_settings import Family
+from advisor.sim.study.frontier import Point, chosen_lift
+from advisor.sim.study.tried_settings import Family
+from advisor.sim.traces.trace import Trace
 from advisor.view.wording import change_in_words, shown, signed, verdict
 
 HEADER: Final = (

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from advisor import __version__
 from advisor.domain.units import duration, plural
 from advisor.errors import SimulationError
-from advisor.sim.comparison import (
+from advisor.sim.study.comparison import (
     COMPARED,
     GroupDifference,
     Groupings,
@@ -30,10 +30,10 @@ from advisor.sim.comparison import (
     tally_jobs,
     traces_of,
 )
-from advisor.sim.metrics import SLOWDOWN_BOUND_S, Grouping, by_gpus, by_user
-from advisor.sim.result import RunResult
-from advisor.sim.statistics import RelativeChange
-from advisor.sim.trace import Trace
+from advisor.sim.study.metrics import SLOWDOWN_BOUND_S, Grouping, by_gpus, by_user
+from advisor.sim.study.result import RunResult
+from advisor.sim.study.statistics import RelativeChange
+from advisor.sim.traces.trace import Trace
 from advisor.view.charts import (
     Hover,
     Limit,

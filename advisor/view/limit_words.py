@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from advisor.domain.notice import Notice, NoticeKind
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration, plural
-from advisor.sim.limit_advice import LimitAdvice, NoAdvice, WaitChange
-from advisor.sim.trace import Trace
+from advisor.sim.study.limit_advice import LimitAdvice, NoAdvice, WaitChange
+from advisor.sim.traces.trace import Trace
 
 HEADER: Final = ("user", "jobs", "used", "asked", "ask", "own wait (95 %)", "others (95 %)", "ran longer")
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from advisor.diagnose.survey import stopped_partitions
 from advisor.domain.lease import Lease
 from advisor.domain.mode import Mode
 from advisor.domain.notice import Notice, NoticeKind
@@ -10,7 +11,6 @@ from advisor.domain.overview import StoppedPartition
 from advisor.domain.units import plural
 from advisor.guard.breakers import OpenBreaker
 from advisor.metrics.round import Round
-from advisor.planning.survey import stopped_partitions
 from advisor.view.breaker_words import stop_line
 from advisor.view.terminal import stopped_sentence
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from advisor.diagnose.turn import JobTurn, PlaceInLine, WithoutAdvice
 from advisor.domain.units import HOUR_S, duration, gpu_time, plural
 from advisor.planning.beliefs import Basis
-from advisor.planning.turn import JobTurn, PlaceInLine, WithoutAdvice
 from advisor.view.standing_report import credit_words, difference_words, standing_document
 from advisor.view.terminal import instant
 

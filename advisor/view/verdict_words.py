@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import Final
 
 from advisor.domain.units import duration, plural
-from advisor.sim.comparison import PairedTally, Results, mean_of
-from advisor.sim.frontier import Point
-from advisor.sim.statistics import RelativeChange
+from advisor.sim.study.comparison import PairedTally, Results, mean_of
+from advisor.sim.study.frontier import Point
+from advisor.sim.study.statistics import RelativeChange
 from advisor.view.wording import signed
 
 JCT_EXPLAINED: Final = (

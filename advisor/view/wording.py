@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 
 from advisor.domain.units import duration, plural
-from advisor.sim.metrics import Ends
-from advisor.sim.statistics import LEAST_UNITS, Pairing, RelativeChange
+from advisor.sim.study.metrics import Ends
+from advisor.sim.study.statistics import LEAST_UNITS, Pairing, RelativeChange
 
 LABELS: Mapping[str, str] = {
     "mean_jct_s": "mean JCT",

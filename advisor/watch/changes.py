@@ -18,9 +18,6 @@ from advisor.backends.site_reader import SiteReader
 from advisor.backends.sources import chosen_cluster
 from advisor.backends.submit_lines import read_submitted
 from advisor.clock import SystemClock
-from advisor.daemon.plan_trials import trials_by
-from advisor.daemon.rights import rights
-from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.actions import Action, exchanged_with
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState
@@ -32,6 +29,9 @@ from advisor.errors import AdvisorError, DecodeError, JournalError, JournalFullE
 from advisor.journal import opened, opened_full
 from advisor.planning.observing import observed
 from advisor.planning.strays import Stray, strays
+from advisor.site.plan_trials import trials_by
+from advisor.site.rights import rights
+from advisor.site.site_gate import RoundDeadline, SiteGate
 from advisor.view.documents import shell, skipped
 from advisor.view.table_layout import TableForm
 from advisor.watch.reading import Reading, journal_file

@@ -4,6 +4,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from advisor.diagnose.requests import gpus_by_type, tasks_of
+from advisor.diagnose.survey import overview
 from advisor.domain.forecast import Forecasts, Interval
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, Purposes
@@ -11,13 +13,11 @@ from advisor.domain.overview import Overview
 from advisor.domain.plan import Kind
 from advisor.domain.snapshot import Snapshot
 from advisor.features.queue import expected_limit_s, highest_tier, slurms_place, tier_by_partition
-from advisor.planning.requests import gpus_by_type, tasks_of
-from advisor.planning.survey import overview
 from advisor.view.documents import about_jobs, recommendation
 from advisor.view.lease_report import published_change
 
 if TYPE_CHECKING:
-    from advisor.daemon.status_words import Overlook
+    from advisor.site.status_words import Overlook
     from advisor.watch.reading import Planned
 
 

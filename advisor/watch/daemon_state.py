@@ -4,14 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from advisor.config import Config
-from advisor.daemon.breaker_events import read_breakers
-from advisor.daemon.lease_socket import asked
-from advisor.daemon.pause_file import paused
-from advisor.daemon.status_file import is_running, read_status
-from advisor.daemon.status_words import Overlook
 from advisor.domain.units import DAY_S
 from advisor.errors import AdvisorError
 from advisor.journal import SqliteJournal
+from advisor.site.breaker_events import read_breakers
+from advisor.site.lease_socket import asked
+from advisor.site.pause_file import paused
+from advisor.site.status_file import is_running, read_status
+from advisor.site.status_words import Overlook
 from advisor.watch.reading import is_closed, journal_file
 
 

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from advisor.diagnose.causes import diagnose
+from advisor.diagnose.turn import JobTurn, turn_of
 from advisor.domain.actions import SetNice
 from advisor.domain.particulars import NOTHING_ASKED, Particulars
 from advisor.domain.slurm_reasons import CONTENTION
 from advisor.planning.case import Case
-from advisor.planning.causes import diagnose
 from advisor.planning.plan_trial import is_tried
 from advisor.planning.timer_out import TimerOut, timers_out
-from advisor.planning.turn import JobTurn, turn_of
 from advisor.view.documents import recommendation, shell, timer
 from advisor.view.explanations import Explanation, Obstacle, explanation, since_sentence
 from advisor.view.forecast_report import document, lines

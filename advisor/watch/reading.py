@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from advisor.config import Config
     from advisor.cycle import ClusterSource, Cycle, CycleRecord
-    from advisor.daemon.pause_file import Pause
     from advisor.domain.job import Job
     from advisor.domain.lease import Purposes
     from advisor.domain.memory import Memory
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from advisor.guard.breakers import OpenBreaker
     from advisor.journal import SqliteJournal
     from advisor.predict.forecaster import ModelForecaster
+    from advisor.site.pause_file import Pause
 
 
 _COST = "so outstanding changes and observed waits are unknown"
@@ -98,7 +98,7 @@ class Reading:
         For a file or the demo there is no journal, unless one is named, and no daemon. `forecaster` is that of the
         configuration, opened already. Delay timers of other jobs can be missing from a plan `about` one job.
         """
-        from advisor.daemon.pause_file import paused
+        from advisor.site.pause_file import paused
 
         cycle = self.cycle(config, forecaster)
         planned = self._planned_about(about, config, journal, seen, cycle)
@@ -167,7 +167,7 @@ class Reading:
         serving = forecaster or self.forecaster(config, start_times=False) or NoForecaster()
         cycle = Cycle(planning=config.planning, limits=config.guard, forecaster=serving)
         if self.tries_plans:
-            from advisor.daemon.plan_trials import trials_by
+            from advisor.site.plan_trials import trials_by
 
             cycle = replace(cycle, trial=trials_by(config.planning, is_command=True))
         if self.policy is None:
@@ -213,9 +213,9 @@ def _plan_by_daemon(config: "Config", path: Path, seen: "Snapshot", cycle: "Cycl
     """Plan with what the daemon shows of a journal, or without if it shows nothing."""
     from advisor.apply.memory_journal import MemoryJournal
     from advisor.apply.rehearsal import rehearse
-    from advisor.daemon.lease_socket import asked
     from advisor.domain.memory import check_owner
     from advisor.domain.probation import NOTHING_PROVEN
+    from advisor.site.lease_socket import asked
 
     purposes: Purposes = {}
     try:
@@ -242,8 +242,8 @@ def is_closed(path: Path) -> bool:
 def _planned(cycle: "Cycle", kept: "SqliteJournal", seen: "Snapshot") -> Planned:
     """Plan with what a journal holds; raises what it raises."""
     from advisor.apply.rehearsal import rehearse
-    from advisor.daemon.breaker_events import read_breakers
-    from advisor.daemon.round_state import coverage_so_far
+    from advisor.site.breaker_events import read_breakers
+    from advisor.site.round_state import coverage_so_far
 
     record, memory = rehearse(cycle, kept, seen).record, cycle.memory(kept, seen)
     return Planned(

@@ -9,9 +9,9 @@ from flask import Flask, Response, g, make_response, render_template, request
 from werkzeug.exceptions import HTTPException
 
 from advisor import __version__
-from advisor.daemon.status_words import idle_reason
 from advisor.errors import AdvisorError
 from advisor.settings import WebSettings
+from advisor.site.status_words import idle_reason
 from advisor.view.terminal import source_in_words, stopped_sentence
 from advisor.web import operations, pages, rest
 from advisor.web.content import Content, NotReadYetError

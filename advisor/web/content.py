@@ -9,13 +9,13 @@ from typing import Generic, TypeVar
 
 from advisor.clock import SystemClock
 from advisor.config import Config
-from advisor.daemon.lease_socket import asked
-from advisor.daemon.round_state import least_jobs
-from advisor.daemon.status_words import Overlook
 from advisor.domain.job import Job
 from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN, Coverage
 from advisor.errors import AdvisorError
 from advisor.predict.library import Held, Library
+from advisor.site.lease_socket import asked
+from advisor.site.round_state import least_jobs
+from advisor.site.status_words import Overlook
 from advisor.view.breaker_words import probation_line
 from advisor.watch.cluster_view import ClusterView
 from advisor.watch.daemon_state import daemon_state

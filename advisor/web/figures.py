@@ -6,7 +6,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from advisor.sim.tried_settings import Family
+from advisor.sim.study.tried_settings import Family
 from advisor.view.charts import Axis, Bars, Mark, Series, Unit, bar_chart, change_axis, count_axis, point_chart
 from advisor.view.markup import markup
 from advisor.watch.gain_history import GainOfDay

@@ -17,9 +17,9 @@ from flask import Flask
 from waitress.channel import HTTPChannel
 from waitress.server import create_server
 
-from advisor.daemon.endpoint import clear_socket
 from advisor.errors import ConfigError
 from advisor.settings import LoopbackAddress, SocketFile, WebSettings, address_of
+from advisor.site.endpoint import clear_socket
 from advisor.web.defence import LARGEST_FORM_BYTES
 
 # Limits of waitress: a browser keeps six connections, and a proxy as many as it likes.

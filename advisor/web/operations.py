@@ -9,8 +9,8 @@ import structlog
 from flask import Blueprint, g, render_template, request
 from werkzeug.exceptions import NotFound
 
-from advisor.daemon.pause_file import pause, resume
 from advisor.errors import AdvisorError
+from advisor.site.pause_file import pause, resume
 from advisor.watch.changes import ChosenJobs, apply_changes, revert_changes
 from advisor.watch.command_lines import command_line
 from advisor.web.defence import refuse

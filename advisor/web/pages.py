@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 
 from flask import Blueprint, Response, abort, make_response, render_template, request
 
-from advisor.daemon.status_words import lines
 from advisor.planning.levers import missing_by_lever
+from advisor.site.status_words import lines
 from advisor.view.assets import TYPES, asset
 from advisor.view.documents import skipped, skipped_by_rule
 from advisor.view.lease_report import change_sentence

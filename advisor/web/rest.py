@@ -8,8 +8,8 @@ from typing import Any, Final, cast
 from flask import Blueprint, Response, abort, current_app, request
 from pydantic import TypeAdapter
 
-from advisor.daemon.status_words import status_document
 from advisor.domain.standings import Standing
+from advisor.site.status_words import status_document
 from advisor.view.documents import meta, skipped
 from advisor.view.standing_report import standing_document
 from advisor.watch.cluster_view import ClusterView

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from flask import Flask, abort, current_app, g
 
-from advisor.daemon.status_words import Overlook, state_sentence
 from advisor.domain.gang import whole_gpus
 from advisor.errors import AdvisorError
+from advisor.site.status_words import Overlook, state_sentence
 from advisor.watch.cluster_view import ClusterView
 from advisor.watch.reading import Reading
 from advisor.web.content import PATIENCE_S, Content

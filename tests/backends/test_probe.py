@@ -12,9 +12,9 @@ from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
 from advisor.cycle import ClusterSource
+from advisor.diagnose.site_checks import Check, Status
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import SlurmError, SlurmUnavailableError
-from advisor.planning.site_checks import Check, Status
 from tests.backends.fake_slurm import FakeSlurm
 from tests.builders import make_config, make_snapshot
 from tests.fake_cluster import FakeCluster

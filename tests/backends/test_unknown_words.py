@@ -20,10 +20,10 @@ from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.text_decode import JOB_FIELDS, NODE_FIELDS
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
+from advisor.diagnose.causes import diagnose
 from advisor.domain.diagnosis import Cause
 from advisor.domain.node import NodeService
 from advisor.domain.snapshot import Snapshot
-from advisor.planning.causes import diagnose
 from tests.backends import recorded, recorded_pyslurm
 from tests.backends.fake_slurm import FakeSlurm, job_row, node_row
 from tests.backends.test_json_source import slurm

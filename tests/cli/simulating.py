@@ -13,8 +13,8 @@ from advisor.cli.simulate import simulate
 from advisor.sim.cluster import Cluster
 from advisor.sim.run_outcome import End, Run
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.trace import Trace
-from advisor.sim.trace_file import write_trace
+from advisor.sim.traces.trace import Trace
+from advisor.sim.traces.trace_file import write_trace
 from tests.sim.runs import random_trace, shifted_run
 
 

@@ -8,12 +8,12 @@ import pytest
 from advisor.cli.check import _trust
 from advisor.clock import SystemClock
 from advisor.config import load_config
-from advisor.daemon.breaker_events import read_breakers, write_breakers
+from advisor.diagnose.site_checks import Status
 from advisor.guard.breakers import BREAKERS, BreakerState, OpenBreaker
 from advisor.journal import SqliteJournal
 from advisor.journal.base import DRIFTED, PROVEN
-from advisor.planning.site_checks import Status
 from advisor.settings import BreakerSettings
+from advisor.site.breaker_events import read_breakers, write_breakers
 from advisor.view.breaker_words import REMEDIES
 from tests.cli.conftest import Sadvise
 

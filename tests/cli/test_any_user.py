@@ -15,10 +15,10 @@ from advisor.apply.applier import Applier
 from advisor.apply.rehearsal import RehearsedCluster
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
 from advisor.cycle import Cycle
-from advisor.daemon.lease_socket import LeaseWindow, shown
 from advisor.daemon.service import disclosure_after
 from advisor.domain.actions import SetNice
 from advisor.journal import SqliteJournal
+from advisor.site.lease_socket import LeaseWindow, shown
 from advisor.watch.reading import demo_path
 from tests.builders import make_stretch
 from tests.cli.conftest import Sadvise

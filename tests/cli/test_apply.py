@@ -12,8 +12,6 @@ from advisor.apply.applier import Applier, Wanted
 from advisor.apply.gate import OpenGate
 from advisor.apply.step import Reconciled
 from advisor.cycle import Cycle
-from advisor.daemon.pause_file import pause
-from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.actions import Requeue, SetNice, SetNodeRange
 from advisor.domain.lease import Ending, intended
 from advisor.domain.mode import EVERYTHING
@@ -21,6 +19,8 @@ from advisor.domain.plan import Outcome, Receipt
 from advisor.errors import JournalFullError
 from advisor.journal import SqliteJournal, opened, opened_full
 from advisor.settings import Limits
+from advisor.site.pause_file import pause
+from advisor.site.site_gate import RoundDeadline, SiteGate
 from advisor.watch import changes
 from advisor.watch.changes import COLUMNS, fields_of, lease_row, receipt_row, reconciled_rows, refusal_of
 from advisor.watch.reading import Reading

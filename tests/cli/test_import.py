@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.import_ import TraceFormat
-from advisor.sim.importing.formats import FORMATS
-from advisor.sim.trace_file import read_trace
+from advisor.sim.traces.importing.formats import FORMATS
+from advisor.sim.traces.trace_file import read_trace
 from tests.cli.conftest import Sadvise
 
 ITP = "job_id,submission_time,duration,num_gpu\na,5,600,16\nb,9,60,1\n"

@@ -10,7 +10,7 @@ import pytest
 
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.journal import SqliteJournal
-from advisor.sim.limit_advice import (
+from advisor.sim.study.limit_advice import (
     LADDER_S,
     NoAdvice,
     Suggestion,
@@ -20,8 +20,8 @@ from advisor.sim.limit_advice import (
     wait_change,
     with_limit,
 )
-from advisor.sim.trace import Trace
-from advisor.sim.trace_file import write_trace
+from advisor.sim.traces.trace import Trace
+from advisor.sim.traces.trace_file import write_trace
 from advisor.trial.tallies import Share
 from advisor.view.limit_words import limit_text
 from tests.cli.conftest import Sadvise

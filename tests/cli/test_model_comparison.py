@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from advisor.cycle import Cycle
-from advisor.daemon.shadow import EVENT
 from advisor.errors import SimulationError
 from advisor.journal import SqliteJournal
 from advisor.predict.library import Library
 from advisor.predict.manifest import GRAPH
-from advisor.sim import slurm_rollout
+from advisor.sim.live import slurm_rollout
+from advisor.site.shadow import EVENT
 from tests.builders import TAKEN_AT, make_snapshot
 from tests.cli.conftest import Sadvise
 from tests.planning.test_policies import queue
@@ -209,7 +209,7 @@ def test_versions_are_put_in_use_and_taken_back_by_hand_alone(sadvise: Sadvise, 
 def test_difference_that_is_not_clear_is_told_as_one(
     sadvise: Sadvise, models: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("advisor.journal.policy_comparison.mean_interval", lambda _: (0.5, -1.0, 2.0))
+    monkeypatch.setattr("advisor.replay.policy_comparison.mean_interval", lambda _: (0.5, -1.0, 2.0))
 
     answer = sadvise(
         "models", "compare", KIND, "1", "site-2", "--rollout", "--models", str(models), "--journal", str(path)

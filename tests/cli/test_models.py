@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.predict.library import SITE_FOLDER, Library
-from advisor.sim.importing.sacct import COMMAND, FILLED_IN
+from advisor.sim.traces.importing.sacct import COMMAND, FILLED_IN
 from tests.cli.conftest import Sadvise
 
 

@@ -68,8 +68,8 @@ def test_demo_imports_only_what_it_uses() -> None:
     assert "consolidate" in process.stdout
     assert not modules & {
         "apscheduler", "asyncio", "flask", "pandas", "scipy", "sklearn", "sqlite3", "textual", "yaml",
-        "advisor.backends.sources", "advisor.cli.app", "advisor.daemon.round_state", "advisor.journal",
-        "advisor.sim.trial_child", "advisor.watch.viewer",
+        "advisor.backends.sources", "advisor.cli.app", "advisor.site.round_state", "advisor.journal",
+        "advisor.sim.live.trial_child", "advisor.watch.viewer",
     }  # fmt: skip
 
 

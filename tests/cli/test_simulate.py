@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.backends.snapshot_file import write_snapshot
-from advisor.sim.metrics import RunSummary
+from advisor.sim.study.metrics import RunSummary
 from tests.backends import recorded
 from tests.cli.conftest import Sadvise
 from tests.cli.simulating import Simulator, commands, simulator, write, write_typed

@@ -16,15 +16,15 @@ from advisor.cli.advice import print_stops
 from advisor.cli.check import _notices, _trust
 from advisor.clock import SystemClock
 from advisor.config import load_config
-from advisor.daemon.breaker_events import write_breakers
-from advisor.daemon.pause_file import pause
-from advisor.daemon.status_file import NAME, DaemonStatus, remove_status, status_after, write_status
 from advisor.domain.lease import LeaseState
 from advisor.domain.mode import Mode
 from advisor.guard.breakers import BreakerState, OpenBreaker
 from advisor.journal import SqliteJournal, opened
 from advisor.metrics.round import Round
 from advisor.settings import BreakerSettings
+from advisor.site.breaker_events import write_breakers
+from advisor.site.pause_file import pause
+from advisor.site.status_file import NAME, DaemonStatus, remove_status, status_after, write_status
 from advisor.watch.reading import Reading, demo_path
 from tests.builders import make_gang, make_job
 from tests.cli.conftest import Outcome, Sadvise

@@ -11,7 +11,7 @@ import typer
 import advisor.cli.app
 from advisor.cli.tune import tune
 from advisor.files import parse_toml
-from advisor.sim.trace_file import write_trace
+from advisor.sim.traces.trace_file import write_trace
 from tests.cli.conftest import Sadvise
 from tests.sim.building import make_trace
 

@@ -10,7 +10,6 @@ from advisor.clock import ManualClock
 from advisor.config import Config, load_config
 from advisor.cycle import Cycle, StartForecaster
 from advisor.daemon.service import Outfit, Service
-from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.lease import Lease
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode, Modes
@@ -19,6 +18,7 @@ from advisor.journal import opened
 from advisor.journal.disclosure import Disclosure
 from advisor.metrics.round import Round
 from advisor.planning.observing import observed
+from advisor.site.site_gate import RoundDeadline, SiteGate
 from advisor.trial.follower import NO_FORECASTER
 from tests.builders import TAKEN_AT
 from tests.fake_cluster import FakeCluster

@@ -14,7 +14,6 @@ import pytest
 from advisor.apply.applier import INTENT_GRACE_S
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.process import SlurmCommands
-from advisor.daemon.pause_file import pause
 from advisor.domain.job import JobState
 from advisor.domain.lease import Ending, LeaseState
 from advisor.domain.mode import Mode
@@ -23,6 +22,7 @@ from advisor.errors import SlurmUnavailableError
 from advisor.journal import opened
 from advisor.journal.views import Done, RowQuery
 from advisor.metrics.health import Health
+from advisor.site.pause_file import pause
 from tests.builders import TAKEN_AT, make_job
 from tests.daemon.rounds import Site
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang

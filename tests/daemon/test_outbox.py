@@ -12,9 +12,6 @@ import pytest
 from advisor.apply.step import Reconciled
 from advisor.clock import ManualClock, SystemClock
 from advisor.config import Config
-from advisor.daemon.delivery import Target, deliver
-from advisor.daemon.digest_child import DigestTask, notices_of
-from advisor.daemon.notice_state import state_file
 from advisor.daemon.outbox import QUIET_S, RETRIES_S, Outbox
 from advisor.domain.mode import Mode
 from advisor.domain.notice import ALL, HINT, Notice, NoticeKind, NoticeSettings
@@ -24,6 +21,9 @@ from advisor.guard.breakers import OpenBreaker
 from advisor.journal import SqliteJournal
 from advisor.metrics.round import Round
 from advisor.settings import JournalSettings
+from advisor.site.delivery import Target, deliver
+from advisor.site.digest_child import DigestTask, notices_of
+from advisor.site.notice_state import state_file
 from tests.builders import TAKEN_AT, make_gang, make_job, make_nodes, make_partition, make_snapshot
 from tests.cli.test_impact import held_back
 from tests.daemon.test_run import Log

@@ -8,9 +8,9 @@ import pytest
 
 from advisor.config import Config
 from advisor.daemon.refit import adapt, refit
-from advisor.daemon.site_gate import RoundDeadline
 from advisor.errors import SlurmError
 from advisor.settings import ForecastSettings, JournalSettings
+from advisor.site.site_gate import RoundDeadline
 
 
 def nice(folder: Path, script: str) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from advisor.daemon.pause_file import pause, resume
 from advisor.domain.actions import SetNice
 from advisor.domain.lease import Ending, LeaseState, intended
 from advisor.domain.load import ControllerLoad
@@ -13,6 +12,7 @@ from advisor.domain.mode import Mode, Modes
 from advisor.domain.plan import Outcome
 from advisor.errors import AdvisorError, BudgetSpentError, ConfigError, SlurmUnavailableError
 from advisor.journal import locked, opened
+from advisor.site.pause_file import pause, resume
 from tests.builders import make_recommendation
 from tests.daemon.rounds import Site
 from tests.fake_cluster import HOLD, fragmented

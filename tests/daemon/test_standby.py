@@ -9,11 +9,11 @@ from advisor.clock import ManualClock
 from advisor.config import Config, load_config
 from advisor.daemon.live_parts import LiveParts
 from advisor.daemon.service import Outfit, Service
-from advisor.daemon.site_gate import RoundDeadline
 from advisor.domain.lease import LeaseState
 from advisor.domain.mode import Mode
 from advisor.guard.breakers import BREAKERS
 from advisor.metrics.observer import Metrics
+from advisor.site.site_gate import RoundDeadline
 from tests.builders import TAKEN_AT
 from tests.daemon.rounds import Site
 from tests.fake_cluster import fragmented

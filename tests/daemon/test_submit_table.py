@@ -8,7 +8,6 @@ from typing import NoReturn
 import pytest
 
 from advisor.config import Config
-from advisor.daemon.pause_file import pause
 from advisor.daemon.service import Service
 from advisor.daemon.submit_table import MOST_BYTES, VALID_S
 from advisor.domain.actions import Lever, SetNice
@@ -17,6 +16,7 @@ from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.mode import Mode, Modes
 from advisor.journal import opened
 from advisor.settings import DaemonSettings, Limits
+from advisor.site.pause_file import pause
 from tests.builders import HOUR_S, TAKEN_AT, make_job
 from tests.daemon.rounds import Site
 from tests.fake_cluster import FakeCluster

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from advisor.daemon.service import Service
-from advisor.daemon.site_gate import RoundDeadline
 from advisor.daemon.twin_keeper import DEADLINE_S, TwinKeeper, run_in_child
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.gang import GpuCount
@@ -20,8 +19,9 @@ from advisor.domain.standings import Stretch
 from advisor.domain.units import DAY_S
 from advisor.errors import SlurmError
 from advisor.journal import SqliteJournal, opened
-from advisor.sim.carried_jobs import PlainStay
-from advisor.sim.twin_child import TwinAnswer
+from advisor.sim.live.carried_jobs import PlainStay
+from advisor.sim.live.twin_child import TwinAnswer
+from advisor.site.site_gate import RoundDeadline
 from tests.builders import TAKEN_AT, make_job, make_snapshot, make_stretch
 from tests.daemon.rounds import Site
 from tests.fake_cluster import fragmented

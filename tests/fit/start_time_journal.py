@@ -13,10 +13,10 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.journal import SqliteJournal
 from advisor.sim.cluster import Cluster, NodeGroup
-from advisor.sim.slurm_builder import build_slurm
-from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurmctld import run_slurm
-from advisor.sim.trace import Trace
+from advisor.sim.slurm.slurm_builder import build_slurm
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurmctld import run_slurm
+from advisor.sim.traces.trace import Trace
 from advisor.trial.follower import Follower
 from tests.sim.building import make_state, make_trace
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from advisor.errors import TraceError
 from advisor.fit.accounting import ask_accounting, read_accounting
-from advisor.sim.importing.sacct import FILLED_IN, WRITTEN
+from advisor.sim.traces.importing.sacct import FILLED_IN, WRITTEN
 from tests.backends.fake_slurm import FakeSlurm
 
 ROW = {

@@ -10,6 +10,7 @@ import numpy as np
 
 from advisor.backends.commands import apply_argv, revert_argv
 from advisor.cycle import Cycle, CycleRecord
+from advisor.diagnose.causes import diagnose
 from advisor.domain.actions import SetNice
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, intended
@@ -29,7 +30,6 @@ from advisor.domain.probation import Coverage
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.breakers import ALL_CLOSED, Vitals
 from advisor.guard.breakers import judged as judged_breakers
-from advisor.planning.causes import diagnose
 from advisor.settings import BreakerSettings, Fairness, Limits, PlanningSettings
 from advisor.view.breaker_words import breaker_lines, probation_line, stop_line
 from advisor.view.documents import shell
@@ -38,12 +38,12 @@ from advisor.view.rule_words import RULES_IN_WORDS, rule_sentence
 from advisor.view.sentences import assumption, sentence
 from advisor.view.terminal import instant
 from tests.builders import HOUR_S, TAKEN_AT, make_cluster, make_gang, make_job, make_node, make_snapshot
+from tests.diagnose.test_causes import APART, TWO_NODES
 from tests.golden import random_queues
 from tests.golden.documents import DOCUMENTS, document, english
 from tests.golden.plans import RANDOM_QUEUES, RECORDED, random_record, recorded_record
 from tests.planning import exploring_site as exploring
 from tests.planning import test_gang_nodes as gang_nodes
-from tests.planning.test_causes import APART, TWO_NODES
 from tests.planning.test_checkpoint_requeue import FULL, GANG, judged
 from tests.planning.test_counterfactual import delayed
 from tests.planning.test_running_sizes import restarts

@@ -9,9 +9,9 @@ from advisor.sim.policies import POLICIES
 from advisor.sim.policies.advised import AdvisedSlurm
 from advisor.sim.run_outcome import Run
 from advisor.sim.runner import simulate
-from advisor.sim.sampling import fill
-from advisor.sim.trace import Trace
-from advisor.sim.trace_file import read_trace
+from advisor.sim.traces.sampling import fill
+from advisor.sim.traces.trace import Trace
+from advisor.sim.traces.trace_file import read_trace
 from tests.golden.numbers import compact
 from tests.golden.plans import DEMO
 

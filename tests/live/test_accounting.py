@@ -14,11 +14,11 @@ from advisor.backends.site_reader import SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.cli.site_history import accounting_commands
 from advisor.clock import SystemClock
+from advisor.diagnose.causes import diagnose
 from advisor.errors import TraceError
 from advisor.fit.accounting import ask_accounting
-from advisor.planning.causes import diagnose
-from advisor.sim.importing.formats import import_trace
-from advisor.sim.importing.sacct import FILLED_IN, WRITTEN, asked_rows
+from advisor.sim.traces.importing.formats import import_trace
+from advisor.sim.traces.importing.sacct import FILLED_IN, WRITTEN, asked_rows
 from advisor.view.explanations import explanation
 from tests.live.conftest import started
 from tests.live.test_budget import Running

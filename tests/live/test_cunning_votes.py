@@ -20,8 +20,8 @@ from advisor.guard.breakers import ALL_CLOSED, Vitals, judged
 from advisor.journal import opened
 from advisor.planning.objective import owed_to
 from advisor.settings import BreakerSettings, Limits
-from advisor.sim.plain_twin import PlainTwin
-from advisor.sim.wait_sums import stretch_of
+from advisor.sim.live.plain_twin import PlainTwin
+from advisor.sim.live.wait_sums import stretch_of
 from tests.live.conftest import started
 from tools.live_slurm import LiveCluster
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from advisor.domain.units import HOUR_S
-from advisor.sim.trace_file import read_trace
+from advisor.sim.traces.trace_file import read_trace
 from tests.live.conftest import started
 from tools.live.controller import Typed, typed
 from tools.live.past import make_past

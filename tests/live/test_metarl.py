@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import pytest
 
-from advisor.daemon.shadow import EVENT
 from advisor.domain.actions import Lever, SetNodeList
 from advisor.domain.lease import Ending
 from advisor.journal import SqliteJournal
 from advisor.journal.audit import AuditRow
 from advisor.journal.views import Done, PastChange, RowQuery
 from advisor.predict.library import Library
+from advisor.site.shadow import EVENT
 from tests.live.conftest import started
 from tools.live_slurm import LiveCluster
 from tools.live_slurm.daemon import daemon, write_config

@@ -12,14 +12,14 @@ from advisor.backends.particulars_reader import read_particulars
 from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
+from advisor.diagnose.causes import diagnose
+from advisor.diagnose.site_checks import Status, site_checks
+from advisor.diagnose.survey import overview
 from advisor.domain.diagnosis import Cause
 from advisor.domain.job import JobState
 from advisor.domain.overview import GpuTypeOverview
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import node_table
-from advisor.planning.causes import diagnose
-from advisor.planning.site_checks import Status, site_checks
-from advisor.planning.survey import overview
 from advisor.settings import Limits
 from advisor.view.explanations import Explanation, explanation
 from tools.live_slurm import LiveCluster

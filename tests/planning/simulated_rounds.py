@@ -13,11 +13,11 @@ from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster
 from advisor.sim.policies.lifted import MakeMover, by_limits
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
-from advisor.sim.slurm_builder import build_slurm
-from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurmctld import run_slurm
+from advisor.sim.slurm.slurm_builder import build_slurm
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import outcomes
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_state
 
 # Runs the policy, and returns the nice of each job after it.

@@ -22,7 +22,7 @@ from advisor.planning.exchange import Exchanged, recommendations
 from advisor.settings import Fairness, Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.policies.exchanger import Exchanger
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from advisor.view.sentences import assumption, sentence
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_job, make_stretch
 from tests.planning.queues import busy, lifts_of

@@ -30,7 +30,7 @@ from advisor.planning.lift_gain import LATER_SHARE, SHARES
 from advisor.settings import Fairness, Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.policies.lifter import Lifter
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tests.builders import (
     HOUR_S,
     TAKEN_AT,

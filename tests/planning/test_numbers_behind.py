@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from advisor.cycle import Cycle
+from advisor.diagnose.site_checks import site_checks
+from advisor.diagnose.survey import overview
 from advisor.domain.actions import NodeRange, SetNice
 from advisor.domain.diagnosis import Cause
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
@@ -16,8 +18,6 @@ from advisor.planning.beliefs import Basis, Beliefs
 from advisor.planning.case import Case
 from advisor.planning.placement import PlaceWorthWaiting
 from advisor.planning.preemption import keys
-from advisor.planning.site_checks import site_checks
-from advisor.planning.survey import overview
 from advisor.planning.tuning import Tuner, tuning_of
 from advisor.settings import Limits, PlanningSettings
 from tests.builders import (
@@ -34,15 +34,15 @@ from tests.builders import (
     make_snapshot,
     make_topology,
 )
-from tests.planning.diagnosing import causes, diagnosis
+from tests.diagnose.diagnosing import causes, diagnosis
+from tests.diagnose.test_causes import APART
+from tests.diagnose.test_causes import TWO_NODES as ONE_LEAF
+from tests.diagnose.test_site_checks import FULL
+from tests.diagnose.test_survey import idle
 from tests.planning.queues import busy
-from tests.planning.test_causes import APART
-from tests.planning.test_causes import TWO_NODES as ONE_LEAF
 from tests.planning.test_checkpoint_requeue import GANG, judged, running, stops
 from tests.planning.test_placement import ahead, waiting
-from tests.planning.test_site_checks import FULL
 from tests.planning.test_soft_limit import SMALL, blocked, proposed, run_time
-from tests.planning.test_survey import idle
 
 
 def test_usable_lever_is_called_usable_and_costs_nothing() -> None:

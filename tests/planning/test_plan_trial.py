@@ -25,7 +25,7 @@ from advisor.planning.plan_trial import (
 from advisor.planning.rollout import TimedAction
 from tests.builders import make_cluster, make_gang, make_job, make_recommendation, size_of
 from tests.planning.rollouts import FakeRollout
-from tests.sim.rollout_contract import RAISED, check
+from tests.sim.live.rollout_contract import RAISED, check
 
 CASE = Case(snapshot=make_cluster([make_job(number, gang=make_gang(1)) for number in range(1, 9)]))
 SIZE = TrialSize(plans=8, draws=4)

@@ -20,11 +20,11 @@ from advisor.features.policy import Options, RecordedPolicy, ScoredDecision, Sco
 from advisor.features.steps import OPTION_COLUMNS
 from advisor.journal import SqliteJournal
 from advisor.journal.cycle_record import _Content, outcome_of
-from advisor.journal.deviations import cycle_of, replayed
 from advisor.journal.views import RowQuery
 from advisor.planning import case
 from advisor.planning.case import Case
 from advisor.planning.line import Proposer
+from advisor.replay.deviations import cycle_of, replayed
 from tests.builders import DAY_S, HOUR_S, make_hints, make_job, make_node, make_partition, make_snapshot
 from tests.planning.test_sizing import new_sizes
 

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from advisor.sim.cluster import Cluster, parse_cluster
-from advisor.sim.placing import start
+from advisor.sim.policies.placing import start
 from advisor.sim.profiles import load_profiles
 from advisor.sim.run_outcome import Run
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
 from advisor.sim.state import PENDING, State, build_state
-from advisor.sim.trace import TRACE_DTYPE, Trace
+from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 from tests.sim.internals import end, expired
 
 IDEAL = SimulationOptions(execution="ideal")

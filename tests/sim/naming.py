@@ -1,7 +1,7 @@
 """Spell out the names behind the codes of a trace."""
 
-from advisor.sim.trace import Trace
-from advisor.sim.trace_columns import NAMES_FIELD
+from advisor.sim.traces.trace import Trace
+from advisor.sim.traces.trace_columns import NAMES_FIELD
 
 
 def names_of(trace: Trace, column: str) -> list[str | None]:

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.errors import SimulationError
-from advisor.sim.cell import Cell, Progress
 from advisor.sim.cluster import parse_cluster
-from advisor.sim.result import RunResult, result_of
 from advisor.sim.run_outcome import OUTCOME_DTYPE, SEGMENT_DTYPE, End, Run
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.trace import Trace
+from advisor.sim.study.cell import Cell, Progress
+from advisor.sim.study.result import RunResult, result_of
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_trace
 
 CLUSTER = "nodes=2,gpus=8"

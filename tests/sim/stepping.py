@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from advisor.sim import rounds, simulated_policy
-from advisor.sim.policies import advised, queue_policy, slurm
+from advisor.sim import simulated_policy
+from advisor.sim.policies import advised, queue_policy, rounds, slurm
 from advisor.sim.queueing import DONE, FULL
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.state import ENDED, FUTURE, NONE, PENDING, RUNNING, State, with_room

@@ -15,10 +15,10 @@ from advisor.sim.policies.advised import AdvisedSlurm, advise, no_forecasts
 from advisor.sim.run_outcome import End
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.slurm_builder import build_slurm
-from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurmctld import run_slurm
-from advisor.sim.trace import Trace
+from advisor.sim.slurm.slurm_builder import build_slurm
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurmctld import run_slurm
+from advisor.sim.traces.trace import Trace
 from tests.backends.actuator_contract import check
 from tests.planning.test_policies import Scripted
 from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends

@@ -6,7 +6,7 @@ import pytest
 
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, Costs, Failures, Network, NodeGroup, SlurmParameters, parse_cluster
-from advisor.sim.queue_tables import AssociationTable, PartitionTable, QosTable
+from advisor.sim.slurm.queue_tables import AssociationTable, PartitionTable, QosTable
 
 FULL = """
 [[nodes]]

@@ -15,7 +15,7 @@ from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.policies.advised import AdvisedSlurm, no_forecasts
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem, SimulationOptions
-from advisor.sim.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from tests.sim.building import make_trace
 
 BOUND_S, EVERY_S = 1200.0, 30.0

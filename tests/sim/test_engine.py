@@ -14,11 +14,11 @@ from advisor.sim.cluster import Cluster, Failures, NodeChange, NodeGroup, NodeRe
 from advisor.sim.engine import build
 from advisor.sim.engine.layout import Block, header
 from advisor.sim.engine.tables import LAYOUT_FILE, TABLES
-from advisor.sim.queue_tables import AssociationTable, PartitionTable, QosTable
 from advisor.sim.run_outcome import End
 from advisor.sim.simulated_policy import SimulationOptions
+from advisor.sim.slurm.queue_tables import AssociationTable, PartitionTable, QosTable
 from advisor.sim.state import State
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_state, make_trace, run_of
 from tests.sim.internals import usable_gpus
 

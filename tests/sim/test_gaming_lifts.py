@@ -8,7 +8,7 @@ import pytest
 
 from advisor.domain.units import HOUR_S
 from advisor.sim.cluster import parse_cluster
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_trace
 from tools.bench.gaming import PLAIN, measured, players
 from tools.bench.strategies import STRATEGIES, honest, submitted, with_accounts

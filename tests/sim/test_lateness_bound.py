@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_trace, run_of
 
 CLUSTER = "nodes=1,gpus=2"

@@ -12,7 +12,7 @@ from advisor.sim.cluster import Cluster, Costs, Failures, Network, NodeGroup, Sl
 from advisor.sim.policies import POLICIES
 from advisor.sim.run_outcome import End, Run
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import IDEAL, bytes_of, make_trace, run_of
 from tests.sim.stepping import stepping
 

@@ -8,7 +8,7 @@ import pytest
 from advisor.sim.cluster import Cluster, Costs, NodeGroup
 from advisor.sim.run_outcome import End
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_trace, run_of, starts_and_ends
 
 ONE_GPU = "nodes=1,gpus=1"

@@ -9,17 +9,17 @@ import pytest
 
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, NodeChange, NodeGroup, NodeReservation, NodeState, StateChange
-from advisor.sim.metrics import by_gpus, count_ends, summarise
 from advisor.sim.node_events import draw_faults
 from advisor.sim.profiles import load_profiles
 from advisor.sim.run_outcome import End, Run
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.slurm_builder import build_slurm
-from advisor.sim.slurmctld import run_slurm
+from advisor.sim.slurm.slurm_builder import build_slurm
+from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import build_state
-from advisor.sim.trace import Trace
+from advisor.sim.study.metrics import by_gpus, count_ends, summarise
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_trace, run_of, starts_and_ends
-from tests.sim.test_slurmctld import FIRST_COME
+from tests.sim.slurm.test_slurmctld import FIRST_COME
 
 MEASURED = SimulationOptions()
 Jobs = Sequence[Mapping[str, Any]]

@@ -21,7 +21,7 @@ from advisor.sim.policies import POLICIES
 from advisor.sim.policies.advised import AdvisedSlurm, follow
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch, drive
 from advisor.sim.state import State, outcomes
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends
 from tests.sim.test_advised import EAGER, one_node, queue_of_one_long_and_four_short
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from advisor.sim.cluster import parse_cluster
-from advisor.sim.queue_tables import PartitionTable
-from advisor.sim.trace import Trace
+from advisor.sim.slurm.queue_tables import PartitionTable
+from advisor.sim.traces.trace import Trace
 from advisor.sim.unmodelled import unmodelled
 from tests.sim.building import make_trace
 

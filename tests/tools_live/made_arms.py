@@ -7,7 +7,7 @@ from typing import Any
 
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.run_outcome import End, Run
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_trace
 from tests.sim.runs import make_run
 from tools.live.kept import keep

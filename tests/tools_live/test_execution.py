@@ -8,7 +8,7 @@ import pytest
 from advisor.sim.cluster import Network, parse_cluster
 from advisor.sim.run_outcome import End, Run
 from advisor.sim.runner import simulate
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_trace
 from tools.live.execution import Execution
 

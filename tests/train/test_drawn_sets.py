@@ -18,7 +18,7 @@ from advisor.sim.policies.sizer import SpeedOf, by_score, true_speeds
 from advisor.sim.run_outcome import End
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem
-from advisor.sim.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from tests.features.test_steps import jobs, supply
 from tools.train.judge import app
 from tools.train.networks import PerOption

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from advisor.features.observe.pointer import CHOICE_COLUMNS, best_fit
 from advisor.features.observe.report import REPORT_COLUMNS, report_of
+from advisor.sim.policies.state_graph import residents_exactly, servers_of
 from advisor.sim.state import ENDED
-from advisor.sim.state_graph import residents_exactly, servers_of
 from tools.train import checkpoints
 from tools.train.learning import deterministic
 from tools.train.places.env import PlacesEnv, begun, tensors_of

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from advisor.errors import SimulationError
-from advisor.sim.comparison import compare, compare_groups, heaviest, tally_groups, tally_jobs
-from advisor.sim.metrics import Grouping, by_gpus, by_user
-from advisor.sim.result import RunResult, result_of
 from advisor.sim.run_outcome import End
-from advisor.sim.statistics import CellName
-from advisor.sim.trace import Trace
+from advisor.sim.study.comparison import compare, compare_groups, heaviest, tally_groups, tally_jobs
+from advisor.sim.study.metrics import Grouping, by_gpus, by_user
+from advisor.sim.study.result import RunResult, result_of
+from advisor.sim.study.statistics import CellName
+from advisor.sim.traces.trace import Trace
 from advisor.text import escaped
 from advisor.view.html_report import Origin, check_writable, report_page, write_report
 from advisor.view.markup import element, page

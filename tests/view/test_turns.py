@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from advisor.diagnose.turn import JobTurn, PlaceInLine, WithoutAdvice
 from advisor.domain.forecast import Interval
 from advisor.domain.standings import Standing
 from advisor.domain.units import HOUR_S
 from advisor.planning.beliefs import Basis
-from advisor.planning.turn import JobTurn, PlaceInLine, WithoutAdvice
 from advisor.view.terminal import instant
 from advisor.view.turns import advice_sentences, place_sentences, turn_document
 from tests.builders import TAKEN_AT

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.sim.comparison import PairedTally
-from advisor.sim.statistics import Pairing, RelativeChange
+from advisor.sim.study.comparison import PairedTally
+from advisor.sim.study.statistics import Pairing, RelativeChange
 from advisor.view.verdict_words import JctOutcome, Tone, best_first, lead, tone_of
 from tests.sim.runs import NAN
 

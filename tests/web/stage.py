@@ -6,14 +6,14 @@ from typing import Final
 
 from advisor.backends.snapshot_file import write_snapshot
 from advisor.config import Config
-from advisor.daemon.pause_file import Pause
-from advisor.daemon.status_file import status_after
-from advisor.daemon.status_words import Overlook
 from advisor.domain.mode import Mode
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ConfigError
 from advisor.journal import opened
 from advisor.settings import WebSettings
+from advisor.site.pause_file import Pause
+from advisor.site.status_file import status_after
+from advisor.site.status_words import Overlook
 from advisor.watch.reading import Reading
 from advisor.web.content import Content
 from advisor.web.served_clusters import ServedCluster

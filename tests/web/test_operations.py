@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from werkzeug.test import TestResponse
 
 from advisor.config import Config
-from advisor.daemon.pause_file import paused
 from advisor.settings import DaemonSettings, WebSettings
+from advisor.site.pause_file import paused
 from advisor.web.content import Content
 from advisor.web.defence import MOST_FIELDS, is_member
 from tests.web.conftest import BASE, client_of

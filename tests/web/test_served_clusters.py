@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advisor.config import Config
-from advisor.daemon.pause_file import paused
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, ConfigError
 from advisor.settings import DaemonSettings
+from advisor.site.pause_file import paused
 from advisor.text import escaped
 from advisor.watch.reading import Reading
 from advisor.web.content import Content

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from advisor.errors import TraceError
-from advisor.sim.metrics import summarise
 from advisor.sim.runner import SimulationOptions, simulate
+from advisor.sim.study.metrics import summarise
 from tools.simulated_traces import Workload, add_data_option, data_folder, read_workload
 
 LARGEST_PERCENT: Final = 2.0

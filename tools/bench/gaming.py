@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from advisor.errors import SimulationError
 from advisor.settings import Limits
 from advisor.sim.cluster import Cluster, parse_cluster
-from advisor.sim.perturbation import perturbed
 from advisor.sim.runner import SimulationOptions, simulate
-from advisor.sim.trace import Trace
-from advisor.sim.trace_file import read_trace
+from advisor.sim.study.perturbation import perturbed
+from advisor.sim.traces.trace import Trace
+from advisor.sim.traces.trace_file import read_trace
 from tools.bench.strategies import STRATEGIES, Submissions, honest, submitted, with_accounts
 from tools.simulated_traces import add_data_option, data_folder, read_workload
 

@@ -18,10 +18,10 @@ from advisor.domain.actions import Lever
 from advisor.domain.snapshot import Snapshot
 from advisor.features.policy import Options, ScoredDecision
 from advisor.journal import SqliteJournal
-from advisor.journal.deviations import replayed
 from advisor.journal.views import RowQuery
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.library import Library
+from advisor.replay.deviations import replayed
 from tools.bench.measuring import size_of
 from tools.bench.synthetic import synthetic
 

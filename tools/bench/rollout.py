@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from advisor.daemon.plan_trials import ChildTrial, run_trial
 from advisor.domain.actions import Action, Reason, SetNice, SetSwitches
 from advisor.domain.facts import Facts
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
@@ -34,10 +33,11 @@ from advisor.domain.topology import Switch, Topology, TopologyKind
 from advisor.planning.case import Case
 from advisor.planning.plan_trial import PlanTrial
 from advisor.planning.rollout import TimedAction
-from advisor.sim.continuation import Continuation
-from advisor.sim.run_time_draws import by_forecasts, uniforms
-from advisor.sim.slurm_rollout import SlurmRollout, roll_out
-from advisor.sim.snapshot_model import model_of
+from advisor.sim.live.continuation import Continuation
+from advisor.sim.live.run_time_draws import by_forecasts, uniforms
+from advisor.sim.live.slurm_rollout import SlurmRollout, roll_out
+from advisor.sim.live.snapshot_model import model_of
+from advisor.site.plan_trials import ChildTrial, run_trial
 from tools.bench.measuring import size_of
 
 TAKEN_AT = 1_800_000_000.0

@@ -156,7 +156,7 @@ def measure(task: Task) -> Figures:
 
 def _workload(task: Task) -> Workload:
     """Read a trace and draw what it does not tell, then repeat it: every copy draws the same."""
-    from advisor.sim.cell import drawn
+    from advisor.sim.study.cell import drawn
 
     workload = read_workload(Path(task.folder), task.trace)
     if task.jobs:

@@ -26,7 +26,6 @@ from advisor.config import Config, load_config
 from advisor.cycle import Cycle
 from advisor.daemon.live_parts import forecaster
 from advisor.daemon.service import Outfit, Service
-from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.actions import Action, Change
 from advisor.domain.job import Allocation, Job, JobState
 from advisor.domain.load import ControllerLoad
@@ -34,6 +33,7 @@ from advisor.domain.plan import Outcome, Receipt
 from advisor.domain.snapshot import Snapshot
 from advisor.journal import SqliteJournal
 from advisor.planning.observing import observed
+from advisor.site.site_gate import RoundDeadline, SiteGate
 from tools.bench.measuring import Stages, resident_mib
 from tools.bench.printed import read_back
 from tools.bench.synthetic import synthetic

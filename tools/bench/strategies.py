@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.units import HOUR_S, MINUTE_S
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]

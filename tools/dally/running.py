@@ -9,12 +9,12 @@ import numpy as np
 
 from advisor.domain.topology import LocalityTier
 from advisor.planning.tuning import Tuner, best_wait_s
-from advisor.sim.cell import Cell, Progress
 from advisor.sim.policies.dally import TUNED, Dally, Timers, dally_policy
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.rounds import RoundView
+from advisor.sim.policies.rounds import RoundView
 from advisor.sim.run_outcome import Run
 from advisor.sim.runner import SimulationOptions, simulate
+from advisor.sim.study.cell import Cell, Progress
 
 TUNED_NAME: Final = "dally"
 # In the order of a policy's timers.

@@ -11,11 +11,11 @@ from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.planning.tuning import Tuner, tuning_of
 from advisor.settings import PlanningSettings
-from advisor.sim.cell import Cell
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.policies.dally import TUNED_EVERY_S
 from advisor.sim.runner import SimulationOptions
-from advisor.sim.trace import Trace
+from advisor.sim.study.cell import Cell
+from advisor.sim.traces.trace import Trace
 from tools.dally.running import TUNED_NAME, Watch, run_watched, timer_worth
 from tools.dally.workload import HOUR_S, NIC_GBPS, cluster_text, make_trace
 

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from advisor.sim.profiles import NEUTRAL, load_profiles
-from advisor.sim.sampling import fill
-from advisor.sim.trace import TRACE_DTYPE, Trace
+from advisor.sim.traces.sampling import fill
+from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 
 HOUR_S: Final = 3600.0
 LEAVES: Final = 8

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from advisor.errors import TraceError
 from advisor.predict.run_time_table import EndedJobs, RunTimeTable
-from advisor.sim.text_file import opened_text
+from advisor.sim.traces.text_file import opened_text
 
 TEXTS: Final[Mapping[str, str]] = {"partition": "partition_id", "qos": "qos", "state": "state"}
 AMOUNTS: Final[Mapping[str, str]] = {

@@ -19,7 +19,7 @@ from advisor.fit.start_time_files import Polls, read_polls
 from advisor.fit.start_time_fit import HIGH, LOW, fit_polls, log_wait
 from advisor.predict.intervals import Intervals
 from advisor.predict.start_time import StartTimeForecaster
-from advisor.sim.text_file import opened_text
+from advisor.sim.traces.text_file import opened_text
 from tools.evaluation.report import Report, Score, counted, print_report, score
 from tools.evaluation.served import Format, ManyFiles, date_text, parsed_date
 

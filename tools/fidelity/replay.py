@@ -13,15 +13,15 @@ from advisor.domain.actions import SetNice
 from advisor.sim.cluster import Cluster, NodeChange, NodeGroup, SlurmParameters, StateChange
 from advisor.sim.node_events import draw_faults
 from advisor.sim.profiles import load_profiles
-from advisor.sim.queue_tables import AssociationTable, PartitionTable, QosTable
 from advisor.sim.queueing import DONE
-from advisor.sim.slurm_builder import Phases, build_slurm
-from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_settings import settings_left_out
-from advisor.sim.slurm_state import Slurm
-from advisor.sim.slurmctld import run_slurm
+from advisor.sim.slurm.queue_tables import AssociationTable, PartitionTable, QosTable
+from advisor.sim.slurm.slurm_builder import Phases, build_slurm
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurm_settings import settings_left_out
+from advisor.sim.slurm.slurm_state import Slurm
+from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import State, build_state, outcomes
-from advisor.sim.trace import TRACE_DTYPE, Trace
+from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 from tools.fidelity.recording import JobRecord, JobRequest, NiceChange, Pass, Recording, RecordingError, Scheduler
 from tools.fidelity.recording import NodeState as RecordedState
 

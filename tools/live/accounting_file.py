@@ -8,7 +8,7 @@ from typing import Final
 
 from advisor.domain.units import MINUTE_S
 from advisor.errors import SimulationError
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tools.live.requests import GPU_TYPE
 from tools.live_slurm.daemon import PROGRAM
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from advisor.domain.units import duration
-from advisor.sim.statistics import CellName
+from advisor.sim.study.statistics import CellName
 from advisor.trial.tallies import Share
 from advisor.view.wording import LABELS, shown, signed
 from tools.live.kept import Kept

@@ -9,7 +9,7 @@ from advisor.backends.spelling import node_names
 from advisor.clock import SystemClock
 from advisor.sim.cluster import Cluster
 from advisor.sim.run_outcome import End
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tools.live.execution import Execution
 from tools.live.requests import options_of
 from tools.live.scripts import Began, Scripts

@@ -21,7 +21,7 @@ from typing import Final
 
 from advisor.domain.units import HOUR_S
 from advisor.errors import AdvisorError
-from advisor.sim.trace_file import read_trace
+from advisor.sim.traces.trace_file import read_trace
 from tools.live.controller import Prompt, Typed, controller
 from tools.live.evening_page import page
 from tools.live.past import Past, make_past

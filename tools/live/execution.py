@@ -13,7 +13,7 @@ from advisor.sim.engine.native import native
 from advisor.sim.profiles import load_profiles
 from advisor.sim.run_outcome import End, Run
 from advisor.sim.state import PENDING, RUNNING, State, build_state, outcomes, with_room
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 
 
 @native

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from advisor.domain.units import duration, plural
-from advisor.sim.comparison import Results, change_of, compare_groups, ends_of, mean_of, traces_of
-from advisor.sim.metrics import by_gpus
-from advisor.sim.statistics import CellName, mean_over_cells
+from advisor.sim.study.comparison import Results, change_of, compare_groups, ends_of, mean_of, traces_of
+from advisor.sim.study.metrics import by_gpus
+from advisor.sim.study.statistics import CellName, mean_over_cells
 from advisor.view.wording import LABELS, ends_in_words, shown
 from tools.live.kept import Kept
 from tools.live.kept_runs import METRICS, Runs, Section, Table, Values, in_words

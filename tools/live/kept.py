@@ -17,8 +17,8 @@ from advisor.errors import SimulationError
 from advisor.settings import Fairness, Limits
 from advisor.sim.cluster import Cluster
 from advisor.sim.run_outcome import OUTCOME_DTYPE, Run
-from advisor.sim.statistics import CellName
-from advisor.sim.trace import Trace
+from advisor.sim.study.statistics import CellName
+from advisor.sim.traces.trace import Trace
 from tools.live.arm import Arm
 from tools.live.site import Site
 from tools.live.statistics import Cycles

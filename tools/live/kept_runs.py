@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from advisor.sim.comparison import Groupings, Results, by_policy, parted, traces_of
-from advisor.sim.metrics import Grouping
-from advisor.sim.result import result_of
 from advisor.sim.run_outcome import Run
-from advisor.sim.statistics import CellName
-from advisor.sim.trace import Trace
+from advisor.sim.study.comparison import Groupings, Results, by_policy, parted, traces_of
+from advisor.sim.study.metrics import Grouping
+from advisor.sim.study.result import result_of
+from advisor.sim.study.statistics import CellName
+from advisor.sim.traces.trace import Trace
 from advisor.view.wording import signed
 from tools.live.kept import Kept, stretched
 

@@ -9,9 +9,9 @@ import numpy as np
 from advisor.domain.units import MINUTE_S
 from advisor.planning.objective import bound_s
 from advisor.settings import Limits
-from advisor.sim.comparison import Groupings, Results, compare_groups
-from advisor.sim.statistics import CellName
-from advisor.sim.user_losses import ALLOWED_RATIO
+from advisor.sim.study.comparison import Groupings, Results, compare_groups
+from advisor.sim.study.statistics import CellName
+from advisor.sim.study.user_losses import ALLOWED_RATIO
 
 ALLOWED_S: Final = 5 * MINUTE_S
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from advisor.domain.units import MINUTE_S, WEEK_S
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tools.live.arm import Arm
 from tools.live.model import model_of
 from tools.live.play import Tell, play

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tools.live.arm import Arm
 
 POLL_S: Final = 0.05

@@ -5,7 +5,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tools.live.requests import options_of
 from tools.live.site import GPUS_PER_NODE
 from tools.live_slurm import LiveCluster, LiveSlurmError

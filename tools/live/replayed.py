@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 
 from advisor.config import load_config
-from advisor.sim.cell import Cell, simulate_drawn
-from advisor.sim.result import RunResult, result_of
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.sweep import run_sweep
-from advisor.sim.trace import Trace
+from advisor.sim.study.cell import Cell, simulate_drawn
+from advisor.sim.study.result import RunResult, result_of
+from advisor.sim.study.sweep import run_sweep
+from advisor.sim.traces.trace import Trace
 from tools.live.kept import Kept
 from tools.live.kept_runs import METRICS
 from tools.live.requests import as_asked

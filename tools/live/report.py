@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from advisor.errors import AdvisorError, SimulationError
-from advisor.sim.comparison import traces_of
-from advisor.sim.statistics import CellName
+from advisor.sim.study.comparison import traces_of
+from advisor.sim.study.statistics import CellName
 from advisor.view.html_report import Origin, write_report
 from tools.live.advice_sections import fidelity_values, savings_values, slurmctld_values
 from tools.live.job_sections import metrics_values, runs_values, sizes_values

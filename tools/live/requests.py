@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from advisor.domain.units import MINUTE_S
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 
 GPU_TYPE: Final = "a100"
 

@@ -26,8 +26,8 @@ from advisor.domain.units import HOUR_S, MINUTE_S
 from advisor.errors import AdvisorError, SimulationError
 from advisor.settings import Fairness
 from advisor.sim.cluster import parse_cluster
-from advisor.sim.trace import Trace
-from advisor.sim.trace_file import read_trace
+from advisor.sim.traces.trace import Trace
+from advisor.sim.traces.trace_file import read_trace
 from tools.live.accounting_file import fit_past
 from tools.live.arm import Arm
 from tools.live.backlog import Backlog

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from advisor.domain.units import duration
 from advisor.settings import Limits
-from advisor.sim.comparison import tally_jobs
-from advisor.sim.metrics import by_user
-from advisor.sim.statistics import CellName, mean_over_cells
+from advisor.sim.study.comparison import tally_jobs
+from advisor.sim.study.metrics import by_user
+from advisor.sim.study.statistics import CellName, mean_over_cells
 from advisor.view.wording import shown, signed
 from tools.live.kept_runs import Runs, Section, Values, in_words
 from tools.live.paired_jobs import UserChange, in_trace_time, lateness, user_changes

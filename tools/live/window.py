@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from advisor.domain.units import HOUR_S, MINUTE_S
 from advisor.errors import SimulationError
-from advisor.sim.cell import drawn
 from advisor.sim.cluster import Cluster
-from advisor.sim.trace import TRACE_DTYPE, Trace
+from advisor.sim.study.cell import drawn
+from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 
 # System users that Debian's base files have, in a root file system of any release.
 USERS: Final = (

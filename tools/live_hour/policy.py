@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final
 
 from advisor.config import load_config
-from advisor.daemon.shadow import EVENT
 from advisor.domain.actions import Lever, NodeRange, SetNodeList
 from advisor.domain.lease import Ending
 from advisor.journal import SqliteJournal
 from advisor.journal.views import RowQuery
 from advisor.predict.library import Library
 from advisor.predict.served_policy import held_policy
+from advisor.site.shadow import EVENT
 from tools.live_hour.hour import NODES, Hour, Load, Sort, play, report
 from tools.live_slurm import LiveCluster
 from tools.live_slurm.daemon import Table

@@ -27,9 +27,9 @@ from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import Standings, standings_of
-from advisor.sim.plain_twin import PlainTwin
-from advisor.sim.twin_child import TwinTask, answered
-from advisor.sim.wait_difference import PlainStarts, WaitDifference, differences_by_user, wait_difference
+from advisor.sim.live.plain_twin import PlainTwin
+from advisor.sim.live.twin_child import TwinTask, answered
+from advisor.sim.live.wait_difference import PlainStarts, WaitDifference, differences_by_user, wait_difference
 from tools.fidelity.compare import spearman
 from tools.live_twins.workload import POINTS_PER_S
 

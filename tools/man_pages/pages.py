@@ -15,9 +15,9 @@ from advisor import __version__
 from advisor.cli.app import app
 from advisor.cli.simulation import INTERRUPTED
 from advisor.config import FOLDER, Config, describe
-from advisor.daemon.pause_file import NAME as PAUSE
 from advisor.daemon.run import END_S
 from advisor.errors import AdvisorError
+from advisor.site.pause_file import NAME as PAUSE
 from tools.man_pages.roff import render
 
 Command = TyperCommand | TyperGroup

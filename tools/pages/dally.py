@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 
 import advisor
-from advisor.sim.cell import Cell
 from advisor.sim.cluster import parse_cluster
-from advisor.sim.comparison import by_policy, compare, ends_of, mean_of
-from advisor.sim.result import RunResult
 from advisor.sim.runner import SimulationOptions
-from advisor.sim.statistics import RelativeChange
+from advisor.sim.study.cell import Cell
+from advisor.sim.study.comparison import by_policy, compare, ends_of, mean_of
+from advisor.sim.study.result import RunResult
+from advisor.sim.study.statistics import RelativeChange
 from advisor.view.wording import LABELS, change_in_words, ends_in_words, shown
 from tools.dally import workload
 from tools.pages.experiment import Experiment, Runner, Task

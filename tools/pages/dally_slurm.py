@@ -11,12 +11,20 @@ from numpy.typing import NDArray
 import advisor
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster
-from advisor.sim.comparison import GroupDifference, by_policy, compare, compare_groups, ends_of, mean_of, traces_of
-from advisor.sim.metrics import Grouping, by_gpus, by_user
-from advisor.sim.result import RunResult
 from advisor.sim.runner import SimulationOptions, known_policy
-from advisor.sim.statistics import CellName, RelativeChange, paired_difference
-from advisor.sim.trace import Trace
+from advisor.sim.study.comparison import (
+    GroupDifference,
+    by_policy,
+    compare,
+    compare_groups,
+    ends_of,
+    mean_of,
+    traces_of,
+)
+from advisor.sim.study.metrics import Grouping, by_gpus, by_user
+from advisor.sim.study.result import RunResult
+from advisor.sim.study.statistics import CellName, RelativeChange, paired_difference
+from advisor.sim.traces.trace import Trace
 from advisor.view.wording import LABELS, change_in_words, ends_in_words, shown, verdict
 from tools.pages.experiment import Experiment, Runner, Task, cells_of, first_of
 from tools.pages.results import VERDICTS

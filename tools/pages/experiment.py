@@ -12,11 +12,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloa
 
 from advisor.cli.progress import progress_bar
 from advisor.errors import SimulationError
-from advisor.sim.cell import Cell, Simulate, drawn, simulate_drawn
 from advisor.sim.policies import POLICIES
-from advisor.sim.result import RunResult
 from advisor.sim.runner import SimulationOptions, known_policy
-from advisor.sim.sweep import run_sweep
+from advisor.sim.study.cell import Cell, Simulate, drawn, simulate_drawn
+from advisor.sim.study.result import RunResult
+from advisor.sim.study.sweep import run_sweep
 from tools.simulated_traces import GPUS_PER_NODE, Workload, data_folder, read_workload
 
 FOLDER: Final = Path(__file__).parent

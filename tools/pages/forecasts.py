@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 import advisor
-from advisor.sim.cell import Cell
-from advisor.sim.comparison import PairedDifference, by_policy, compare, mean_of
-from advisor.sim.result import RunResult
+from advisor.sim.study.cell import Cell
+from advisor.sim.study.comparison import PairedDifference, by_policy, compare, mean_of
+from advisor.sim.study.result import RunResult
 from advisor.view.wording import change_in_words, shown, verdict
 from tools.pages.experiment import Experiment, Runner, Task, cells_of, first_of
 from tools.pages.results import METRIC, VERDICTS, over_all

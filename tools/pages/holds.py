@@ -7,12 +7,12 @@ from typing import Final
 
 import advisor
 from advisor.errors import SimulationError
-from advisor.sim.cell import Cell, drawn
 from advisor.sim.cluster import Cluster, parse_cluster
-from advisor.sim.comparison import PairedDifference, by_policy, compare, ends_of, mean_of
-from advisor.sim.result import RunResult
 from advisor.sim.runner import SimulationOptions, known_policy
-from advisor.sim.trace import Trace
+from advisor.sim.study.cell import Cell, drawn
+from advisor.sim.study.comparison import PairedDifference, by_policy, compare, ends_of, mean_of
+from advisor.sim.study.result import RunResult
+from advisor.sim.traces.trace import Trace
 from advisor.view.wording import change_in_words, shown, verdict
 from tools.dally.workload import arrival_name, cluster_text, make_trace
 from tools.pages.experiment import Experiment, Runner, Task, first_of

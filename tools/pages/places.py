@@ -8,13 +8,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 import advisor
-from advisor.sim.cell import Cell, drawn
-from advisor.sim.comparison import by_policy, compare, mean_of
 from advisor.sim.profiles import NEUTRAL, exposed_s, load_profiles
-from advisor.sim.result import RunResult
 from advisor.sim.runner import SimulationOptions
-from advisor.sim.statistics import CellName
-from advisor.sim.user_losses import ALLOWED_RATIO, ALLOWED_S, LEAST_JOBS
+from advisor.sim.study.cell import Cell, drawn
+from advisor.sim.study.comparison import by_policy, compare, mean_of
+from advisor.sim.study.result import RunResult
+from advisor.sim.study.statistics import CellName
+from advisor.sim.study.user_losses import ALLOWED_RATIO, ALLOWED_S, LEAST_JOBS
 from advisor.view.wording import change_in_words, shown
 from tools.pages.experiment import Experiment, Runner, Task, first_of
 from tools.pages.results import METRIC, Part, over_all_rows

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 import advisor
 from advisor.domain.units import plural
-from advisor.sim.comparison import PairedDifference, by_policy, compare, ends_of, mean_of
-from advisor.sim.result import RunResult
 from advisor.sim.runner import SimulationOptions
-from advisor.sim.statistics import LEAST_UNITS, CellName, RelativeChange
-from advisor.sim.user_losses import ALLOWED_RATIO, ALLOWED_S, LEAST_JOBS, tally_users
+from advisor.sim.study.comparison import PairedDifference, by_policy, compare, ends_of, mean_of
+from advisor.sim.study.result import RunResult
+from advisor.sim.study.statistics import LEAST_UNITS, CellName, RelativeChange
+from advisor.sim.study.user_losses import ALLOWED_RATIO, ALLOWED_S, LEAST_JOBS, tally_users
 from advisor.stats import mean_interval
 from advisor.view.wording import LABELS, change_in_words, shown, verdict
 from tools.pages.experiment import SLOW, Experiment, Runner, Task, cells_of, published

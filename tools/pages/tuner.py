@@ -12,7 +12,7 @@ from joblib import Parallel, delayed
 import advisor
 from advisor.domain.units import duration
 from advisor.sim.policies.dally import Timers
-from advisor.sim.result import RunResult
+from advisor.sim.study.result import RunResult
 from advisor.view.wording import change_in_words, shown
 from tools.dally import steps
 from tools.dally.running import TIERS, TUNED_NAME, name_of, simulate_timers, timers_of

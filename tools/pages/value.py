@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 import advisor
-from advisor.sim.comparison import by_policy, compare, mean_of
-from advisor.sim.result import RunResult
 from advisor.sim.runner import SimulationOptions
+from advisor.sim.study.comparison import by_policy, compare, mean_of
+from advisor.sim.study.result import RunResult
 from advisor.view.wording import change_in_words, shown
 from tools.pages.experiment import Experiment, Runner, Task, cells_of, first_of
 from tools.pages.forecasts import Differences, kept_share

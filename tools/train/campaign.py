@@ -5,8 +5,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from advisor.sim.engines import require_slurm, run_on_cores, run_on_slurm
-from advisor.sim.sweep import Engine
+from advisor.sim.study.engines import require_slurm, run_on_cores, run_on_slurm
+from advisor.sim.study.sweep import Engine
 from advisor.text import escaped
 from tools.train.planned import PlannedRun, begun, complete
 

@@ -31,7 +31,7 @@ from advisor.features.board import Board
 from advisor.features.policy import Options, RecordedPolicy, ScoredDecision, Scores
 from advisor.journal import SqliteJournal
 from advisor.journal.cycle_record import Recorded, outcome_of
-from advisor.journal.deviations import AsRecorded, AsTried, cycle_of
+from advisor.replay.deviations import AsRecorded, AsTried, cycle_of
 from advisor.trial.evidence import contradiction
 
 # Returns beyond are clipped: a job that ends days early teaches no more than one whose promise was kept.

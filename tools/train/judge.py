@@ -1,7 +1,8 @@
 """Judges policies where no training and no choice of a policy looked: `python -m tools.train.judge dl2 --runs DIR`.
 
-Runs that differ in nothing but the seed are one row. All rows play the same traces, rules too, so that differences are
-paired by trace; the intervals are those of `advisor.sim.statistics`, which draw traces, then seeds within a trace.
+Runs that differ in nothing but the seed are one row. All rows play the same traces, rules too, so that differences
+are paired by trace; the intervals are those of `advisor.sim.study.statistics`, which draw traces, then seeds within a
+trace.
 """
 
 import json

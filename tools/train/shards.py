@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import SimulationError
-from advisor.sim.engines import become_worker
+from advisor.sim.study.engines import become_worker
 from tools.train.slots import Bools, Floats32, Integers, SlotEnv, Step
 
 Held = dict[int, Any]

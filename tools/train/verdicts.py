@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from advisor.errors import ConfigError
-from advisor.sim.statistics import RelativeChange
+from advisor.sim.study.statistics import RelativeChange
 from tools.train.learning import Recipe, recipe_of
 
 WARM: Final = "warm-up alone"

@@ -8,15 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import SimulationError
-from advisor.sim.eligibility import CONDITION_DTYPE, GATE_DTYPE, TASK_ARRAY_DTYPE
 from advisor.sim.engine.layout import ArrayType, header, numbers, records
 from advisor.sim.gang_patience import GangPatience
 from advisor.sim.line_order import ORDER_DTYPE, Order
 from advisor.sim.queueing import QUEUE_RULES_DTYPE, Queue
 from advisor.sim.run_outcome import SEGMENT_DTYPE
-from advisor.sim.slurm_limits import CLAIM_DTYPE, COUNTER_DTYPE
-from advisor.sim.slurm_queue import ENTRY_DTYPE, PARTITION_DTYPE
-from advisor.sim.slurm_state import ASSOCIATION_DTYPE, CONTROL_DTYPE, DEPARTURE_DTYPE, RESERVATION_DTYPE, Slurm
+from advisor.sim.slurm.slurm_limits import CLAIM_DTYPE, COUNTER_DTYPE
+from advisor.sim.slurm.slurm_queue import ENTRY_DTYPE, PARTITION_DTYPE
+from advisor.sim.slurm.slurm_state import ASSOCIATION_DTYPE, CONTROL_DTYPE, DEPARTURE_DTYPE, RESERVATION_DTYPE, Slurm
 from advisor.sim.state import (
     BOOKING_DTYPE,
     FAULT_DTYPE,
@@ -28,6 +27,7 @@ from advisor.sim.state import (
     TALLY_DTYPE,
     State,
 )
+from advisor.sim.traces.eligibility import CONDITION_DTYPE, GATE_DTYPE, TASK_ARRAY_DTYPE
 from advisor.sim.victims import Victims
 
 

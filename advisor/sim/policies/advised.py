@@ -14,15 +14,15 @@ from advisor.planning.case import EVERY_LEVER
 from advisor.planning.kept_trials import KeptTrials
 from advisor.planning.observing import observed
 from advisor.planning.plan_trial import Trial, TrialSize
-from advisor.sim.known_forecaster import KnownForecaster
-from advisor.sim.learning import LearningForecaster
+from advisor.sim.live.rollout_trial import RolloutTrial
+from advisor.sim.policies.known_forecaster import KnownForecaster
+from advisor.sim.policies.learning import LearningForecaster
 from advisor.sim.queueing import PAUSED
-from advisor.sim.rollout_trial import RolloutTrial
 from advisor.sim.simulated_policy import Problem, drive, leave_out
-from advisor.sim.slurm_builder import build_slurm
-from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_placement import pick_now
-from advisor.sim.slurmctld import run_slurm
+from advisor.sim.slurm.slurm_builder import build_slurm
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurm_placement import pick_now
+from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import State
 
 MakeForecaster = Callable[[Problem, SimulatedSlurm], Forecaster]

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from advisor.planning.preemption import give_way, keys, pays, stopping_cost_s
 from advisor.settings import APART_S, QUANTUM_S
-from advisor.sim.delay_scheduling import sensitivities, tier_held, tier_of_pick
 from advisor.sim.engine.native import native
 from advisor.sim.engine.tables import Integers, Reals
 from advisor.sim.gang_patience import GangPatience
 from advisor.sim.gang_placement import pick
 from advisor.sim.policies.dally import Dally, Rows, dally_policy
-from advisor.sim.rounds import RoundView
+from advisor.sim.policies.delay_scheduling import sensitivities, tier_held, tier_of_pick
+from advisor.sim.policies.rounds import RoundView
 from advisor.sim.state import RUNNING, State
 from advisor.sim.victims import Victims
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from advisor.sim.policies.elastic_shares import deal
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.rounds import RoundView
+from advisor.sim.policies.rounds import RoundView
 
 SLOT_S = 1200.0
 

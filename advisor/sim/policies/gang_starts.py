@@ -6,10 +6,10 @@ from typing import Final
 import numpy as np
 
 from advisor.features.observe.pointer import choose_all
-from advisor.sim.placing import write_pick
 from advisor.sim.policies.placer import Placer
-from advisor.sim.slurm_state import Slurm
-from advisor.sim.slurmctld import run_slurm
+from advisor.sim.policies.placing import write_pick
+from advisor.sim.slurm.slurm_state import Slurm
+from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import State
 
 _SIGNATURE: Final = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_double)

@@ -12,9 +12,9 @@ import numpy as np
 
 from advisor.planning.scorers import by_gain, by_price
 from advisor.settings import Fairness
-from advisor.sim.learned_run_times import LearnedRunTimes
 from advisor.sim.policies.exchanger import Exchanger, Lowerer, Sorter
 from advisor.sim.policies.gang_starts import GangStarts
+from advisor.sim.policies.learned_run_times import LearnedRunTimes
 from advisor.sim.policies.lifter import Lifter
 from advisor.sim.policies.mover import KnownRunTimes, Mover, RunTimes
 from advisor.sim.policies.placer import BY_RULE, BY_TRUTH, MARL, Places, with_spare_classes
@@ -22,10 +22,10 @@ from advisor.sim.policies.restarter import Restarts, by_finish, by_forecast
 from advisor.sim.policies.sizer import Sizes, by_score, forecast_speeds, shipped_policy, true_speeds
 from advisor.sim.queueing import PAUSED
 from advisor.sim.simulated_policy import Problem, drive, leave_out
-from advisor.sim.slurm_builder import build_slurm
-from advisor.sim.slurm_placement import pick_now
-from advisor.sim.slurm_state import Slurm
-from advisor.sim.slurmctld import run_slurm
+from advisor.sim.slurm.slurm_builder import build_slurm
+from advisor.sim.slurm.slurm_placement import pick_now
+from advisor.sim.slurm.slurm_state import Slurm
+from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import State
 
 MakeMover = Callable[[Problem, Slurm, RunTimes], Mover]

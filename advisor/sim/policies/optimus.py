@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from advisor.sim.policies.elastic_shares import deal
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.rounds import RoundView
+from advisor.sim.policies.rounds import RoundView
 
 Floats = NDArray[np.float64]
 Sizes = NDArray[np.int64]

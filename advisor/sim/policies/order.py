@@ -13,9 +13,9 @@ from advisor.domain.units import DAY_S
 from advisor.sim.engine.native import native
 from advisor.sim.line_order import ORDER_DTYPE, Order
 from advisor.sim.simulated_policy import Problem, drive, leave_out
-from advisor.sim.slurm_builder import build_slurm
-from advisor.sim.slurm_placement import pick_now
-from advisor.sim.slurm_state import Slurm
+from advisor.sim.slurm.slurm_builder import build_slurm
+from advisor.sim.slurm.slurm_placement import pick_now
+from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.state import State
 
 

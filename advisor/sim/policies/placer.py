@@ -34,19 +34,19 @@ from advisor.predict.interference import InterferenceForecaster
 from advisor.predict.library import Library
 from advisor.predict.neighbours import models_known_to
 from advisor.predict.served_policy import open_policy
-from advisor.sim.learning import NOWHERE, opened
 from advisor.sim.node_classes import CLOSED, REQUIRED
+from advisor.sim.policies.learning import NOWHERE, opened
 from advisor.sim.policies.mover import Mover
 from advisor.sim.policies.sizer import NO_BOARD, SpeedOf, forecast_speeds, true_speeds
+from advisor.sim.policies.state_graph import gpus_on_each, model_rows_of, residents_of, servers_of, usable_of
 from advisor.sim.profiles import exposed_s
 from advisor.sim.queueing import DONE
 from advisor.sim.simulated_policy import Problem
-from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_placement import enter, pick_now
-from advisor.sim.slurm_state import Slurm
-from advisor.sim.slurmctld import ask_for_pass, run_slurm
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurm_placement import enter, pick_now
+from advisor.sim.slurm.slurm_state import Slurm
+from advisor.sim.slurm.slurmctld import ask_for_pass, run_slurm
 from advisor.sim.state import NONE, PENDING, State
-from advisor.sim.state_graph import gpus_on_each, model_rows_of, residents_of, servers_of, usable_of
 
 # How far down the line gangs are looked at, and how often one is given nodes.
 HEAD: Final = 16

@@ -15,13 +15,13 @@ from advisor.features.steps import WINDOW, Choose, Scaling, Supply, elastic_jobs
 from advisor.planning.preemption import lost_work_s
 from advisor.planning.restarts import GROWTH_LEASE_S, Restart, restarts
 from advisor.settings import QUANTUM_S
-from advisor.sim.learned_run_times import LearnedRunTimes
+from advisor.sim.policies.learned_run_times import LearnedRunTimes
 from advisor.sim.policies.mover import Rows, RunTimes
 from advisor.sim.policies.sizer import Sizer
+from advisor.sim.policies.state_board import columns_by_code
 from advisor.sim.simulated_policy import Problem
-from advisor.sim.slurmctld import ask_for_pass, requeue
+from advisor.sim.slurm.slurmctld import ask_for_pass, requeue
 from advisor.sim.state import NONE, PENDING, State
-from advisor.sim.state_board import columns_by_code
 
 Floats = NDArray[np.float64]
 # From the rows of running jobs to what is left of their run times, in seconds; 0 where it is not known.

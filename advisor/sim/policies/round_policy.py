@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from advisor.sim.rounds import Decision, run_rounds
+from advisor.sim.policies.rounds import Decision, run_rounds
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.state import State
 

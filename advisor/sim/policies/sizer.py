@@ -35,14 +35,14 @@ from advisor.predict.placements import PlacementIndex
 from advisor.predict.served_policy import open_policy
 from advisor.predict.throughput import ThroughputForecaster
 from advisor.settings import Limits, PlanningSettings
-from advisor.sim.known_forecaster import KnownForecaster
-from advisor.sim.learning import NOWHERE, opened
+from advisor.sim.policies.known_forecaster import KnownForecaster
+from advisor.sim.policies.learning import NOWHERE, opened
 from advisor.sim.policies.mover import Mover, pools_of
+from advisor.sim.policies.state_board import columns_by_code
 from advisor.sim.simulated_policy import Problem
-from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurmctld import ask_for_pass
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurmctld import ask_for_pass
 from advisor.sim.state import NONE, State
-from advisor.sim.state_board import columns_by_code
 
 # For policies that look at the options alone.
 NO_BOARD: Final = stacked(job_id=[], jobs={name: [] for name in JOB_COLUMNS}, nodes={name: [] for name in NODE_COLUMNS})

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.sim.simulated_policy import Problem, drive, leave_out
-from advisor.sim.slurm_builder import build_slurm
-from advisor.sim.slurm_placement import pick_now
-from advisor.sim.slurmctld import run_slurm
+from advisor.sim.slurm.slurm_builder import build_slurm
+from advisor.sim.slurm.slurm_placement import pick_now
+from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import State
 
 

@@ -16,7 +16,7 @@ asked.
 import numpy as np
 
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.rounds import RoundView
+from advisor.sim.policies.rounds import RoundView
 
 
 def decide(view: RoundView) -> None:

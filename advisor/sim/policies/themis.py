@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from advisor.sim.policies.elastic_shares import deal
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.rounds import RoundView
+from advisor.sim.policies.rounds import RoundView
 
 LEASE_S = 1200.0
 OFFERED = 0.2

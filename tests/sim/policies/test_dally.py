@@ -13,10 +13,10 @@ from advisor.sim.cluster import Cluster, Failures, NodeGroup, parse_cluster
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.dally import Dally
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.rounds import RoundView
+from advisor.sim.policies.rounds import RoundView
 from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import IDEAL, make_trace, run_of, starts_and_ends
 from tests.sim.internals import usable_gpus
 from tests.sim.offering import INSENSITIVE, SENSITIVE, slower

@@ -9,12 +9,12 @@ from advisor.features.observe.pointer import BestFit, Choice, Chooser
 from advisor.sim.cluster import Cluster, parse_cluster
 from advisor.sim.policies.gang_starts import GangStarts
 from advisor.sim.queueing import FULL
-from advisor.sim.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.state import RUNNING, with_room
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_trace
 from tests.sim.policies.test_placer import TIMES, LastFirst, Waits, held, placed
-from tests.sim.test_state_board import clusters, traces
+from tests.sim.policies.test_state_board import clusters, traces
 
 FOUR_NODES = "nodes=4,gpus=4,leaf=2"
 GANG = {"gpus": 8, "nodes_min": 2, "nodes_max": 2, "run_time_s": 500, "time_limit_s": 600}

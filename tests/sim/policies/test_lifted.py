@@ -6,8 +6,8 @@ from typing import Any
 
 from advisor.settings import Limits
 from advisor.sim.cluster import parse_cluster
-from advisor.sim.metrics import summarise
 from advisor.sim.simulated_policy import SimulationOptions
+from advisor.sim.study.metrics import summarise
 from tests.sim.building import make_trace, run_of, starts_and_ends
 
 ONE_NODE = "nodes=1,gpus=4"

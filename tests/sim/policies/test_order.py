@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.queue_tables import PartitionTable
 from advisor.sim.simulated_policy import SimulationOptions
+from advisor.sim.slurm.queue_tables import PartitionTable
 from tests.sim.building import make_trace, run_of
 
 ONE_NODE = Cluster(

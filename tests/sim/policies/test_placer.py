@@ -25,12 +25,12 @@ from advisor.sim.policies.placer import (
 from advisor.sim.policies.sizer import speeds_by_rule
 from advisor.sim.runner import SimulationOptions, simulate
 from advisor.sim.simulated_policy import Problem
-from advisor.sim.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.state import PENDING, RUNNING
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import bytes_of, make_problem, make_trace
+from tests.sim.policies.test_state_board import clusters, go_on, started, traces
 from tests.sim.test_engine import mixed_requests
-from tests.sim.test_state_board import clusters, go_on, started, traces
 
 LIMITS = Limits(min_job_age_s=0.0)
 NAMES = ("node_class", "required", "nodes_min", "shape")

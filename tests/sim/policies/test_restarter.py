@@ -14,12 +14,12 @@ from advisor.predict.library import Library
 from advisor.predict.served_policy import open_policy
 from advisor.settings import QUANTUM_S, Limits, PlanningSettings
 from advisor.sim.cluster import parse_cluster
-from advisor.sim.known_forecaster import KnownForecaster
-from advisor.sim.learning import NOWHERE
+from advisor.sim.policies.known_forecaster import KnownForecaster
+from advisor.sim.policies.learning import NOWHERE
 from advisor.sim.run_outcome import Run
 from advisor.sim.runner import SimulationOptions
 from tests.sim.building import make_trace, run_of
-from tests.sim.test_state_board import go_on, started
+from tests.sim.policies.test_state_board import go_on, started
 
 HOUR_S = 3600.0
 ONE_NODE = "nodes=1,gpus=8"

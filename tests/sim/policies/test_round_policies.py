@@ -8,7 +8,7 @@ from advisor.sim.policies import POLICIES
 from advisor.sim.policies.round_policy import RoundPolicy
 from advisor.sim.run_outcome import End
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import IDEAL, make_trace, run_of, starts_and_ends
 from tests.sim.policies.watching import check_books, run_watched
 

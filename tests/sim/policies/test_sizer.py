@@ -15,16 +15,16 @@ from advisor.planning.elastic import windows
 from advisor.planning.scorers import as_asked, by_price
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, parse_cluster
-from advisor.sim.known_forecaster import KnownForecaster
+from advisor.sim.policies.known_forecaster import KnownForecaster
 from advisor.sim.policies.lifted import by_limits, by_run_times
 from advisor.sim.policies.lifter import Lifter
 from advisor.sim.policies.sizer import Sizer, Sizes, by_score, speeds_by_rule, true_speeds
 from advisor.sim.run_outcome import End
 from advisor.sim.runner import SimulationOptions
-from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.trace import Trace
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import IDEAL, make_problem, make_trace, run_of
-from tests.sim.test_state_board import clusters, go_on, started, traces
+from tests.sim.policies.test_state_board import clusters, go_on, started, traces
 
 INSTANTS = st.sampled_from([7.0, 30.0, 290.0, 900.0]) | st.floats(0.0, 2000.0)
 TIMES = st.lists(INSTANTS, min_size=2, max_size=6).map(sorted)

@@ -9,10 +9,10 @@ from advisor.sim.cluster import Cluster, NodeGroup
 from advisor.sim.policies.lifted import by_limits
 from advisor.sim.policies.lifter import Lifter
 from advisor.sim.policies.sizer import Sizes, speeds_by_rule
-from advisor.sim.queue_tables import PartitionTable
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
-from advisor.sim.slurm_builder import build_slurm
-from advisor.sim.slurmctld import run_slurm
+from advisor.sim.slurm.queue_tables import PartitionTable
+from advisor.sim.slurm.slurm_builder import build_slurm
+from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import State, outcomes
 from tests.sim.building import make_state, make_trace
 

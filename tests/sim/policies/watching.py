@@ -9,11 +9,11 @@ import pytest
 from advisor.sim.cluster import Cluster
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.rounds import Decision, RoundView
+from advisor.sim.policies.rounds import Decision, RoundView
 from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulatedPolicy, SimulationOptions
 from advisor.sim.state import NONE, PENDING, RUNNING
-from advisor.sim.trace import Trace
+from advisor.sim.traces.trace import Trace
 from tests.sim.building import IDEAL, run_of
 
 Seen = TypeVar("Seen")

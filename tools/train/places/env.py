@@ -13,8 +13,8 @@ from advisor.features.observe.known_models import KnownModels
 from advisor.features.observe.pointer import CHOICE_COLUMNS
 from advisor.predict.interference import InterferenceForecaster
 from advisor.predict.neighbours import models_known_to
-from advisor.sim.learning import opened
-from advisor.sim.state_graph import model_rows_of
+from advisor.sim.policies.learning import opened
+from advisor.sim.policies.state_graph import model_rows_of
 from tools.train.places.network import Layout, Parts
 from tools.train.places.parts import Decision, PartedCluster
 from tools.train.places.rules import by_work

@@ -16,12 +16,12 @@ import numpy as np
 
 from advisor.domain.units import HOUR_S
 from advisor.features.observe.graph import Floats
-from advisor.sim.cell import digest_of, program_of
 from advisor.sim.cluster import Network
-from advisor.sim.engines import run_on_cores
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.statistics import LEAST_UNITS
+from advisor.sim.study.cell import digest_of, program_of
+from advisor.sim.study.engines import run_on_cores
+from advisor.sim.study.statistics import LEAST_UNITS
 from advisor.stats import mean_interval
 from tools.pages.text import table as markdown
 from tools.train import TOOLS, checkpoints

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.statistics import CellName, RelativeChange, difference_of_figures
+from advisor.sim.study.statistics import CellName, RelativeChange, difference_of_figures
 from tools.pages.text import table as markdown
 from tools.train.curves import draw_curves, read_curve
 from tools.train.published.runs import job_times

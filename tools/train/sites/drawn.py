@@ -14,8 +14,8 @@ import numpy as np
 
 from advisor.sim.cluster import Cluster, Network, NodeGroup
 from advisor.sim.profiles import NEUTRAL, Profiles, load_profiles
-from advisor.sim.sampling import fill
-from advisor.sim.trace import Trace
+from advisor.sim.traces.sampling import fill
+from advisor.sim.traces.trace import Trace
 from tools.train.places.workload import BELIEF_SPREAD, LONGEST_S, MIXES, SHORTEST_S, drawn_trace
 
 GPUS_PER_NODE: Final = 8

@@ -24,10 +24,10 @@ from advisor.fit.performance_fit import Spreads
 from advisor.predict.library import Library
 from advisor.predict.served_places import SCORES
 from advisor.predict.served_policy import held_policy
-from advisor.sim.cell import digest_of, program_of
-from advisor.sim.engines import run_on_cores
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
+from advisor.sim.study.cell import digest_of, program_of
+from advisor.sim.study.engines import run_on_cores
 from tools.pages.text import table as markdown
 from tools.train import TOOLS, checkpoints
 from tools.train.places import rules

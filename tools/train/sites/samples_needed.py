@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from advisor.sim.cell import digest_of, program_of
-from advisor.sim.engines import run_on_cores
+from advisor.sim.study.cell import digest_of, program_of
+from advisor.sim.study.engines import run_on_cores
 from tools.pages.text import table as markdown
 from tools.train import TOOLS
 from tools.train.places.rules import play

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 from advisor.fit.performance_fit import Samples, SitePrior, Spreads, learnt_spreads, no_samples
-from advisor.sim.engines import run_on_cores
+from advisor.sim.study.engines import run_on_cores
 from tools.train.places.rules import play
 from tools.train.sites.cluster import SiteCluster, adapted_to, prior_of
 from tools.train.sites.drawn import TRAINING, draw_site

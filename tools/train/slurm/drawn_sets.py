@@ -1,7 +1,7 @@
 """Judges policies for sizes on drawn workloads that no training, no choice of a policy and no card saw.
 
 All rows run the same workloads with the same cycles, so that changes are paired by workload; the intervals
-are those of `advisor.sim.statistics`, which draw workloads, then seeds of the training within a workload.
+are those of `advisor.sim.study.statistics`, which draw workloads, then seeds of the training within a workload.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,14 +12,14 @@ from typing import Any, Final
 import numpy as np
 
 from advisor.planning.scorers import as_asked, by_price
-from advisor.sim.cell import Cell, Progress
-from advisor.sim.comparison import Results, change_of, ends_of, mean_of
-from advisor.sim.result import RunResult
 from advisor.sim.run_outcome import Run
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.statistics import CellName
-from advisor.sim.sweep import run_sweep
+from advisor.sim.study.cell import Cell, Progress
+from advisor.sim.study.comparison import Results, change_of, ends_of, mean_of
+from advisor.sim.study.result import RunResult
+from advisor.sim.study.statistics import CellName
+from advisor.sim.study.sweep import run_sweep
 from advisor.view.wording import shown
 from tools.pages.text import table as markdown
 from tools.train.curves import draw_curves, read_curve

@@ -20,11 +20,11 @@ from advisor.sim.profiles import load_profiles
 from advisor.sim.queueing import DONE, FULL
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch, leave_out
-from advisor.sim.slurm_builder import build_slurm
-from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_placement import pick_now
-from advisor.sim.slurm_state import Slurm
-from advisor.sim.slurmctld import run_slurm
+from advisor.sim.slurm.slurm_builder import build_slurm
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurm_placement import pick_now
+from advisor.sim.slurm.slurm_state import Slurm
+from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import ENDED, State, build_state, with_room
 from tools.train.slots import Bools, Floats32, Integers, Step
 from tools.train.slurm.workload import workload

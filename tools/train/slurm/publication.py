@@ -12,7 +12,7 @@ from advisor.features.steps import OPTION_COLUMNS
 from advisor.fit.publish import publish_graph
 from advisor.planning.scorers import PRICE, as_asked, by_gain, by_price
 from advisor.predict.manifest import POLICY, Entry
-from advisor.sim.statistics import CellName, mean_over_cells
+from advisor.sim.study.statistics import CellName, mean_over_cells
 from tools.train import checkpoints
 from tools.train.export import Rows, Training, card_of, exported
 from tools.train.learning import Agent, recipe_of

@@ -12,11 +12,11 @@ from advisor.domain.forecast import Interval, JobForecast
 from advisor.domain.job import Job
 from advisor.features.steps import Choose, Reals, Steps, Supply
 from advisor.planning.scorers import StepScorer, by_gain
-from advisor.sim.cell import digest_of, program_of
 from advisor.sim.policies.lifted import LiftedSlurm, by_limits, by_run_times
 from advisor.sim.policies.sizer import Sizes, SpeedOf, by_score, forecast_speeds, true_speeds
 from advisor.sim.simulated_policy import Problem, SimulatedPolicy
-from advisor.sim.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
+from advisor.sim.study.cell import digest_of, program_of
 from tools.train import TOOLS
 from tools.train.networks import PerOption
 from tools.train.slurm.publication import network_of

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
-from advisor.sim.cell import drawn
 from advisor.sim.cluster import Cluster, parse_cluster
-from advisor.sim.trace import TRACE_DTYPE, Trace
+from advisor.sim.study.cell import drawn
+from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 
 LEAF_NODES: Final = 8
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64)

@@ -1,0 +1,1 @@
+"""Recorded cycles planned again, and policies compared on them."""

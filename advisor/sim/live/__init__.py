@@ -1,0 +1,1 @@
+"""Simulations of the present: the twin, and rollouts from a snapshot."""

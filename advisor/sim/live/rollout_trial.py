@@ -1,0 +1,36 @@
+"""Tries plans on the model of slurmctld."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from advisor.domain.plan import Recommendation
+from advisor.errors import SimulationError
+from advisor.planning.case import Case
+from advisor.planning.plan_trial import PlanTrial, TrialSize, try_plan, untried
+from advisor.sim.live.slurm_rollout import SlurmRollout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutTrial:
+    """Try plans in this process; equal inputs give equal trials with any number of threads.
+
+    With a `limit_s`, in seconds, a plan is not tried where that would clearly take longer.
+    """
+
+    size: TrialSize = field(default_factory=TrialSize)
+    # Half as many as a rollout takes by default: what a change does to a mean shows near the head of the line.
+    places: int = 50
+    threads: int = 2
+    limit_s: float = 0.0
+
+    def tried(self, case: Case, changes: Sequence[Recommendation]) -> PlanTrial:
+        """Return the trial of judged changes; where there is nothing to simulate, that of none."""
+        try:
+            return self.rolled_out(case, changes)
+        except SimulationError as err:
+            return untried(changes, str(err))
+
+    def rolled_out(self, case: Case, changes: Sequence[Recommendation]) -> PlanTrial:
+        """Return the trial of judged changes; raises `SimulationError` for none, and where it would take too long."""
+        rollout = SlurmRollout(places=self.places, threads=self.threads, limit_s=self.limit_s)
+        return try_plan(case, changes, rollout, self.size)

@@ -1,0 +1,146 @@
+"""Computes what would come of plans, on the model of slurmctld: many plans, each under the same draws."""
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from queue import SimpleQueue
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.units import duration
+from advisor.errors import SimulationError
+from advisor.planning.case import Case
+from advisor.planning.rollout import RolloutValues, Scenario
+from advisor.sim.cluster import SlurmParameters
+from advisor.sim.live.arrival_draws import RecentJobs, draw_arrivals
+from advisor.sim.live.continuation import Arrivals, Continuation, Workspace
+from advisor.sim.live.forecast_paces import Paces
+from advisor.sim.live.resumed_arrays import Periods, Usage
+from advisor.sim.live.run_time_draws import by_forecasts, uniforms, within_limits
+from advisor.sim.live.snapshot_model import model_of
+
+# What numbers are drawn for, beside run times.
+_PLACES: Final = 1
+# The parts of a horizon after which two runs show how fast the rest goes, and how many times its limit that may take:
+# an estimate from so little is off by a factor of two.
+_PARTS: Final = (1 / 48, 1 / 24)
+_CLEARLY: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmRollout:
+    """Roll plans out on the model of slurmctld; equal inputs and seeds give equal values with any number of threads.
+
+    In a pass of backfill the first `places` jobs that wait get a reservation, 0 for as many as slurmctld tests: most of
+    the time goes into reservations, and those far down the line hardly change a mean.
+    With a `limit_s`, in seconds, a rollout that would clearly take longer ends at its beginning.
+    Without `recent` no further jobs arrive. `periods`, `usage` and `parameters` are what is known of slurmctld beyond
+    the snapshot.
+    """
+
+    seed: int = 0
+    threads: int = 0  # 0: one for each CPU
+    places: int = 100
+    limit_s: float = 0.0
+    recent: RecentJobs | None = None
+    periods: Periods | None = None
+    usage: Usage | None = None
+    parameters: SlurmParameters | None = None
+
+    def values(
+        self, case: Case, plans: Sequence[Scenario], *, horizon_s: float, draws: int, first_draw: int = 0
+    ) -> RolloutValues:
+        """Simulate every plan under the same draws of run times and arrivals, from the number `first_draw` on.
+
+        Raises `SimulationError` for a snapshot without anything to simulate, and where it would take too long.
+        """
+        model = model_of(case.snapshot, self.parameters)
+        numbers = range(first_draw, first_draw + draws)
+        run_time_s = by_forecasts(
+            model,
+            case.forecasts,
+            uniforms(model, numbers, self.seed),
+            used_limit_ratio_low=case.settings.used_limit_ratio_low,
+        )
+        run_time_s = within_limits(model, run_time_s, horizon_s)
+        recent, now = self.recent, model.taken_at
+        arrivals = [draw_arrivals(recent, now, horizon_s, self.seed, draw) for draw in numbers] if recent else []
+        continuation = Continuation(
+            model,
+            periods=self.periods,
+            usage=self.usage,
+            templates=recent.trace if recent else None,
+            places=self.places,
+            paces=Paces.of(case, model, uniforms(model, numbers, self.seed, of=_PLACES)),
+            most_arrivals=max((len(drawn.template) for drawn in arrivals), default=0),
+        )
+        if self.limit_s > 0.0:
+            expected_s = len(plans) * draws / (self.threads or 1) * _run_s(continuation, run_time_s[0], horizon_s)
+            if expected_s > _CLEARLY * self.limit_s:
+                raise SimulationError(f"its rollouts would take about {duration(expected_s)}")
+        return roll_out(continuation, plans, run_time_s, horizon_s=horizon_s, arrivals=arrivals, threads=self.threads)
+
+
+def _run_s(continuation: Continuation, run_time_s: NDArray[np.float64], horizon_s: float) -> float:
+    """Return the CPU time that a run over a horizon is expected to take, by the first parts of it."""
+    space, times_s = continuation.workspace(), []
+    for part in _PARTS:
+        begun_s = time.thread_time()
+        continuation.run(space, run_time_s, horizon_s=part * horizon_s)
+        times_s.append(time.thread_time() - begun_s)
+    pace = max(0.0, times_s[1] - times_s[0]) / (_PARTS[1] - _PARTS[0])
+    return times_s[0] + (1.0 - _PARTS[0]) * pace
+
+
+def roll_out(
+    continuation: Continuation,
+    plans: Sequence[Scenario],
+    run_time_s: NDArray[np.float64],
+    *,
+    horizon_s: float,
+    arrivals: Sequence[Arrivals] = (),
+    threads: int = 0,
+) -> RolloutValues:
+    """Run every plan under every draw of run times, `(n_draws, n_jobs)`, and of arrivals, if there are any."""
+    model, count = continuation.model, continuation.n_jobs
+    shape = (len(plans), len(run_time_s), count)
+    start_s, end_s, completion_s = (np.full(shape, np.nan) for _ in range(3))
+    arrivals_completion_s = np.zeros(shape[:2])
+    spaces: SimpleQueue[Workspace] = SimpleQueue()
+    workers = max(1, min(threads or os.cpu_count() or 1, shape[0] * shape[1]))
+    for _ in range(workers):
+        spaces.put(continuation.workspace())
+
+    def run(place: tuple[int, int]) -> None:
+        plan, draw = place
+        space = spaces.get()
+        arriving = arrivals[draw] if arrivals else None
+        course = continuation.run(
+            space, run_time_s[draw], plans[plan], horizon_s=horizon_s, arrivals=arriving, draw=draw
+        )
+        spaces.put(space)
+        start_s[place] = course.start_time[:count] - model.taken_at
+        end_s[place] = course.end_time[:count] - model.taken_at
+        completion_s[place] = course.completion_time[:count] - model.taken_at
+        arrivals_completion_s[place] = (course.completion_time[count:] - model.taken_at).sum()
+
+    with ThreadPoolExecutor(workers) as pool:
+        for _ in pool.map(run, product(range(shape[0]), range(shape[1]))):
+            pass
+    return RolloutValues(
+        job_ids=model.trace.jobs["job_id"].copy(),
+        gpus=model.trace.jobs["gpus"].astype(np.int64),
+        was_pending=np.isnan(model.start_time),
+        start_s=start_s,
+        end_s=end_s,
+        completion_s=completion_s,
+        arrivals=np.array([len(drawn.template) for drawn in arrivals] or [0] * shape[1], dtype=np.int64),
+        arrivals_completion_s=arrivals_completion_s,
+        horizon_s=horizon_s,
+        left_out=model.left_out,
+    )

@@ -1,0 +1,1 @@
+"""The model of slurmctld: its settings, limits, queue and passes."""

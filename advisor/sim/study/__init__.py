@@ -1,0 +1,1 @@
+"""Studies: runs in cells, their metrics, comparisons and frontiers."""

@@ -1,0 +1,149 @@
+"""A cell of a sweep: one trace under one policy and one seed, and the digest under which its result is kept."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import advisor
+from advisor.errors import AdvisorError, SimulationError
+from advisor.predict.library import shipped_folder
+from advisor.predict.manifest import FILE_NAME
+from advisor.sim.study.provenance import START, deciding_files
+from advisor.sim.study.result import RunResult, result_of
+from advisor.sim.traces.trace import Trace
+
+if TYPE_CHECKING:
+    from advisor.sim.cluster import Cluster
+    from advisor.sim.run_outcome import Run
+    from advisor.sim.runner import SimulationOptions
+
+Progress = Callable[[float], None]
+Simulate = Callable[["Cell", Progress | None], "Run"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One run of a sweep; the facts that `trace` does not hold are drawn with the seed."""
+
+    trace: Trace
+    cluster: "Cluster"
+    policy: str
+    seed: int
+    options: "SimulationOptions"
+
+
+def drawn(
+    trace: Trace,
+    cluster: "Cluster",
+    seed: int,
+    *,
+    elastic_share: float | None = None,
+    models: tuple[str, ...] | None = None,
+) -> Trace:
+    """Return the trace with its missing facts drawn at random; `elastic_share` as in `fill`, `models` those drawn."""
+    from advisor.sim.profiles import NEUTRAL, load_profiles
+    from advisor.sim.traces.sampling import ELASTIC_SHARE, fill
+
+    profiles = models or tuple(name for name in load_profiles().names if name != NEUTRAL)
+    share = ELASTIC_SHARE if elastic_share is None else elastic_share
+    most = max(group.gpus for group in cluster.nodes)
+    return fill(trace, profiles, seed, gpus_per_node=most, elastic_share=share)
+
+
+def simulate_drawn(cell: Cell, progress: Progress | None) -> "Run":
+    """Simulate a cell whose trace holds every fact, recorded or drawn."""
+    # The engine is loaded where a simulation runs, not where its results are read.
+    from advisor.sim.runner import simulate
+
+    return simulate(cell.trace, cell.cluster, cell.policy, seed=cell.seed, options=cell.options, progress=progress)
+
+
+def simulate_cell(cell: Cell, progress: Progress | None) -> "Run":
+    """Draw the facts that the trace of a cell lacks, and simulate the cell."""
+    return simulate_drawn(replace(cell, trace=drawn(cell.trace, cell.cluster, cell.seed)), progress)
+
+
+def run_cell(cell: Cell, simulate: Simulate, progress: Progress | None = None) -> RunResult:
+    """Run a cell; the message of an error names the cell."""
+    try:
+        return result_of(simulate(cell, progress))
+    except AdvisorError as err:
+        raise SimulationError(f"{cell.trace.name}, {cell.policy}, seed {cell.seed}: {err}") from err
+
+
+def keys_of(cells: Sequence[Cell], *, program: str | None = None) -> list[str]:
+    """Return one digest per cell of everything that decides its outcome; the name of the trace does not count.
+
+    `program` identifies the simulator: by default the digest of the sources, data files and models of this program.
+    """
+    program = program_of() if program is None else program
+    digests: dict[int, str] = {}
+    for cell in cells:
+        # A trace is long and stands in many cells.
+        if id(cell.trace) not in digests:
+            digests[id(cell.trace)] = digest_of(replace(cell.trace, name="", note=""))
+    return [
+        digest_of((program, digests[id(cell.trace)], cell.cluster, cell.policy, cell.seed, cell.options))
+        for cell in cells
+    ]
+
+
+def digest_of(value: object) -> str:
+    """Return a digest of a value made of dataclasses, arrays, mappings, sequences and plain values."""
+    digest = hashlib.sha256()
+    for part in _parts(value):
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _parts(value: object) -> Iterator[bytes]:
+    """Yield bytes that differ for different values: every part includes its type or an end mark."""
+    match value:
+        case np.ndarray():
+            yield f"array {value.dtype.descr} {value.shape}:".encode()
+            yield np.ascontiguousarray(value).tobytes()
+        case Mapping():
+            yield b"{"
+            for key in sorted(value, key=repr):
+                yield from _parts((key, value[key]))
+            yield b"}"
+        case str() | bytes():
+            yield ascii(value).encode()
+        case Sequence():
+            yield b"["
+            for item in value:
+                yield from _parts(item)
+                yield b","
+            yield b"]"
+        case _ if is_dataclass(value):
+            yield f"{type(value).__name__}(".encode()
+            for field in fields(value):
+                yield f"{field.name}=".encode()
+                yield from _parts(getattr(value, field.name))
+            yield b")"
+        case _:
+            yield ascii(value).encode()
+
+
+def program_digest(root: Path, models: Path, *others: Path, start: str = START) -> str:
+    """Return a digest of the sources, data files and models that decide what the module `start` computes.
+
+    `root` is the folder of the package, `models` the folder of the models shipped with it, `others` are packages that
+    lie beside it.
+    """
+    files = deciding_files(root, *others, start=start)
+    contents = {str(path.relative_to(root.parent)): path.read_bytes() for path in files}
+    manifest = models / FILE_NAME
+    return digest_of((contents, manifest.read_bytes() if manifest.is_file() else b""))
+
+
+@cache
+def program_of(start: str = START, *others: Path) -> str:
+    """Return the version of this program and its digest, as `program_digest` does."""
+    root = Path(advisor.__file__).parent
+    return f"{advisor.__version__} {program_digest(root, shipped_folder(), *others, start=start)}"

@@ -1,0 +1,95 @@
+"""Runs every setting that `sadvise tune` tries on the same perturbed copies of a trace, and measures the frontier."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from advisor.sim.cluster import Cluster
+from advisor.sim.simulated_policy import SimulationOptions
+from advisor.sim.study.cell import Cell, drawn
+from advisor.sim.study.frontier import CopiedRuns, Point, chosen_lift, marked, point_of
+from advisor.sim.study.perturbation import PerturbedTrace, perturbed
+from advisor.sim.study.result import RunResult
+from advisor.sim.study.tried_settings import (
+    SlurmChange,
+    TriedSetting,
+    lift_settings,
+    plain_setting,
+    slurm_changes,
+    slurm_settings,
+)
+from advisor.sim.traces.trace import Trace
+
+# Runs cells, the second argument being how many runs were done before; returns the results in the same order.
+RunCells = Callable[[Sequence[Cell], int], list[RunResult]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exploration:
+    """What is tried on which copies of a trace; `left_out` says why parameters of slurm.conf are not varied."""
+
+    trace: Trace
+    copies: tuple[PerturbedTrace, ...]
+    plain: TriedSetting
+    lifts: tuple[TriedSetting, ...]
+    changes: tuple[SlurmChange, ...]
+    left_out: tuple[str, ...]
+    seed: int
+
+    @classmethod
+    def of(
+        cls,
+        trace: Trace,
+        cluster: Cluster,
+        options: SimulationOptions,
+        *,
+        repeats: int,
+        seed: int,
+        varies_slurm: bool = True,
+    ) -> "Exploration":
+        """Plan what to try; the facts that the trace lacks are drawn with the seed, once for all copies."""
+        whole = drawn(trace, cluster, seed)
+        changes, left_out = slurm_changes(whole, cluster) if varies_slurm else ([], [])
+        return cls(
+            trace=whole,
+            copies=tuple(perturbed(whole, repeat, seed) for repeat in range(repeats)),
+            plain=plain_setting(cluster, options),
+            lifts=tuple(lift_settings(cluster, options)),
+            changes=tuple(changes),
+            left_out=tuple(left_out),
+            seed=seed,
+        )
+
+    @property
+    def runs(self) -> int:
+        """The number of runs in all."""
+        return len(self.copies) * (1 + len(self.lifts) + 2 * len(self.changes))
+
+    def frontier(self, run_cells: RunCells) -> list[Point]:
+        """Run everything and return the points, plain Slurm first.
+
+        The parameters of slurm.conf are changed one at a time, without lifts and under the chosen lift.
+        """
+        settings = [self.plain, *self.lifts, *slurm_settings(self.plain, self.changes)]
+        runs = self._copied_runs(settings, run_cells, 0)
+        points = self._points(settings, runs, runs[0])
+        both = slurm_settings(chosen_lift(points).setting, self.changes)
+        of_both = self._copied_runs(both, run_cells, len(self.copies) * len(settings)) if both else []
+        return marked([*points, *self._points(both, of_both, runs[0])])
+
+    def _copied_runs(self, settings: Sequence[TriedSetting], run_cells: RunCells, done: int) -> list[CopiedRuns]:
+        cells = [self._cell(setting, copy) for setting in settings for copy in self.copies]
+        results = run_cells(cells, done)
+        size = len(self.copies)
+        return [CopiedRuns.of(results[start : start + size], self.copies) for start in range(0, len(results), size)]
+
+    def _cell(self, setting: TriedSetting, copy: PerturbedTrace) -> Cell:
+        return Cell(
+            trace=copy.trace, cluster=setting.cluster, policy=setting.policy, seed=self.seed, options=setting.options
+        )
+
+    def _points(self, settings: Sequence[TriedSetting], runs: Sequence[CopiedRuns], plain: CopiedRuns) -> list[Point]:
+        late_s = self.plain.options.limits.max_added_delay_s
+        return [
+            point_of(setting, own, plain, self.trace.jobs["user"], late_s=late_s, seed=self.seed)
+            for setting, own in zip(settings, runs, strict=True)
+        ]

@@ -1,0 +1,206 @@
+"""The settings that `sadvise tune` tries: fairness of the lifts, and the parameters of slurm.conf that matter.
+
+Each is one policy on one cluster with one set of options, and the lines that put it into effect.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+
+from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
+from advisor.settings import Fairness
+from advisor.sim.cluster import Cluster
+from advisor.sim.simulated_policy import SimulationOptions
+from advisor.sim.traces.trace import Trace
+
+_SCOPES: Final[tuple[Fairness, ...]] = ("account", "user")
+DECADES: Final = (0.0, 2.0, 4.0, 6.0)
+_SCALES: Final = (0.3, 3.0)
+# Slurm accepts no longer window.
+_LONGEST_WINDOW_S: Final = 30 * DAY_S
+_DEPTH_FACTORS: Final = (0.2, 4.0)
+_RESOLUTION_FACTOR: Final = 5.0
+_INTERVAL_FACTOR: Final = 4.0
+_SWITCH_WAITS_S: Final = (0.0, HOUR_S)
+
+
+class Family(StrEnum):
+    """What a setting changes, compared with Slurm as it is."""
+
+    PLAIN = "plain"
+    LIFT = "lift"
+    CEILING = "ceiling"  # lifts that know the true run times, which no site has
+    LOWER = "lower"  # jobs are only put back, which sadvise does not do
+    SLURM = "slurm"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingLine:
+    """A line of sadvise.toml or slurm.conf."""
+
+    file: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedSetting:
+    """A setting to try, and the lines that put it into effect."""
+
+    name: str
+    family: Family
+    policy: str
+    cluster: Cluster
+    options: SimulationOptions
+    lines: tuple[SettingLine, ...] = ()
+
+    @property
+    def can_be_set(self) -> bool:
+        """Whether a site can put it into effect."""
+        return self.family not in (Family.CEILING, Family.LOWER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmChange:
+    """One parameter of slurm.conf with another value: `field` of `SlurmParameters`."""
+
+    name: str
+    field: str
+    value: Any
+    line: SettingLine
+
+
+def plain_setting(cluster: Cluster, options: SimulationOptions) -> TriedSetting:
+    """Return Slurm as it is, which all others are compared with."""
+    return TriedSetting(name="slurm", family=Family.PLAIN, policy="slurm", cluster=cluster, options=options)
+
+
+def lift_settings(cluster: Cluster, options: SimulationOptions) -> list[TriedSetting]:
+    """Return the lifts over fairness and decades, their ceilings, and the order that putting jobs back alone allows."""
+    in_force = options.planning.priority_decades
+    decades = sorted({*DECADES, in_force})
+    settings = [_lift(cluster, options, "site", None)]
+    settings += [_lift(cluster, options, "trade", count) for count in decades]
+    settings += [_lift(cluster, options, scope, None) for scope in _SCOPES]
+    for policy in ("lift-forecast", "lift-oracle"):
+        settings.append(_lift(cluster, options, "site", None, policy))
+        settings.append(_lift(cluster, options, "trade", in_force, policy))
+    settings += [_lift(cluster, options, scope, None, "lift-oracle") for scope in _SCOPES]
+    lower = TriedSetting(
+        name="lower account", family=Family.LOWER, policy="lower-account", cluster=cluster, options=options
+    )
+    return [*settings, lower]
+
+
+def slurm_settings(base: TriedSetting, changes: Sequence[SlurmChange]) -> list[TriedSetting]:
+    """Return a setting with each change of slurm.conf, one at a time."""
+    is_plain = base.family is Family.PLAIN
+    return [
+        replace(
+            base,
+            name=change.name if is_plain else f"{base.name}, {change.name}",
+            family=Family.SLURM if is_plain else Family.BOTH,
+            cluster=replace(base.cluster, slurm=replace(base.cluster.slurm, **{change.field: change.value})),
+            lines=(*base.lines, change.line),
+        )
+        for change in changes
+    ]
+
+
+def slurm_changes(trace: Trace, cluster: Cluster) -> tuple[list[SlurmChange], list[str]]:
+    """Return the changes of slurm.conf that can matter to a trace, and why others are left out."""
+    changes = [*_weights(cluster), *_scheduler_words(cluster)]
+    left_out: list[str] = []
+    for made, reason in (_window(trace, cluster), _switch_waits(trace, cluster), _soft_limits(trace, cluster)):
+        changes += made
+        left_out += [reason] if reason else []
+    return changes, left_out
+
+
+def _lift(
+    cluster: Cluster, options: SimulationOptions, fairness: Fairness, decades: float | None, policy: str = "lift"
+) -> TriedSetting:
+    """Return the lifts of one fairness under a policy; without `decades` they do not count."""
+    planning = options.planning if decades is None else replace(options.planning, priority_decades=decades)
+    knows = policy == "lift-oracle"
+    texts = [f'[guard] fairness = "{fairness}"']
+    if decades is not None:
+        texts.append(f"[planning] priority_decades = {decades:.1f}")
+    texts.append(f"[forecasts] enabled = {'false' if policy == 'lift' else 'true'}")
+    return TriedSetting(
+        name=" ".join([policy, fairness, *([] if decades is None else [f"{decades:g}"])]),
+        family=Family.CEILING if knows else Family.LIFT,
+        policy=policy,
+        cluster=cluster,
+        options=replace(options, planning=planning, limits=replace(options.limits, fairness=fairness)),
+        lines=() if knows else tuple(SettingLine(file="sadvise.toml", text=text) for text in texts),
+    )
+
+
+def _weights(cluster: Cluster) -> Iterator[SlurmChange]:
+    """Yield other weights of fair share and age, where the site gives them any."""
+    for field, name in (
+        ("priority_weight_fairshare", "PriorityWeightFairshare"),
+        ("priority_weight_age", "PriorityWeightAge"),
+    ):
+        weight = getattr(cluster.slurm, field)
+        for scale in _SCALES if weight > 0.0 else ():
+            value = float(round(weight * scale))
+            line = SettingLine(file="slurm.conf", text=f"{name}={value:.0f}")
+            yield SlurmChange(name=f"{name} x{scale:g}", field=field, value=value, line=line)
+
+
+def _scheduler_words(cluster: Cluster) -> Iterator[SlurmChange]:
+    """Yield another depth, resolution and interval of backfill."""
+    slurm = cluster.slurm
+    for factor in _DEPTH_FACTORS:
+        yield _word("bf_max_job_test", "bf_max_job_test", max(1, round(slurm.bf_max_job_test * factor)))
+    yield _word("bf_resolution_s", "bf_resolution", slurm.bf_resolution_s * _RESOLUTION_FACTOR)
+    yield _word("bf_interval_s", "bf_interval", slurm.bf_interval_s * _INTERVAL_FACTOR)
+
+
+def _window(trace: Trace, cluster: Cluster) -> tuple[list[SlurmChange], str]:
+    """Return a window of backfill as long as the longest time limit, if the site's is shorter."""
+    limits_s = trace.jobs["time_limit_s"]
+    longest_s = float(limits_s[np.isfinite(limits_s)].max(initial=0.0))
+    window_s = min(math.ceil(longest_s / HOUR_S) * HOUR_S, _LONGEST_WINDOW_S)
+    if window_s <= cluster.slurm.bf_window_s:
+        return [], "bf_window: already as long as the longest time limit of the trace"
+    change = _word("bf_window_s", "bf_window", window_s, spelled=f"{window_s / MINUTE_S:.0f}")
+    return [change], ""
+
+
+def _switch_waits(trace: Trace, cluster: Cluster) -> tuple[list[SlurmChange], str]:
+    """Return other bounds on how long jobs can wait for few leaf switches, if any asks for that."""
+    if not np.any(trace.jobs["switches"] > 0):
+        return [], "max_switch_wait: no job of the trace asks for --switches"
+    waits_s = (wait_s for wait_s in _SWITCH_WAITS_S if wait_s != cluster.slurm.max_switch_wait_s)
+    return [_word("max_switch_wait_s", "max_switch_wait", wait_s) for wait_s in waits_s], ""
+
+
+def _soft_limits(trace: Trace, cluster: Cluster) -> tuple[list[SlurmChange], str]:
+    """Return soft limits switched on or off, if any job has one."""
+    if not np.any(trace.jobs["time_min_s"] > 0.0):
+        return [], "time_min_as_soft_limit: no job of the trace has a --time-min"
+    is_on = cluster.slurm.time_min_as_soft_limit
+    word = "time_min_as_soft_limit"
+    name = f"without {word}" if is_on else word
+    line = SettingLine(file="slurm.conf", text=f"SchedulerParameters {name}" if is_on else _added(word))
+    return [SlurmChange(name=name, field=word, value=not is_on, line=line)], ""
+
+
+def _word(field: str, word: str, value: float, *, spelled: str = "") -> SlurmChange:
+    """Return the change of one word of SchedulerParameters."""
+    setting = f"{word}={spelled or f'{value:g}'}"
+    return SlurmChange(
+        name=setting, field=field, value=value, line=SettingLine(file="slurm.conf", text=_added(setting))
+    )
+
+
+def _added(word: str) -> str:
+    """Return the line of slurm.conf with one more word."""
+    return f"SchedulerParameters=...,{word}"

@@ -1,0 +1,85 @@
+"""Puts the weekly digest and the mails to users together from the journal."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from advisor.config import Config
+from advisor.domain.notice import HINT, Notice, NoticeSettings
+from advisor.domain.outcome import JobOutcome
+from advisor.domain.standings import WINDOW_S
+from advisor.errors import ConfigError
+from advisor.journal import SqliteJournal
+from advisor.journal.audit import AuditRow
+from advisor.journal.base import BREAKERS
+from advisor.site.status_file import read_status
+from advisor.view.digest_words import Week, digest_notice, user_notice
+from advisor.view.impact_report import impact_of
+
+_MOST_ROWS: Final = 100_000
+_MOST_USERS: Final = 1000
+
+
+def weekly_digest(journal: SqliteJournal, config: Config, now: float) -> Notice:
+    """Return the digest of the last seven days; raises `JournalError`."""
+    since = now - WINDOW_S
+    week = Week(
+        cluster=journal.cluster() or "",
+        impact=impact_of(
+            journal, config.experiment, since=since, now=now, planning=config.planning, limits=config.guard
+        ),
+        opened=_opened(journal.audit(since, _MOST_ROWS)),
+        probation=_probation(config),
+    )
+    return digest_notice(week)
+
+
+def user_mails(journal: SqliteJournal, config: Config, *, since: float, now: float) -> list[Notice]:
+    """Return a mail for each user with changed jobs that ended since an instant and who gets mails."""
+    ended: dict[str, list[JobOutcome]] = {}
+    for outcome in journal.outcomes(since):
+        if outcome.changes and outcome.user and _wants(outcome, config.notify):
+            ended.setdefault(outcome.user, []).append(outcome)
+    by_user = journal.standings(now - WINDOW_S).by_user
+    cluster = journal.cluster() or ""
+    return [
+        user_notice(user, ended[user], by_user.get(user), now=now, cluster=cluster)
+        for user in sorted(ended)[:_MOST_USERS]
+        if config.notify.address_of_user(user) is not None
+    ]
+
+
+def _wants(outcome: JobOutcome, settings: NoticeSettings) -> bool:
+    return settings.reaches_users and (settings.users != HINT or outcome.wants_mail)
+
+
+def _opened(rows: tuple[AuditRow, ...]) -> Mapping[str, int]:
+    """Count how often each breaker opened, by the rows of the audit, newest first."""
+    counts: Counter[str] = Counter()
+    before: frozenset[tuple[str, float]] | None = None
+    for row in reversed(rows):
+        if row.event == BREAKERS:
+            now = _open_in(row)
+            counts.update(name for name, _ in now - (before or frozenset()))
+            before = now
+    return counts
+
+
+def _open_in(row: AuditRow) -> frozenset[tuple[str, float]]:
+    """Return the open breakers of a row, each with when it opened; none for a row that cannot be read."""
+    try:
+        state = json.loads(str(row.detail.get("state", "")))
+        return frozenset((str(breaker["name"]), float(breaker["opened_time"])) for breaker in state["open"])
+    except (ValueError, TypeError, KeyError):
+        return frozenset()
+
+
+def _probation(config: Config) -> tuple[str, ...]:
+    """Return the lines about models on probation in the last round; none where no daemon runs."""
+    try:
+        status = read_status(Path(config.daemon.runtime_folder))
+    except ConfigError:
+        return ()
+    return () if status is None else tuple(status.on_probation.values())

@@ -1,0 +1,97 @@
+"""What a site offers, and what each lack costs."""
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.diagnose.site_checks import Check, Status, site_checks
+from advisor.domain.job import Sensitivity
+from advisor.domain.site import SiteConfig
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import TopologyKind
+from advisor.settings import Limits
+from tests.builders import HOUR_S, make_config, make_hints, make_job, make_node, make_snapshot, make_topology
+
+LIMITS = Limits()
+
+
+def checked(snapshot: Snapshot, limits: Limits = LIMITS) -> dict[str, Check]:
+    """Check a site."""
+    return {check.name: check for check in site_checks(snapshot, limits)}
+
+
+FULL = make_snapshot(
+    [make_job(1, priority=500)],
+    config=make_config(
+        slurm_version="26.05.5", scheduler_parameters={"max_switch_wait": "86400", "time_min_as_soft_limit": ""}
+    ),
+)
+
+
+def test_full_site_lacks_nothing() -> None:
+    lacking = {name for name, check in checked(FULL).items() if check.status is not Status.OK or check.cost}
+
+    assert lacking == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "site"),
+    [
+        ("configuration", Status.UNKNOWN, replace(FULL, config=SiteConfig())),
+        ("lever nice", Status.LACKS, replace(FULL, config=make_config(priority_type="priority/basic"))),
+        ("max_switch_wait", Status.LACKS, replace(FULL, config=make_config(scheduler_parameters={}))),
+        ("topology", Status.LACKS, replace(FULL, topology=make_topology(kind=TopologyKind.FLAT))),
+        ("topology", Status.LACKS, replace(FULL, topology=make_topology(kind=TopologyKind.BLOCK))),
+        ("topology", Status.LACKS, replace(FULL, topology=make_topology(kind=TopologyKind.OTHER))),
+        ("time_min_as_soft_limit", Status.LACKS, replace(FULL, config=make_config())),
+        ("lever time_min", Status.LACKS, replace(FULL, config=make_config())),
+        ("time_min_as_soft_limit", Status.OK, replace(FULL, config=replace(FULL.config, slurm_version="24.11.5"))),
+        ("priorities", Status.LACKS, replace(FULL, jobs=(make_job(1, priority=1), make_job(2, priority=1)))),
+        ("priorities", Status.UNKNOWN, replace(FULL, jobs=())),
+        ("AccountingStorageTRES", Status.LACKS, replace(FULL, config=make_config(accounting_tres=("cpu",)))),
+        ("GPUs in use", Status.UNKNOWN, replace(FULL, nodes=(make_node(used=None),))),
+        ("PrivateData", Status.LACKS, replace(FULL, config=make_config(private_data=("jobs", "users")))),
+        ("not read", Status.UNKNOWN, replace(FULL, unread=("the topology",))),
+    ],
+)
+def test_lack_is_named_with_its_cost(name: str, status: Status, site: Snapshot) -> None:
+    check = checked(site)[name]
+
+    assert check.status is status
+    assert check.cost or name == "priorities"
+
+
+def test_longest_timer_says_what_to_set() -> None:
+    site = replace(FULL, config=make_config(scheduler_parameters={"max_switch_wait": "3600"}))
+
+    enough, short = (checked(site, Limits(max_added_delay_s=hours * HOUR_S)) for hours in (1, 6))
+
+    assert enough["max_switch_wait"].status is Status.OK
+    assert short["max_switch_wait"].cost == "timers are cut to it; set SchedulerParameters=max_switch_wait=21600"
+
+
+def test_where_gangs_cannot_wait_for_switches_nobody_is_told_to_let_them() -> None:
+    flat = checked(replace(FULL, topology=make_topology(kind=TopologyKind.FLAT)))
+    block = checked(replace(FULL, topology=make_topology(kind=TopologyKind.BLOCK)))
+
+    assert "max_switch_wait" not in flat and "max_switch_wait" not in block
+    assert "few nodes only" in flat["topology"].cost
+    assert "--segment" in block["topology"].cost and "reservation" in block["topology"].cost
+
+
+def test_where_fairness_keeps_jobs_of_others_from_being_passed_that_has_a_cost() -> None:
+    (nice,) = (check for check in site_checks(FULL, Limits(fairness="account")) if check.name == "lever nice")
+
+    assert (nice.status, nice.text) == (Status.OK, "usable")
+    assert "within each account alone" in nice.cost and "sadvise tune" in nice.cost
+
+
+def test_queue_without_gangs_and_ranges_is_named_as_no_lack() -> None:
+    empty = checked(replace(FULL, jobs=(make_job(1, gpus=1),)))
+    gang = make_job(1, gpus=8, hints=make_hints(gpus=(2, 8), sensitivity=Sensitivity.HIGH))
+    full = checked(replace(FULL, jobs=(gang,)))
+
+    assert empty["gangs"].text.startswith("no pending job can be spread over nodes")
+    assert empty["sizes"].text.startswith("no pending job declares a range")
+    assert full["gangs"].text == "1 pending gang can be spread over nodes; 1 declare sensitivity=high"
+    assert full["sizes"].text == "1 pending job with a declared range"

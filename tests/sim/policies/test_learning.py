@@ -1,0 +1,108 @@
+"""The shipped models on a simulated cluster: they learn from the jobs that end, and from nothing else."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advisor.domain.units import DAY_S
+from advisor.errors import ModelError
+from advisor.predict.library import shipped_folder
+from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
+from advisor.sim.policies.learned_run_times import LearnedRunTimes
+from advisor.sim.policies.learning import EndedInOrder, LearningForecaster
+from advisor.sim.simulated_policy import SimulationOptions
+from advisor.sim.slurm.slurm_builder import build_slurm
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurm_state import Slurm
+from advisor.sim.slurm.slurmctld import run_slurm
+from advisor.sim.state import State
+from advisor.sim.traces.trace import Trace
+from tests.sim.building import bytes_of, make_state, make_trace, run_of
+from tests.sim.runs import random_trace
+
+HOUR_S = 3600.0
+CLUSTER = Cluster(
+    nodes=(NodeGroup(count=1, gpus=4),),
+    slurm=SlurmParameters(tick_s=0.0, batch_sched_delay_s=0.0, limit_check_s=0.0),
+)
+
+
+def queue_of_forty() -> tuple[Trace, State, Slurm]:
+    """Return jobs alike, each of which runs for a twentieth of its limit of ten hours, one after the other."""
+    rows: list[dict[str, Any]] = [
+        {"submit_time": number, "gpus": 4, "run_time_s": HOUR_S / 2, "time_limit_s": 10 * HOUR_S}
+        for number in range(40)
+    ]
+    trace = make_trace(rows)
+    state = make_state(trace, CLUSTER)
+    slurm = build_slurm(state, trace, CLUSTER)
+    run_slurm(state, slurm, -1.0)
+    return trace, state, slurm
+
+
+def medians_after(*instants: float) -> list[float]:
+    """Return the median run time that is forecast at each instant for the last of many jobs alike, in hours."""
+    trace, state, slurm = queue_of_forty()
+    simulated = SimulatedSlurm(trace, CLUSTER, state, slurm)
+    learning = LearningForecaster(simulated)
+    found = []
+    for instant in instants:
+        run_slurm(state, slurm, instant)
+        run_time = learning.forecasts(simulated.snapshot()).of(40).run_time
+        assert run_time is not None
+        found.append(run_time.interval_s.median / HOUR_S)
+    return found
+
+
+def test_jobs_that_end_teach_what_the_user_runs() -> None:
+    before, after = medians_after(60.0, 15 * HOUR_S)
+
+    assert abs(after - 0.5) < abs(before - 0.5)
+    assert np.isclose(after, 0.5, atol=0.25)
+
+
+def test_each_ended_job_is_returned_once_with_its_run_time() -> None:
+    trace = make_trace([{"gpus": 4, "run_time_s": 600.0, "time_limit_s": HOUR_S} for _ in range(3)])
+    state = make_state(trace, CLUSTER)
+    slurm = build_slurm(state, trace, CLUSTER)
+    ended = EndedInOrder(SimulatedSlurm(trace, CLUSTER, state, slurm))
+    run_slurm(state, slurm, -1.0)
+    run_slurm(state, slurm, 1300.0)
+
+    first, second = ended.since_last(), ended.since_last()
+
+    assert first.run_s.tolist() == [600.0, 600.0]
+    assert first.state == ("COMPLETED", "COMPLETED")
+    assert len(second) == 0
+
+
+def test_the_clock_of_the_site_moves_the_history_of_the_simulation_along() -> None:
+    trace, state, slurm = queue_of_forty()
+    problems: list[Any] = [
+        SimpleNamespace(trace=trace, cluster=CLUSTER, state=state, options=SimulationOptions(begins_at=days * DAY_S))
+        for days in (0.0, 20_000.0)
+    ]
+    run_times = [LearnedRunTimes(problem, slurm) for problem in problems]
+    run_slurm(state, slurm, 15 * HOUR_S)
+
+    first, later = (known.expected_s(state, np.array([39]), 15 * HOUR_S).tolist() for known in run_times)
+
+    assert first == later
+
+
+def test_models_of_the_site_are_opened_where_there_are_any(tmp_path: Path) -> None:
+    trace = random_trace(60)
+    shipped, same = (
+        run_of(trace, "nodes=2,gpus=4", "lift-forecast", SimulationOptions(models=models))
+        for models in ("", str(tmp_path))
+    )
+    shutil.copytree(shipped_folder(), tmp_path / "broken")
+    (tmp_path / "broken" / "manifest.toml").write_text("[")
+
+    assert bytes_of(shipped) == bytes_of(same)
+    with pytest.raises(ModelError, match="broken"):
+        run_of(trace, "nodes=2,gpus=4", "lift-forecast", SimulationOptions(models=str(tmp_path / "broken")))

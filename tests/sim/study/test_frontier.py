@@ -1,0 +1,135 @@
+"""What a setting gains and costs, which settings others beat, and which lift is chosen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from advisor.sim.cluster import parse_cluster
+from advisor.sim.simulated_policy import SimulationOptions
+from advisor.sim.study.frontier import CopiedRuns, Point, chosen_lift, marked, point_of
+from advisor.sim.study.perturbation import perturbed
+from advisor.sim.study.result import result_of
+from advisor.sim.study.tried_settings import Family, TriedSetting
+from tests.sim.building import make_trace
+from tests.sim.runs import make_run
+
+HOUR_S = 3600.0
+JOBS = 40
+USER = np.repeat(np.arange(2, dtype=np.int32), JOBS // 2)
+
+
+def setting_of(name: str, family: Family) -> TriedSetting:
+    return TriedSetting(
+        name=name, family=family, policy="slurm", cluster=parse_cluster("nodes=1,gpus=8"), options=SimulationOptions()
+    )
+
+
+PLAIN, LIFT = setting_of("slurm", Family.PLAIN), setting_of("lift", Family.LIFT)
+
+
+def runs_of(jct_s: NDArray[np.float64], delay_s: NDArray[np.float64], changes: int = 0) -> CopiedRuns:
+    return CopiedRuns(jct_s=jct_s, queueing_delay_s=delay_s, changes=changes)
+
+
+@pytest.fixture
+def plain() -> CopiedRuns:
+    """Two copies in which all jobs take ten hours and wait for one."""
+    return runs_of(np.full((2, JOBS), 10 * HOUR_S), np.full((2, JOBS), HOUR_S))
+
+
+def point(runs: CopiedRuns, plain: CopiedRuns, setting: TriedSetting = LIFT) -> Point:
+    return point_of(setting, runs, plain, USER, late_s=6 * HOUR_S, seed=0)
+
+
+def test_the_figures_are_means_over_the_copies(plain: CopiedRuns) -> None:
+    jct_s = plain.jct_s * np.where(USER == 0, 0.5, 1.2)
+    delay_s = plain.queueing_delay_s.copy()
+    delay_s[0, 3], delay_s[1, 3:5] = 8 * HOUR_S, 9 * HOUR_S
+
+    compared = point(runs_of(jct_s, delay_s, changes=20), plain)
+
+    assert compared.mean_jct_s == pytest.approx(8.5 * HOUR_S)
+    assert compared.change.percent == pytest.approx(-15.0)
+    assert compared.p99_jct_s == 12 * HOUR_S
+    assert compared.longest_wait_s == 8.5 * HOUR_S
+    assert compared.late_jobs == 1.5
+    assert (compared.users_worse, compared.users_beyond_chance, len(compared.losses)) == (1, 1, 2)
+    assert compared.worst is not None and compared.worst.user == 1
+    assert compared.changes_per_job == 0.25
+
+
+def test_the_interval_is_drawn_over_blocks_of_jobs(plain: CopiedRuns) -> None:
+    change = point(runs_of(plain.jct_s * np.linspace(0.5, 0.9, JOBS), plain.queueing_delay_s), plain).change
+
+    assert (str(change.pairing), change.pairs, change.units) == ("jobs", JOBS, 6)
+    assert change.low < change.percent < change.high < 0.0
+
+
+def test_late_jobs_of_plain_slurm_are_counted_between_the_copies() -> None:
+    delay_s = np.full((2, JOBS), HOUR_S)
+    delay_s[1, :4] = 20 * HOUR_S
+    plain = runs_of(np.full((2, JOBS), 30 * HOUR_S), delay_s)
+
+    assert point(plain, plain, PLAIN).late_jobs == 2.0
+    assert point(runs_of(plain.jct_s, delay_s.copy()), plain).late_jobs == 0.0
+
+
+def test_jobs_without_a_jct_count_nowhere(plain: CopiedRuns) -> None:
+    jct_s, delay_s = plain.jct_s.copy(), plain.queueing_delay_s.copy()
+    jct_s[0, 0], delay_s[0, 0] = np.nan, np.nan
+
+    compared = point(runs_of(jct_s, delay_s), plain)
+
+    assert (compared.change.percent, compared.change.pairs, compared.change.left_out) == (0.0, JOBS - 1, 1)
+    assert compared.mean_jct_s == 10 * HOUR_S
+    assert [loss.user for loss in compared.losses] == [1]
+
+
+def test_a_point_is_hidden_only_if_another_is_as_good_in_every_column(plain: CopiedRuns) -> None:
+    faster = runs_of(plain.jct_s * 0.8, plain.queueing_delay_s, changes=8)
+    fastest_with_fewer_changes = runs_of(plain.jct_s * 0.7, plain.queueing_delay_s, changes=4)
+    points = [
+        point(plain, plain, PLAIN),
+        point(faster, plain, setting_of("a", Family.LIFT)),
+        point(faster, plain, setting_of("b", Family.LIFT)),
+        point(plain, plain, setting_of("idle", Family.SLURM)),
+    ]
+
+    # Equal ones are shown once, and what changes nothing is Slurm as it is.
+    assert [each.is_dominated for each in marked(points)] == [False, False, True, True]
+    best = point(fastest_with_fewer_changes, plain, setting_of("best", Family.LIFT))
+    assert [each.is_dominated for each in marked([*points, best])] == [False, True, True, True, False]
+    ceiling = replace(best, setting=setting_of("oracle", Family.CEILING))
+    assert [each.is_dominated for each in marked([*points, ceiling])] == [False, False, True, True, False]
+
+
+def test_the_chosen_lift_hurts_fewest_users_and_is_then_the_fastest(plain: CopiedRuns) -> None:
+    def lift(name: str, factors: tuple[float, float], family: Family = Family.LIFT) -> Point:
+        jct_s = plain.jct_s * np.where(USER == 0, *factors)
+        return point(runs_of(jct_s, plain.queueing_delay_s), plain, setting_of(name, family))
+
+    points = [lift("harsh", (0.2, 1.5)), lift("mild", (0.9, 0.9)), lift("better", (0.8, 0.9))]
+    points.append(lift("slurm.conf", (0.1, 0.1), Family.SLURM))
+
+    assert chosen_lift(points).setting.name == "better"
+
+
+def test_runs_are_collected_in_the_order_of_the_trace() -> None:
+    trace = make_trace([{"submit_time": 30.0 * at, "user": ("ann", "bob", "cy")[at % 3]} for at in range(30)])
+    copies = [perturbed(trace, repeat, 0) for repeat in range(3)]
+    results = []
+    for copy in copies:
+        submitted = copy.trace.jobs["submit_time"]
+        # A job waits for as many seconds as its id, and runs for 100.
+        starts = submitted + copy.trace.jobs["job_id"]
+        times = list(zip(starts.tolist(), (starts + 100.0).tolist(), strict=True))
+        results.append(result_of(replace(make_run(copy.trace, times), changes=2)))
+
+    runs = CopiedRuns.of(results, copies)
+
+    assert runs.changes == 6
+    for copy_of_delays, copy_of_jct in zip(runs.queueing_delay_s, runs.jct_s, strict=True):
+        assert copy_of_delays == pytest.approx(np.arange(1, 31))
+        assert copy_of_jct == pytest.approx(np.arange(101, 131))

@@ -24,7 +24,7 @@ from advisor.journal.cycle_record import Recorder, outcome_of
 from advisor.predict.intervals import Intervals
 from advisor.predict.kept_run_times import listed
 from advisor.settings import Limits, PlanningSettings
-from advisor.view.documents import recommendation
+from advisor.view.documents import change_document
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_cluster, make_gang, make_hints, make_job
 
 # 1e11 is the latest time, 1e6 the largest ratio.
@@ -161,7 +161,7 @@ def test_no_value_of_a_job_or_a_forecast_raises_in_a_cycle(
     assert outcome_of(record)
     Recorder().packed(1, record, planned)
     assert overview(snapshot).jobs.running >= 1
-    assert [recommendation(change, None)["job_id"] for change in record.recommendations] == [
+    assert [change_document(change, snapshot, None).job_id for change in record.recommendations] == [
         change.job_id for change in record.recommendations
     ]
     assert all(diagnose(snapshot, job.job_id) for job in snapshot.jobs)

@@ -20,15 +20,16 @@ from advisor.planning.case import Case
 from advisor.planning.levers import missing_by_lever
 from advisor.planning.plan_trial import TRIED, PlanTrial
 from advisor.text import escaped
-from advisor.view.breaker_words import probation_line, probation_values, stop_line, stop_values
+from advisor.view.breaker_words import probation_line, probation_values, stop_document, stop_line
 from advisor.view.documents import (
     SCHEMA,
-    about_jobs,
+    ChangeDocument,
+    SkippedDocument,
     by_gain,
+    change_document,
     cluster_values,
     in_words,
     meta,
-    recommendation,
     rules_in_words,
     saving_in_words,
     shell,
@@ -83,16 +84,16 @@ class Advice:
         return self.kept[: self.top]
 
     @cached_property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[ChangeDocument]:
         """Return the changes as published."""
         seen = self.record.snapshot
-        return [recommendation(change, self.named) | about_jobs(change, seen) for change in self.shown]
+        return [change_document(change, seen, self.named) for change in self.shown]
 
     @cached_property
-    def left_alone(self) -> list[dict[str, Any]]:
+    def left_alone(self) -> list[SkippedDocument]:
         """Return the jobs that a rule leaves alone, as published."""
         seen = self.record.snapshot
-        return [job for job in skipped(self.record) if self.wanted.keeps(seen.jobs_by_id[job["job_id"]], seen)]
+        return [job for job in skipped(self.record) if self.wanted.keeps(seen.jobs_by_id[job.job_id], seen)]
 
     @cached_property
     def case(self) -> Case:
@@ -118,7 +119,7 @@ def document(advice: Advice) -> dict[str, Any]:
             "on_probation": probation_values(record.forecasts.on_probation, planned.coverage, trust),
         },
         "paused": None if planned.pause is None else asdict(planned.pause),
-        "stops": [stop_values(breaker) for breaker in planned.stops],
+        "stops": [stop_document(breaker) for breaker in planned.stops],
         **({} if advice.policy is None else {"policy": {"name": advice.policy, "fault": record.policy_fault or None}}),
         **({} if advice.trial is None else {"rollout": asdict(advice.trial)}),
         "recommendations": advice.rows,
@@ -146,21 +147,22 @@ def print_advice(advice: Advice, *, long: bool, noheader: bool) -> None:
     _print_rest(advice)
 
 
-def print_story(number: int, row: Mapping[str, Any], record: CycleRecord) -> None:
+def print_story(number: int, row: ChangeDocument, record: CycleRecord) -> None:
     """Print one change with its reason, its gain, and the commands that make and revert it."""
     out = console()
-    revert = NO_REVERT if row["revert"] is None else shell(row["revert"])
-    job = record.snapshot.jobs_by_id[row["job_id"]]
-    after_s = row["expected"]["revert_after_s"]
+    revert = NO_REVERT if row.revert is None else shell(row.revert)
+    job = record.snapshot.jobs_by_id[row.job_id]
+    after_s = row.expected.revert_after_s
     when = "" if after_s is None else f"   # due {duration(after_s)} after the change, if it has not started"
-    heading = f"{number}. {row['kind']} job {row['job_id']}"
-    change = f"  {escaped(job.name)}, user {escaped(job.user)}: {in_words(row, 'before')} -> {in_words(row, 'after')}"
+    heading = f"{number}. {row.kind} job {row.job_id}"
+    values = f"{in_words(row.lever, row.before)} -> {in_words(row.lever, row.after)}"
+    change = f"  {escaped(job.name)}, user {escaped(job.user)}: {values}"
     out.print(Text.assemble((heading, "bold"), change), soft_wrap=True)
-    print_labelled("why", f"{row['text']} ({row['reason']})", indent=3)
-    print_labelled("gain", saving_in_words(row["expected"]), indent=3)
-    print_labelled("assumes", row["expected"]["assumes"], indent=3)
+    print_labelled("why", f"{row.text} ({row.reason})", indent=3)
+    print_labelled("gain", saving_in_words(row.expected), indent=3)
+    print_labelled("assumes", row.expected.assumes, indent=3)
     # Not wrapped or cut: these lines are meant to be copied.
-    out.print(Text(f"   apply   {shell(row['command'])}"), soft_wrap=True)
+    out.print(Text(f"   apply   {shell(row.command)}"), soft_wrap=True)
     out.print(Text(f"   revert  {revert}{when}"), soft_wrap=True)
     out.print()
 

@@ -1,6 +1,6 @@
 """`sadvise apply`: one cycle that changes pending jobs."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from advisor.cli.options import (
     Accounts,
@@ -17,6 +17,10 @@ from advisor.cli.options import (
     Timeout,
     Users,
 )
+
+if TYPE_CHECKING:
+    from advisor.view.documents import SkippedDocument
+    from advisor.watch.changes import DoneDocument
 
 SCHEMA = "sadvise.apply/1"
 
@@ -58,7 +62,9 @@ def apply(
     done.raise_fault()
 
 
-def _print(changes: list[dict[str, Any]], left_alone: list[dict[str, Any]], *, parsable: bool, noheader: bool) -> None:
+def _print(
+    changes: "list[DoneDocument]", left_alone: "list[SkippedDocument]", *, parsable: bool, noheader: bool
+) -> None:
     """Print the changes for people or as lines, and for people the rules that left jobs alone."""
     from advisor.view.documents import rules_in_words
     from advisor.view.terminal import print_labelled, print_rows, print_table

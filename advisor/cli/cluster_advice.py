@@ -1,11 +1,11 @@
 """Advice for one cluster or for each of several; a fault of one of several hides no other."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.text import Text
 
@@ -17,7 +17,7 @@ from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError
-from advisor.view.documents import FIELDS
+from advisor.view.documents import FIELDS, ChangeDocument
 from advisor.view.lines import one_line
 from advisor.view.terminal import console, print_json, print_rows
 from advisor.watch.clusters import MOST_AT_ONCE
@@ -44,12 +44,15 @@ class ClusterAdvice:
     advice: Advice | None = None
     fault: AdvisorError | None = None
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the changes as published, with the name of the cluster."""
-        if self.advice is None:
-            return []
-        name = self.name or self.advice.record.snapshot.config.cluster
-        return [{**row, "cluster": name} for row in self.advice.rows]
+    @property
+    def rows(self) -> list[ChangeDocument]:
+        """Return the changes as published."""
+        return [] if self.advice is None else self.advice.rows
+
+    @property
+    def cluster(self) -> str:
+        """Return the name of the cluster, also of that of this host."""
+        return self.name or ("" if self.advice is None else self.advice.record.snapshot.config.cluster)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +132,11 @@ def print_fields(
     noheader: bool,
 ) -> None:
     """Print the changes of all clusters as lines of fields."""
-    spelled: Mapping[str, Callable[[Mapping[str, Any]], str]] = {**FIELDS, "cluster": lambda row: str(row["cluster"])}
-    rows = [[spelled[field](row) for field in fields] for answer in answers for row in answer.rows()]
+    rows = [
+        [answer.cluster if field == "cluster" else FIELDS[field](row) for field in fields]
+        for answer in answers
+        for row in answer.rows
+    ]
     print_rows(fields, rows, as_parsable=is_parsable, noheader=noheader, widths=widths)
 
 
@@ -158,5 +164,5 @@ def print_faults(answers: Sequence[ClusterAdvice]) -> None:
 def exit_status(answers: Sequence[ClusterAdvice], *, tells: bool) -> int:
     """Return the worst exit code: that of a fault, or where advice `tells` by its code that there is some, that."""
     faults = [answer.fault.exit_code for answer in answers if answer.fault is not None]
-    advised = SOMETHING if tells and any(answer.rows() for answer in answers) else 0
+    advised = SOMETHING if tells and any(answer.rows for answer in answers) else 0
     return max(faults, default=advised)

@@ -43,7 +43,7 @@ def revert(
     from advisor.errors import OptionsError
     from advisor.view.documents import meta
     from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
-    from advisor.watch.changes import COLUMNS, FORM, fields_of, revert_changes, revert_strays, stray_rows
+    from advisor.watch.changes import COLUMNS, FORM, fields_of, revert_changes, revert_strays, stray_documents
     from advisor.watch.reading import Reading
 
     if every and strays:
@@ -56,7 +56,7 @@ def revert(
     rows = [fields_of(row) for row in done.rows]
     if json:
         print_json(
-            {"meta": meta(done.seen, SCHEMA, done.source), "changes": done.rows, "strays": stray_rows(done.strays)}
+            {"meta": meta(done.seen, SCHEMA, done.source), "changes": done.rows, "strays": stray_documents(done.strays)}
         )
     elif parsable:
         print_rows(COLUMNS, rows, as_parsable=True, noheader=noheader)
@@ -67,7 +67,7 @@ def revert(
     elif not done.strays:
         print_labelled("nothing", "of ours is out on these jobs" if named else "of ours is out")
     if not json and not parsable:
-        _print_strays(done.strays, {row["job_id"] for row in done.rows})
+        _print_strays(done.strays, {row.job_id for row in done.rows})
     done.raise_fault()
 
 

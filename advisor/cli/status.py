@@ -47,6 +47,8 @@ def status(
 
 def _one(reading: "Reading", journal: "Path | None", *, json: bool) -> int:
     """Print the status of one cluster in full, and return its exit code."""
+    from dataclasses import asdict
+
     from advisor.clock import SystemClock
     from advisor.site.status_words import lines, status_document
     from advisor.view.terminal import print_json, print_labelled
@@ -54,7 +56,7 @@ def _one(reading: "Reading", journal: "Path | None", *, json: bool) -> int:
 
     seen = daemon_state(reading.load_config(), journal, SystemClock().now())
     if json:
-        print_json({"meta": _meta(SCHEMA, seen.now), **status_document(seen)})
+        print_json({"meta": _meta(SCHEMA, seen.now), **asdict(status_document(seen))})
     else:
         for label, text in lines(seen):
             print_labelled(label, text, width=10)
@@ -63,6 +65,8 @@ def _one(reading: "Reading", journal: "Path | None", *, json: bool) -> int:
 
 def _several(readings: "Sequence[Reading]", *, json: bool) -> int:
     """Print a line for each cluster, and return the worst exit code; a fault of one hides no other."""
+    from dataclasses import asdict
+
     from advisor.clock import SystemClock
     from advisor.errors import AdvisorError
     from advisor.site.status_words import status_document
@@ -83,7 +87,7 @@ def _several(readings: "Sequence[Reading]", *, json: bool) -> int:
         else:
             code = _code(seen)
             rows.append([name, *_fields(seen)])
-            documents.append({"cluster": name, "fault": None, **status_document(seen)})
+            documents.append({"cluster": name, "fault": None, **asdict(status_document(seen))})
         worst = max(worst, code, key=_SEVERITY.index)
     if json:
         print_json({"meta": _meta(SEVERAL_SCHEMA, now), "clusters": documents})

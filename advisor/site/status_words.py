@@ -1,8 +1,8 @@
 """Words how the daemon is doing: what it last did, what stops it, what is out, and why nothing happens."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 from advisor.domain.lease import Lease
 from advisor.domain.mode import Mode
@@ -13,8 +13,8 @@ from advisor.metrics.catalogue import PAUSED
 from advisor.metrics.health import STALE_INTERVALS
 from advisor.site.pause_file import Pause
 from advisor.site.status_file import DaemonStatus, RoundCounts
-from advisor.view.breaker_words import stop_line, stop_values
-from advisor.view.standing_report import difference_words, standing_document
+from advisor.view.breaker_words import StopDocument, stop_document, stop_line
+from advisor.view.standing_report import StandingDocument, difference_words, standing_document
 from advisor.view.terminal import instant
 
 RUNNING: Final = "running"
@@ -156,23 +156,49 @@ def _further_lines(seen: Overlook) -> Iterator[tuple[str, str]]:
         yield "idle", reason
 
 
-def status_document(seen: Overlook) -> dict[str, Any]:
-    """Return all of it as plain values."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeDocument:
+    """The farthest mode that the configuration allows, and the one in force in the last round, None without one."""
+
+    configured: Mode
+    in_force: Mode | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusDocument:
+    """The state of the daemon as published."""
+
+    state: str
+    is_well: bool
+    mode: ModeDocument
+    paused: Pause | None
+    breakers: tuple[StopDocument, ...]
+    stopped_by: tuple[str, ...]
+    last_round: DaemonStatus | None
+    out: int | None
+    next_take_back_time: float | None
+    last_24_h: StandingDocument | None
+    idle_reason: str | None
+    notes: tuple[str, ...]
+
+
+def status_document(seen: Overlook) -> StatusDocument:
+    """Return all of it as published."""
     last = seen.last
-    return {
-        "state": seen.state,
-        "is_well": seen.is_well,
-        "mode": {"configured": seen.configured, "in_force": None if last is None else last.mode},
-        "paused": None if seen.pause is None else asdict(seen.pause),
-        "breakers": [stop_values(breaker) for breaker in seen.breakers],
-        "stopped_by": list(seen.stops),
-        "last_round": None if last is None else last.model_dump(mode="json"),
-        "out": seen.out,
-        "next_take_back_time": seen.next_due_time,
-        "last_24_h": None if seen.last_day is None else standing_document(seen.last_day),
-        "idle_reason": idle_reason(seen) or None,
-        "notes": list(seen.notes),
-    }
+    return StatusDocument(
+        state=seen.state,
+        is_well=seen.is_well,
+        mode=ModeDocument(configured=seen.configured, in_force=None if last is None else last.mode),
+        paused=seen.pause,
+        breakers=tuple(map(stop_document, seen.breakers)),
+        stopped_by=tuple(seen.stops),
+        last_round=last,
+        out=seen.out,
+        next_take_back_time=seen.next_due_time,
+        last_24_h=None if seen.last_day is None else standing_document(seen.last_day),
+        idle_reason=idle_reason(seen) or None,
+        notes=tuple(seen.notes),
+    )
 
 
 def pause_line(pause: Pause) -> str:

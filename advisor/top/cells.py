@@ -1,7 +1,7 @@
 """Words the rows of the live view: the columns of the line, of advice, of changes in effect, nodes and clusters."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from rich.style import Style
 
@@ -9,9 +9,9 @@ from advisor.domain.forecast import Interval
 from advisor.domain.gang import whole_gpus
 from advisor.domain.units import duration
 from advisor.top.row_list import RowColumn
-from advisor.view.documents import in_words, saves_in_words
+from advisor.view.documents import ChangeDocument, in_words, saves_in_words
 from advisor.view.rule_words import rule_in_short
-from advisor.watch.cluster_view import ClusterView, NodeUse, WaitingJob
+from advisor.watch.cluster_view import ChangeInEffect, ClusterView, NodeUse, WaitingJob
 from advisor.watch.clusters import ClusterLook
 
 GOOD: Final = Style(color="green")
@@ -20,8 +20,6 @@ CAUTION: Final = Style(color="color(166)")
 BAD: Final = Style(color="red", bold=True)
 _PLAIN: Final = Style()
 _BAR: Final = 8
-
-Row = Mapping[str, Any]
 
 
 def length(seconds: float | None) -> str:
@@ -56,14 +54,14 @@ def notes_of(job: WaitingJob) -> str:
     return ", ".join((*out, *job.advice))
 
 
-def saving(row: Row) -> str:
+def saving(row: ChangeDocument) -> str:
     """Return the job completion time that a recommendation saves, with its range."""
-    return saves_in_words(row["expected"])
+    return saves_in_words(row.expected)
 
 
-def change_in_words(row: Row) -> str:
+def change_in_words(row: ChangeDocument | ChangeInEffect) -> str:
     """Return the field of a change before and after."""
-    return f"{in_words(row, 'before')} -> {in_words(row, 'after')}"
+    return f"{in_words(row.lever, row.before)} -> {in_words(row.lever, row.after)}"
 
 
 def queue_columns(now: Callable[[], float]) -> tuple[RowColumn, ...]:
@@ -87,34 +85,34 @@ def queue_columns(now: Callable[[], float]) -> tuple[RowColumn, ...]:
 
 
 ADVICE_COLUMNS: Final = (
-    RowColumn(title="kind", width=11, cell=lambda row: row["kind"]),
-    RowColumn(title="job", width=8, is_right=True, cell=lambda row: ",".join(map(str, row["job_ids"]))),
-    RowColumn(title="user", width=8, rank=1, cell=lambda row: row["user"]),
+    RowColumn(title="kind", width=11, cell=lambda row: row.kind),
+    RowColumn(title="job", width=8, is_right=True, cell=lambda row: ",".join(map(str, row.job_ids))),
+    RowColumn(title="user", width=8, rank=1, cell=lambda row: row.user),
     RowColumn(title="change", width=20, takes_rest=True, cell=change_in_words),
     RowColumn(title="saves", width=22, cell=saving),
-    RowColumn(title="name", width=16, rank=2, cell=lambda row: row["name"]),
-    RowColumn(title="partition", width=10, rank=3, cell=lambda row: row["partition"]),
-    RowColumn(title="reason", width=20, rank=4, cell=lambda row: row["reason"]),
+    RowColumn(title="name", width=16, rank=2, cell=lambda row: row.name),
+    RowColumn(title="partition", width=10, rank=3, cell=lambda row: row.partition),
+    RowColumn(title="reason", width=20, rank=4, cell=lambda row: row.reason),
 )
 
 
 def in_effect_columns(now: Callable[[], float]) -> tuple[RowColumn, ...]:
     """Return the columns of the changes in effect."""
     return (
-        RowColumn(title="lever", width=11, cell=lambda row: row["lever"]),
-        RowColumn(title="job", width=8, is_right=True, cell=lambda row: str(row["job_id"])),
-        RowColumn(title="user", width=8, rank=1, cell=lambda row: row["user"]),
+        RowColumn(title="lever", width=11, cell=lambda row: row.lever),
+        RowColumn(title="job", width=8, is_right=True, cell=lambda row: str(row.job_id)),
+        RowColumn(title="user", width=8, rank=1, cell=lambda row: row.user),
         RowColumn(title="change", width=24, takes_rest=True, cell=change_in_words),
-        RowColumn(title="since", width=6, is_right=True, cell=lambda row: length(now() - row["applied_time"])),
+        RowColumn(title="since", width=6, is_right=True, cell=lambda row: length(now() - row.applied_time)),
         RowColumn(
             title="back in",
             width=7,
             is_right=True,
-            cell=lambda row: "-" if row["due_time"] is None else _ahead(row["due_time"] - now()),
-            style=lambda row: BAD if row["due_time"] is not None and row["due_time"] < now() else _PLAIN,
+            cell=lambda row: "-" if row.due_time is None else _ahead(row.due_time - now()),
+            style=lambda row: BAD if row.due_time is not None and row.due_time < now() else _PLAIN,
         ),
-        RowColumn(title="account", width=10, rank=3, cell=lambda row: row["account"]),
-        RowColumn(title="reason", width=20, rank=2, cell=lambda row: row["reason"] or ""),
+        RowColumn(title="account", width=10, rank=3, cell=lambda row: row.account),
+        RowColumn(title="reason", width=20, rank=2, cell=lambda row: row.reason or ""),
     )
 
 
@@ -125,8 +123,10 @@ def row_text(row: object) -> str:
             words = (row.job_id, row.name, row.user, row.account, row.partition, row.gpu_type, row.reason, *row.advice)
         case NodeUse():
             words = (row.name, row.leaf, row.gpu_type, row.state)
-        case Mapping():
-            words = tuple(row.get(name, "") for name in ("job_id", "kind", "lever", "name", "user", "account"))
+        case ChangeDocument():
+            words = (row.job_id, row.kind, row.lever, row.name, row.user, row.account)
+        case ChangeInEffect():
+            words = (row.job_id, row.lever, row.user, row.account)
         case _:
             raise TypeError(f"no pane has rows of {type(row).__name__}")
     return " ".join(map(str, words)).casefold()

@@ -31,7 +31,8 @@ from advisor.top.dialogs import ConfirmScreen, LinesScreen, help_screen, result_
 from advisor.top.orders import TopOrder, apply_order, pause_order, refusal, revert_order
 from advisor.top.row_list import RowList
 from advisor.top.summary import gpu_lines, head
-from advisor.watch.cluster_view import ClusterView, WaitingJob
+from advisor.view.documents import ChangeDocument
+from advisor.watch.cluster_view import ClusterView
 from advisor.watch.clusters import ClusterLook, WatchedCluster, looks
 from advisor.watch.job_lines import job_lines
 
@@ -187,7 +188,7 @@ class LiveView(App[Exception]):
         job_id, view = self._selected_job(), self._view
         row = self._selected_advice()
         if row is None and view is not None:
-            row = next((advice for advice in view.advice if job_id in advice["job_ids"]), None)
+            row = next((advice for advice in view.advice if job_id in advice.job_ids), None)
         if row is None:
             self._say("nothing is recommended for this job")
         else:
@@ -198,7 +199,7 @@ class LiveView(App[Exception]):
         if not self._can_change():
             return
         job_id, view = self._selected_job(), self._view
-        if job_id is None or view is None or all(row["job_id"] != job_id for row in view.in_effect):
+        if job_id is None or view is None or all(row.job_id != job_id for row in view.in_effect):
             self._say("no change to this job is in effect")
         else:
             self._confirm(revert_order(self._cluster, job_id))
@@ -296,8 +297,8 @@ class LiveView(App[Exception]):
         return {
             **(several if len(self._clusters) > 1 else {}),
             "queue": RowList(queue_columns(self._taken_at), key=lambda job: job.job_id, id="queue"),
-            "advice": RowList(ADVICE_COLUMNS, key=lambda row: (row["job_id"], row["kind"]), id="advice"),
-            "out": RowList(in_effect_columns(self._clock.now), key=lambda row: (row["job_id"], row["lever"]), id="out"),
+            "advice": RowList(ADVICE_COLUMNS, key=lambda row: (row.job_id, row.kind), id="advice"),
+            "out": RowList(in_effect_columns(self._clock.now), key=lambda row: (row.job_id, row.lever), id="out"),
             "nodes": RowList(NODE_COLUMNS, key=lambda use: (use.name, use.gpu_type), id="nodes"),
         }
 
@@ -356,9 +357,9 @@ class LiveView(App[Exception]):
         row = rows.selected if rows.id in ("queue", "advice", "out") else self._panes["queue"].selected
         if row is None:
             return None
-        return int(row.job_id if isinstance(row, WaitingJob) else row["job_id"])
+        return int(row.job_id)
 
-    def _selected_advice(self) -> Mapping[str, Any] | None:
+    def _selected_advice(self) -> ChangeDocument | None:
         focused = self.focused
         return focused.selected if isinstance(focused, RowList) and focused.id == "advice" else None
 

@@ -1,16 +1,15 @@
 """Words what a key would do, with its exact command, and does it as that command does."""
 
 import getpass
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from advisor.errors import AdvisorError
 from advisor.site.pause_file import pause, paused, resume
 from advisor.text import escaped
 from advisor.top.cells import change_in_words
-from advisor.view.documents import shell
+from advisor.view.documents import ChangeDocument, shell
 from advisor.watch.changes import ChangesMade, ChosenJobs, apply_changes, revert_changes
 from advisor.watch.clusters import WatchedCluster
 from advisor.watch.command_lines import command_line
@@ -39,15 +38,15 @@ def refusal(cluster: WatchedCluster) -> str:
     return ""
 
 
-def apply_order(cluster: WatchedCluster, row: Mapping[str, Any]) -> TopOrder:
+def apply_order(cluster: WatchedCluster, row: ChangeDocument) -> TopOrder:
     """Return the order to apply a recommendation."""
-    ids = [int(job_id) for job_id in row["job_ids"]]
+    ids = row.job_ids
     return TopOrder(
-        question=f"Apply: {row['kind']} job {', '.join(map(str, ids))}, {change_in_words(row)}?",
+        question=f"Apply: {row.kind} job {', '.join(map(str, ids))}, {change_in_words(row)}?",
         command=_command(cluster, "apply", "-j", ",".join(map(str, ids))),
         details=(
-            str(row["text"]),
-            f"sends {shell(row['command'])}",
+            row.text,
+            f"sends {shell(row.command)}",
             "It plans again first: a change that no longer helps is not sent, and changes that are due are reverted.",
         ),
         run=lambda: _lines(apply_changes(cluster.reading, cluster.journal, ChosenJobs(job_ids=frozenset(ids)))),
@@ -98,8 +97,8 @@ def _lines(done: ChangesMade) -> list[str]:
 
 def _in_words(done: ChangesMade) -> Iterator[str]:
     for row in done.rows:
-        text = f" ({row['text']})" if row["text"] else ""
-        yield escaped(f"{row['done'].replace('_', ' ')}: job {row['job_id']} {row['lever']}{text}")
+        text = f" ({row.text})" if row.text else ""
+        yield escaped(f"{row.done.replace('_', ' ')}: job {row.job_id} {row.lever}{text}")
 
 
 def _paused(cluster: WatchedCluster) -> list[str]:

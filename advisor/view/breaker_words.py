@@ -1,6 +1,7 @@
 """Words what a circuit breaker stopped, and which run times are set aside: why, until when, and what to do."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from advisor.domain.probation import CLAIMED_RATIO, DRIFT, FITTED_HERE, NOTHING_ENDED, Coverage, Trust
@@ -27,14 +28,21 @@ def stop_line(breaker: OpenBreaker) -> str:
     return f"the daemon applies nothing since {instant(breaker.opened_time)}: {breaker.cause}. {_to_do(breaker.name)}"
 
 
-def stop_values(breaker: OpenBreaker) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopDocument:
+    """An open breaker as published."""
+
+    breaker: str
+    cause: str
+    opened_time: float
+    to_do: str
+
+
+def stop_document(breaker: OpenBreaker) -> StopDocument:
     """Return an open breaker as published."""
-    return {
-        "breaker": breaker.name,
-        "cause": breaker.cause,
-        "opened_time": breaker.opened_time,
-        "to_do": _to_do(breaker.name),
-    }
+    return StopDocument(
+        breaker=breaker.name, cause=breaker.cause, opened_time=breaker.opened_time, to_do=_to_do(breaker.name)
+    )
 
 
 def probation_line(model: str, coverage: Coverage, least_jobs: int, *, drifted: bool = False) -> str:

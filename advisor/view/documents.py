@@ -1,9 +1,9 @@
-"""What `recommend` found, as plain values: the published JSON, and the fields of a parsable line."""
+"""The documents about advice, from which JSON, columns, pages and the API are made."""
 
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from advisor import __version__
@@ -20,89 +20,162 @@ from advisor.view.sentences import assumption, sentence, timer_out_sentence
 
 SCHEMA = "sadvise.recommend/1"
 
+# What a lever sets, as JSON: a number, a text, a list or a table.
+Value = Any
 
-def meta(snapshot: Snapshot, schema: str, source: str) -> dict[str, Any]:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaDocument:
+    """What answered, and which state of which cluster the answer is about."""
+
+    tool: str
+    version: str
+    schema: str
+    slurm: str | None
+    cluster: str | None
+    source: str
+    taken_at: float
+    unread: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OthersDocument:
+    """How many other jobs a change delays, and each by how much at worst; None where that is not known."""
+
+    jobs: int | None
+    delay_s_max: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectDocument:
+    """What a change is expected to save and to cost; `jct_saved_s` holds the low and the high end."""
+
+    jct_saved_s: tuple[float, float]
+    jct_saved_expected_s: float
+    jobs_helped: int
+    added_delay_max_s: float
+    others: OthersDocument
+    revert_after_s: float | None
+    assumes: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeDocument:
+    """A recommendation as published; `job_ids` are the jobs whose fields are set together."""
+
+    job_id: int
+    kind: str
+    lever: str
+    before: Value
+    after: Value
+    reason: str
+    text: str
+    expected: EffectDocument
+    evidence: Mapping[str, Any]
+    command: list[str]
+    revert: list[str] | None
+    job_ids: list[int]
+    name: str
+    user: str
+    account: str
+    partition: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerDocument:
+    """A timer that is out: how close to each other it waits for the GPUs of a job to be, since when and until when."""
+
+    tier: str
+    began_time: float
+    ends_time: float
+    text: str
+    evidence: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedDocument:
+    """A job that is left alone, and the rule that decides it."""
+
+    job_id: int
+    rule: str
+
+
+def meta(snapshot: Snapshot, schema: str, source: str) -> MetaDocument:
     """Return the `meta` table that every JSON output opens with; `source` is where the snapshot was read from."""
-    return {
-        "tool": "sadvise",
-        "version": __version__,
-        "schema": schema,
-        "slurm": snapshot.config.slurm_version or None,
-        "cluster": snapshot.config.cluster or None,
-        "source": source,
-        "taken_at": snapshot.taken_at,
-        "unread": list(snapshot.unread),
-    }
+    return MetaDocument(
+        tool="sadvise",
+        version=__version__,
+        schema=schema,
+        slurm=snapshot.config.slurm_version or None,
+        cluster=snapshot.config.cluster or None,
+        source=source,
+        taken_at=snapshot.taken_at,
+        unread=tuple(snapshot.unread),
+    )
 
 
-def recommendation(change: Recommendation, cluster: str | None) -> dict[str, Any]:
-    """Return one recommendation as published."""
+def change_document(change: Recommendation, snapshot: Snapshot, cluster: str | None) -> ChangeDocument:
+    """Return one recommendation as published; `cluster` is the one that its commands name with -M."""
     before, after = change.action.published()
     expected, others = change.expected, cost_to_others(change)
-    return {
-        "job_id": change.job_id,
-        "kind": str(change.kind),
-        "lever": str(change.action.lever),
-        "before": before,
-        "after": after,
-        "reason": str(change.reason),
-        "text": sentence(change),
-        "expected": {
-            "jct_saved_s": [round(expected.saved_s_low, 1), round(expected.saved_s_high, 1)],
-            "jct_saved_expected_s": round(expected.saved_s, 1),
-            "jobs_helped": expected.jobs_helped,
-            "added_delay_max_s": round(expected.added_delay_max_s, 1),
-            "others": {
-                "jobs": others.jobs,
-                "delay_s_max": None if others.delay_s_max is None else round(others.delay_s_max, 1),
-            },
-            "revert_after_s": None if change.revert_after_s is None else round(change.revert_after_s, 1),
-            "assumes": assumption(change),
-        },
-        "evidence": change.evidence,
-        "command": apply_argv(change.action, cluster),
-        "revert": revert_argv(change.action, cluster),
-    }
-
-
-def about_jobs(change: Recommendation, snapshot: Snapshot) -> dict[str, Any]:
-    """Return whose job a recommendation is about, as published; `job_ids` are all whose fields are set together."""
     job, other = snapshot.jobs_by_id[change.job_id], exchanged_with(change.action)
-    return {
-        "job_ids": [change.job_id, *([] if other is None else [other])],
-        "name": job.name,
-        "user": job.user,
-        "account": job.account,
-        "partition": ",".join(job.partitions),
-    }
+    return ChangeDocument(
+        job_id=change.job_id,
+        kind=str(change.kind),
+        lever=str(change.action.lever),
+        before=before,
+        after=after,
+        reason=str(change.reason),
+        text=sentence(change),
+        expected=EffectDocument(
+            jct_saved_s=(round(expected.saved_s_low, 1), round(expected.saved_s_high, 1)),
+            jct_saved_expected_s=round(expected.saved_s, 1),
+            jobs_helped=expected.jobs_helped,
+            added_delay_max_s=round(expected.added_delay_max_s, 1),
+            others=OthersDocument(
+                jobs=others.jobs,
+                delay_s_max=None if others.delay_s_max is None else round(others.delay_s_max, 1),
+            ),
+            revert_after_s=None if change.revert_after_s is None else round(change.revert_after_s, 1),
+            assumes=assumption(change),
+        ),
+        evidence=change.evidence,
+        command=apply_argv(change.action, cluster),
+        revert=revert_argv(change.action, cluster),
+        job_ids=[change.job_id, *([] if other is None else [other])],
+        name=job.name,
+        user=job.user,
+        account=job.account,
+        partition=",".join(job.partitions),
+    )
 
 
-def timer(out: TimerOut) -> dict[str, Any]:
+def timer_document(out: TimerOut) -> TimerDocument:
     """Return a timer that is out as published."""
-    return {
-        "tier": "leaf" if out.nodes is None else "node",
-        "began_time": out.began_time,
-        "ends_time": out.ends_time,
-        "text": timer_out_sentence(out),
-        "evidence": {"timer_s": out.length_s} if out.timer is None else out.timer.evidence,
-    }
+    return TimerDocument(
+        tier="leaf" if out.nodes is None else "node",
+        began_time=out.began_time,
+        ends_time=out.ends_time,
+        text=timer_out_sentence(out),
+        evidence={"timer_s": out.length_s} if out.timer is None else out.timer.evidence,
+    )
 
 
-def in_words(row: Mapping[str, Any], name: str) -> str:
-    """Return the `before` or the `after` of a published recommendation for people: `nice 0`, `1-4 nodes`."""
-    return ACTIONS[Lever(row["lever"])].in_words(row[name])
+def in_words(lever: str, value: Value) -> str:
+    """Return the published `before` or `after` of a lever for people: `nice 0`, `1-4 nodes`."""
+    return ACTIONS[Lever(lever)].in_words(value)
 
 
-def saving_in_words(expected: Mapping[str, Any]) -> str:
+def saving_in_words(expected: EffectDocument) -> str:
     """Return the expected saving for people."""
-    helped = expected["jobs_helped"]
+    helped = expected.jobs_helped
     over = plural(helped, "job") if helped else "jobs that other changes help too"
     return f"{saves_in_words(expected)} of job completion time over {over}"
 
 
-def saves_in_words(expected: Mapping[str, Any]) -> str:
+def saves_in_words(expected: EffectDocument) -> str:
     """Return the expected saving in short, with its range: `9.0 h (-0.4 to 41.4)`."""
-    return gain(expected["jct_saved_expected_s"], *expected["jct_saved_s"])
+    return gain(expected.jct_saved_expected_s, *expected.jct_saved_s)
 
 
 def cluster_values(overview: Overview) -> dict[str, Any]:
@@ -114,21 +187,21 @@ def cluster_values(overview: Overview) -> dict[str, Any]:
     return document
 
 
-def skipped(record: CycleRecord) -> list[dict[str, Any]]:
+def skipped(record: CycleRecord) -> list[SkippedDocument]:
     """Return the jobs left alone with the rule that decides it, by job id."""
     rules = dict(record.left_alone)
     for change in record.judged:
         if change.refused_by is not None:
             rules.setdefault(change.job_id, change.refused_by)
-    return [{"job_id": job_id, "rule": rule} for job_id, rule in sorted(rules.items())]
+    return [SkippedDocument(job_id=job_id, rule=rule) for job_id, rule in sorted(rules.items())]
 
 
-def skipped_by_rule(jobs: list[dict[str, Any]]) -> Mapping[str, int]:
+def skipped_by_rule(jobs: Iterable[SkippedDocument]) -> Mapping[str, int]:
     """Count the jobs left alone by rule, most first."""
-    return dict(sorted(Counter(str(job["rule"]) for job in jobs).items(), key=lambda item: (-item[1], item[0])))
+    return dict(sorted(Counter(job.rule for job in jobs).items(), key=lambda item: (-item[1], item[0])))
 
 
-def rules_in_words(jobs: list[dict[str, Any]]) -> str:
+def rules_in_words(jobs: Iterable[SkippedDocument]) -> str:
     """Return how many jobs each rule leaves alone, and where the rules are explained."""
     counts = ", ".join(f"{count} {rule}" for rule, count in skipped_by_rule(jobs).items())
     return f"{counts} (rules: docs/reasons.md)"
@@ -139,30 +212,28 @@ def shell(argv: list[str]) -> str:
     return shlex.join(argv)
 
 
-FIELDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "job_id": lambda row: str(row["job_id"]),
-    "kind": lambda row: str(row["kind"]),
-    "lever": lambda row: str(row["lever"]),
-    "before": lambda row: in_words(row, "before"),
-    "after": lambda row: in_words(row, "after"),
-    "reason": lambda row: str(row["reason"]),
-    "saved_s_low": lambda row: f"{row['expected']['jct_saved_s'][0]:.0f}",
-    "saved_s_high": lambda row: f"{row['expected']['jct_saved_s'][1]:.0f}",
-    "added_delay_max_s": lambda row: f"{row['expected']['added_delay_max_s']:.0f}",
-    "revert_after_s": lambda row: (
-        "" if row["expected"]["revert_after_s"] is None else f"{row['expected']['revert_after_s']:.0f}"
-    ),
-    "command": lambda row: shell(row["command"]),
-    "revert": lambda row: "" if row["revert"] is None else shell(row["revert"]),
-    "text": lambda row: str(row["text"]),
-    "name": lambda row: str(row["name"]),
-    "user": lambda row: str(row["user"]),
-    "account": lambda row: str(row["account"]),
-    "partition": lambda row: str(row["partition"]),
-    "job_ids": lambda row: ",".join(map(str, row["job_ids"])),
-    "others_delayed": lambda row: _known(row["expected"]["others"]["jobs"]),
-    "others_delay_max_s": lambda row: _known(row["expected"]["others"]["delay_s_max"]),
-    "saved_s": lambda row: f"{row['expected']['jct_saved_expected_s']:.0f}",
+FIELDS: Mapping[str, Callable[[ChangeDocument], str]] = {
+    "job_id": lambda row: str(row.job_id),
+    "kind": lambda row: row.kind,
+    "lever": lambda row: row.lever,
+    "before": lambda row: in_words(row.lever, row.before),
+    "after": lambda row: in_words(row.lever, row.after),
+    "reason": lambda row: row.reason,
+    "saved_s_low": lambda row: f"{row.expected.jct_saved_s[0]:.0f}",
+    "saved_s_high": lambda row: f"{row.expected.jct_saved_s[1]:.0f}",
+    "added_delay_max_s": lambda row: f"{row.expected.added_delay_max_s:.0f}",
+    "revert_after_s": lambda row: _known(row.expected.revert_after_s),
+    "command": lambda row: shell(row.command),
+    "revert": lambda row: "" if row.revert is None else shell(row.revert),
+    "text": lambda row: row.text,
+    "name": lambda row: row.name,
+    "user": lambda row: row.user,
+    "account": lambda row: row.account,
+    "partition": lambda row: row.partition,
+    "job_ids": lambda row: ",".join(map(str, row.job_ids)),
+    "others_delayed": lambda row: _known(row.expected.others.jobs),
+    "others_delay_max_s": lambda row: _known(row.expected.others.delay_s_max),
+    "saved_s": lambda row: f"{row.expected.jct_saved_expected_s:.0f}",
 }
 
 
@@ -175,15 +246,20 @@ def by_gain(changes: Iterable[Recommendation]) -> list[Recommendation]:
     return sorted(changes, key=lambda change: (-total([change]).saved_s, change.job_id))
 
 
-def short_fields(row: Mapping[str, Any]) -> list[str]:
+def short_fields(row: ChangeDocument) -> list[str]:
     """Return a published recommendation as the fields of one line, in the order of `COLUMNS`."""
-    others = row["expected"]["others"]
+    others = row.expected.others
     fields = {
-        **row,
-        "job": str(row["job_id"]),
-        "change": change_in_short(in_words(row, "before"), in_words(row, "after")),
-        "saves": saves_in_words(row["expected"]),
-        "others wait": cost_in_words(others["jobs"], others["delay_s_max"]),
-        "command": shell(row["command"]),
+        "job": str(row.job_id),
+        "kind": row.kind,
+        "user": row.user,
+        "name": row.name,
+        "change": change_in_short(in_words(row.lever, row.before), in_words(row.lever, row.after)),
+        "saves": saves_in_words(row.expected),
+        "others wait": cost_in_words(others.jobs, others.delay_s_max),
+        "account": row.account,
+        "partition": row.partition,
+        "reason": row.reason,
+        "command": shell(row.command),
     }
     return [fields[name] for name in COLUMNS]

@@ -1,7 +1,7 @@
 """Words the waits with and without advice: in all, and of the users and accounts that gained and gave most."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from advisor.domain.forecast import Interval
@@ -15,6 +15,17 @@ _NO_RUN: Final = "plain Slurm was not run beside the cluster in this time (daemo
 _LIMIT: Final = "an estimate by the model of slurmctld, and no measurement: see docs/whatif.md"
 
 Row = tuple[str, str, str, float | None, float | None, float | None, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingDocument:
+    """Waits with advice and on plain Slurm, in all; `is_known` is whether the sign of the difference is certain."""
+
+    jobs: int
+    waited_s: float
+    plain_s: Interval
+    difference_s: Interval
+    is_known: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +51,17 @@ def standings_document(report: Counterfactual) -> dict[str, Any] | None:
         "since": whole.since,
         "until": whole.until,
         "age_s": whole.age_s(report.now),
-        "total": standing_document(whole.total),
+        "total": asdict(standing_document(whole.total)),
         "week": {
             "since": week.since,
             "max_credit": report.max_credit,
             "users": [
-                {"user": name, **standing_document(standing), "credit": report.credit_by_user.get(name, 1.0)}
+                {"user": name, **asdict(standing_document(standing)), "credit": report.credit_by_user.get(name, 1.0)}
                 for name, standing in _in_order(week.by_user)
             ],
             "accounts": [
-                {"account": name, **standing_document(standing)} for name, standing in _in_order(week.by_account)
+                {"account": name, **asdict(standing_document(standing))}
+                for name, standing in _in_order(week.by_account)
             ],
         },
         "not_known": list(whole.notes),
@@ -131,16 +143,15 @@ def _signed(seconds: float) -> str:
     return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
 
 
-def standing_document(standing: Standing) -> dict[str, Any]:
-    """Return the standing of a user or an account as plain values."""
-    difference, plain = standing.difference_s, standing.plain_s
-    return {
-        "jobs": standing.jobs,
-        "waited_s": standing.waited_s,
-        "plain_s": {"low": plain.low, "median": plain.median, "high": plain.high},
-        "difference_s": {"low": difference.low, "median": difference.median, "high": difference.high},
-        "is_known": standing.is_known,
-    }
+def standing_document(standing: Standing) -> StandingDocument:
+    """Return the standing of a user or an account as published."""
+    return StandingDocument(
+        jobs=standing.jobs,
+        waited_s=standing.waited_s,
+        plain_s=standing.plain_s,
+        difference_s=standing.difference_s,
+        is_known=standing.is_known,
+    )
 
 
 def _figures(section: str, name: str, standing: Standing) -> Iterator[Row]:

@@ -1,5 +1,6 @@
 """Tables and paragraphs for people; every text from Slurm goes through `escaped` first."""
 
+import dataclasses
 import shlex
 import sys
 import textwrap
@@ -280,8 +281,19 @@ def _known(number: int | None) -> str:
     return "?" if number is None else str(number)
 
 
-def print_json(document: dict[str, Any]) -> None:
-    """Print a document as JSON on one line per top-level entry of its lists."""
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print a document, or a table that holds some, as JSON on one line per top-level entry of its lists."""
     import json
 
-    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(document, default=_plain, indent=1, ensure_ascii=True, allow_nan=False) + "\n")
+
+
+def _plain(value: object) -> object:
+    """Return a document, or a model, as a table of its fields; raises `TypeError` for what JSON does not know."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    from pydantic import BaseModel
+
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} is no part of a document")

@@ -21,7 +21,7 @@ def turn_document(turn: JobTurn, user: str) -> dict[str, Any]:
         if turn.standing is None
         else {
             "user": user,
-            **standing_document(turn.standing),
+            **asdict(standing_document(turn.standing)),
             "owed": turn.owed,
             "credit": turn.credit,
             "max_credit": turn.max_credit,

@@ -32,7 +32,7 @@ from advisor.planning.strays import Stray, strays
 from advisor.site.plan_trials import trials_by
 from advisor.site.rights import rights
 from advisor.site.site_gate import RoundDeadline, SiteGate
-from advisor.view.documents import shell, skipped
+from advisor.view.documents import SkippedDocument, shell, skipped
 from advisor.view.table_layout import TableForm
 from advisor.watch.reading import Reading, journal_file
 
@@ -49,6 +49,38 @@ FORM: Final = TableForm(
 # Strays that a line names.
 MOST_NAMED: Final = 20
 UNSETTLED: Final = "it can still take effect: run this again in a few minutes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoneDocument:
+    """What `apply` or `revert` did with a change, as published; `outcome` is None for one that was not sent.
+
+    `command` is what was sent or would revert it, None if nothing does. The name, user, account and partition are ""
+    for a job that is gone.
+    """
+
+    job_id: int
+    job_ids: list[int]
+    lever: str
+    done: str
+    outcome: str | None = None
+    text: str
+    before: Any
+    after: Any
+    command: list[str] | None
+    name: str = ""
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrayDocument:
+    """A change that carries our mark and that the journal does not know, as published."""
+
+    job_id: int
+    lever: str
+    text: str
 
 
 class Selection(Protocol):
@@ -85,8 +117,8 @@ class ChangesMade:
 
     seen: Snapshot
     source: str
-    rows: list[dict[str, Any]]
-    left_alone: list[dict[str, Any]]
+    rows: list[DoneDocument]
+    left_alone: list[SkippedDocument]
     fault: AdvisorError | None
     strays: tuple[Stray, ...] | None = None
 
@@ -222,28 +254,28 @@ def live_applier(
         )
 
 
-def receipt_row(done: str, receipt: Receipt, cluster: str | None) -> dict[str, Any]:
+def receipt_row(done: str, receipt: Receipt, cluster: str | None) -> DoneDocument:
     """Return the receipt of a change that was sent, as published."""
-    return {**_row(done, receipt.action, cluster), "outcome": str(receipt.outcome), "text": receipt.text}
+    return replace(_row(done, receipt.action, receipt.text, cluster), outcome=str(receipt.outcome))
 
 
-def refused_row(change: Recommendation, cluster: str | None) -> dict[str, Any]:
+def refused_row(change: Recommendation, cluster: str | None) -> DoneDocument:
     """Return a change that a rule of ours refused, as published."""
-    return {**_row("refused", change.action, cluster), "text": change.refused_by}
+    return _row("refused", change.action, change.refused_by or "", cluster)
 
 
-def put_off_row(done: str, put_off: Receipt, cluster: str | None) -> dict[str, Any]:
+def put_off_row(done: str, put_off: Receipt, cluster: str | None) -> DoneDocument:
     """Return a change that must not be sent now, as published."""
-    return {**_row(done, put_off.action, cluster), "text": put_off.text}
+    return _row(done, put_off.action, put_off.text, cluster)
 
 
-def lease_row(done: str, lease: Lease, text: str, cluster: str | None) -> dict[str, Any]:
+def lease_row(done: str, lease: Lease, text: str, cluster: str | None) -> DoneDocument:
     """Return a change that was left as it is, as published, with the command that would revert it, if any."""
-    row = {**_row(done, lease.undo, cluster), "text": text}
-    return row if lease.action.can_be_undone else {**row, "command": None}
+    row = _row(done, lease.undo, text, cluster)
+    return row if lease.action.can_be_undone else replace(row, command=None)
 
 
-def reconciled_rows(reconciled: Reconciled, cluster: str | None) -> list[dict[str, Any]]:
+def reconciled_rows(reconciled: Reconciled, cluster: str | None) -> list[DoneDocument]:
     """Return the changes that were reverted, overruled or postponed, as published."""
     return [
         *(receipt_row("taken_back", receipt, cluster) for receipt in reconciled.taken_back),
@@ -252,22 +284,22 @@ def reconciled_rows(reconciled: Reconciled, cluster: str | None) -> list[dict[st
     ]
 
 
-def stray_rows(found: Iterable[Stray] | None) -> list[dict[str, Any]] | None:
+def stray_documents(found: Iterable[Stray] | None) -> list[StrayDocument] | None:
     """Return changes that the journal does not know as published; None if they were not looked for."""
     if found is None:
         return None
-    return [{"job_id": stray.job_id, "lever": str(stray.lever), "text": stray.text} for stray in found]
+    return [StrayDocument(job_id=stray.job_id, lever=str(stray.lever), text=stray.text) for stray in found]
 
 
-def with_jobs(rows: Iterable[dict[str, Any]], seen: Snapshot) -> list[dict[str, Any]]:
+def with_jobs(rows: Iterable[DoneDocument], seen: Snapshot) -> list[DoneDocument]:
     """Return published changes with the name, user, account and partition of their jobs; "" for a job that is gone."""
-    return [row | _about_job(row["job_id"], seen) for row in rows]
+    return [_with_job(row, seen.jobs_by_id.get(row.job_id)) for row in rows]
 
 
-def fields_of(row: dict[str, Any]) -> list[str]:
+def fields_of(row: DoneDocument) -> list[str]:
     """Return a published change as the fields of a line."""
-    spelled = {"command": shell(row["command"] or []), "job_ids": ",".join(map(str, row["job_ids"]))}
-    return [spelled.get(name, str(row.get(name) or "")) for name in COLUMNS]
+    spelled = {"command": shell(row.command or []), "job_ids": ",".join(map(str, row.job_ids))}
+    return [spelled.get(name, str(getattr(row, name) or "")) for name in COLUMNS]
 
 
 def refusal_of(receipts: Iterable[Receipt]) -> SlurmRefusedError | None:
@@ -310,11 +342,10 @@ def _due_reverted(reading: Reading, journal: Path | None, fault: AdvisorError) -
     )
 
 
-def _about_job(job_id: int, seen: Snapshot) -> dict[str, str]:
-    job = seen.jobs_by_id.get(job_id)
+def _with_job(row: DoneDocument, job: Job | None) -> DoneDocument:
     if job is None:
-        return dict.fromkeys(("name", "user", "account", "partition"), "")
-    return {"name": job.name, "user": job.user, "account": job.account, "partition": ",".join(job.partitions)}
+        return row
+    return replace(row, name=job.name, user=job.user, account=job.account, partition=",".join(job.partitions))
 
 
 def _in_words(reconciled: Reconciled) -> str:
@@ -356,16 +387,15 @@ def _reverted(
         return seen, reconciled, left, found
 
 
-def _row(done: str, action: Action, cluster: str | None) -> dict[str, Any]:
-    values = asdict(action)
-    return {
-        "job_id": action.job_id,
-        "job_ids": [action.job_id, *([] if (other := exchanged_with(action)) is None else [other])],
-        "lever": str(action.lever),
-        "done": done,
-        "outcome": None,
-        "text": "",
-        "before": values["before"],
-        "after": values["after"],
-        "command": apply_argv(action, cluster),
-    }
+def _row(done: str, action: Action, text: str, cluster: str | None) -> DoneDocument:
+    values, other = asdict(action), exchanged_with(action)
+    return DoneDocument(
+        job_id=action.job_id,
+        job_ids=[action.job_id, *([] if other is None else [other])],
+        lever=str(action.lever),
+        done=done,
+        text=text,
+        before=values["before"],
+        after=values["after"],
+        command=apply_argv(action, cluster),
+    )

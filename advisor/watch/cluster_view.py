@@ -1,8 +1,8 @@
 """Sums up a cluster for people: GPUs and nodes, the line with forecast starts, the advice, and changes in effect."""
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 from advisor.diagnose.requests import gpus_by_type, tasks_of
 from advisor.diagnose.survey import overview
@@ -13,8 +13,8 @@ from advisor.domain.overview import Overview
 from advisor.domain.plan import Kind
 from advisor.domain.snapshot import Snapshot
 from advisor.features.queue import expected_limit_s, highest_tier, slurms_place, tier_by_partition
-from advisor.view.documents import about_jobs, recommendation
-from advisor.view.lease_report import published_change
+from advisor.view.documents import ChangeDocument, change_document
+from advisor.view.lease_report import HeldChangeDocument, held_change
 
 if TYPE_CHECKING:
     from advisor.site.status_words import Overlook
@@ -65,6 +65,15 @@ class WaitingJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeInEffect(HeldChangeDocument):
+    """A change of sadvise that a pending job holds, with whose job it is; not reverted where `due_time` is None."""
+
+    job_id: int
+    user: str
+    account: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
     """A cluster as people see it at `taken_at`; `source` is where it was read from.
 
@@ -80,8 +89,8 @@ class ClusterView:
     overview: Overview
     nodes: tuple[NodeUse, ...]
     line: tuple[WaitingJob, ...]
-    advice: tuple[Mapping[str, Any], ...]
-    in_effect: tuple[Mapping[str, Any], ...]
+    advice: tuple[ChangeDocument, ...]
+    in_effect: tuple[ChangeInEffect, ...]
     daemon: "Overlook | None"
     notes: tuple[str, ...]
     planned: "Planned"
@@ -96,7 +105,7 @@ def cluster_view(
     """
     record, snapshot = planned.record, planned.record.snapshot
     config = snapshot.config
-    rows = [{**recommendation(change, cluster), **about_jobs(change, snapshot)} for change in record.recommendations]
+    rows = [change_document(change, snapshot, cluster) for change in record.recommendations]
     leases = sorted(planned.memory.leases, key=lambda lease: (-lease.applied_time, lease.job_id, lease.lever))
     return ClusterView(
         cluster=config.cluster,
@@ -106,7 +115,7 @@ def cluster_view(
         overview=overview(snapshot),
         nodes=tuple(_nodes(snapshot)),
         line=tuple(_line(planned, starts)),
-        advice=tuple(sorted(rows, key=_gain_s, reverse=True)),
+        advice=tuple(sorted(rows, key=lambda row: row.expected.jct_saved_expected_s, reverse=True)),
         in_effect=tuple(_in_effect(lease, planned.purposes) for lease in leases if lease.is_in_effect),
         daemon=daemon,
         notes=tuple(note for note in (planned.note, *snapshot.unread, *record.forecasts.notes) if note),
@@ -173,15 +182,12 @@ def _line(planned: "Planned", starts: Forecasts) -> Iterator[WaitingJob]:
         )
 
 
-def _in_effect(lease: Lease, purposes: Purposes) -> Mapping[str, Any]:
+def _in_effect(lease: Lease, purposes: Purposes) -> ChangeInEffect:
     """Return a change in effect as published, with whose job holds it."""
-    change = published_change(lease, purposes.get((lease.job_id, lease.lever)))
-    return {"job_id": lease.job_id, "user": lease.user, "account": lease.account, **change}
+    change = held_change(lease, purposes.get((lease.job_id, lease.lever)))
+    own = {field.name: getattr(change, field.name) for field in fields(change)}
+    return ChangeInEffect(job_id=lease.job_id, user=lease.user, account=lease.account, **own)
 
 
 def _instants(in_s: Interval, now: float) -> Interval:
     return Interval(low=now + in_s.low, median=now + in_s.median, high=now + in_s.high)
-
-
-def _gain_s(row: Mapping[str, Any]) -> float:
-    return float(row["expected"]["jct_saved_expected_s"])

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from advisor.backends.commands import apply_argv
 from advisor.diagnose.causes import diagnose
 from advisor.diagnose.turn import JobTurn, turn_of
 from advisor.domain.actions import SetNice
@@ -12,11 +13,18 @@ from advisor.domain.slurm_reasons import CONTENTION
 from advisor.planning.case import Case
 from advisor.planning.plan_trial import is_tried
 from advisor.planning.timer_out import TimerOut, timers_out
-from advisor.view.documents import recommendation, shell, timer
+from advisor.view.documents import shell, timer_document
 from advisor.view.explanations import Explanation, Obstacle, explanation, since_sentence
 from advisor.view.forecast_report import document, lines
 from advisor.view.hint_words import hint_sentences
-from advisor.view.lease_report import change_sentence, changes_of, ended_change_sentence, ended_changes_of
+from advisor.view.lease_report import (
+    EndedChangeDocument,
+    HeldChangeDocument,
+    change_sentence,
+    changes_of,
+    ended_change_sentence,
+    ended_changes_of,
+)
 from advisor.view.rule_words import rule_sentence
 from advisor.view.sentences import sentence, timer_out_sentence
 from advisor.view.terminal import instant, title
@@ -45,8 +53,8 @@ class JobReport:
     job: "Job"
     bases: "Sequence[ForecastBasis]"
     turn: "JobTurn | None"
-    changes: "Sequence[dict[str, Any]]" = field(default_factory=list)
-    ended: "Sequence[dict[str, Any]]" = field(default_factory=list)
+    changes: "Sequence[HeldChangeDocument]" = field(default_factory=list)
+    ended: "Sequence[EndedChangeDocument]" = field(default_factory=list)
     timers: "Sequence[TimerOut]" = ()
     left_alone: str = ""
 
@@ -62,7 +70,7 @@ class JobReport:
             "changes": self.changes,
             "ended_changes": self.ended,
             "turn": None if self.turn is None else turn_document(self.turn, job.user),
-            "timers": [timer(timer_out) for timer_out in self.timers],
+            "timers": [timer_document(timer_out) for timer_out in self.timers],
             "notes": [self.planned.note] if self.planned.note else [],
         }
 
@@ -129,10 +137,10 @@ class JobReport:
     def _advice(self, cluster: str | None) -> "Iterator[Labelled]":
 
         for change in self.changes:
-            yield "changed", f"since {instant(change['applied_time'])}: {change_sentence(change)}"
-        for change in self.ended:
-            span = f"from {instant(change['applied_time'])} to {instant(change['ended_time'])}"
-            yield "was", f"{span}: {ended_change_sentence(change)}"
+            yield "changed", f"since {instant(change.applied_time)}: {change_sentence(change)}"
+        for ended in self.ended:
+            span = f"from {instant(ended.applied_time)} to {instant(ended.ended_time)}"
+            yield "was", f"{span}: {ended_change_sentence(ended)}"
         yield from self._timers()
         if self.turn is not None:
             yield from advice_sentences(self.turn, self.job.user)
@@ -149,7 +157,7 @@ class JobReport:
         for change in advice:
             if_it_gains = "; sent only if all jobs gain in simulations, as `sadvise recommend` says"
             yield "advice", f"{change.kind}: {sentence(change)}{if_it_gains if is_tried(change) else ''}"
-            yield "", shell(recommendation(change, cluster)["command"])
+            yield "", shell(apply_argv(change.action, cluster))
         if self.left_alone:
             yield "advice", f"{'no other' if advice else 'none'}: left alone by rule {self.left_alone}"
 

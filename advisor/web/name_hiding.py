@@ -10,7 +10,6 @@ from advisor.watch.cluster_view import ClusterView
 from advisor.watch.gain_history import GainHistory
 from advisor.watch.job_answer import JobReport
 
-_BLANK: Final = {"name": "", "user": "", "account": ""}
 _MOST_AUDIENCES: Final = 8
 _NOTE: Final = "users are not listed: their names are hidden (web.hide_names)"
 
@@ -41,8 +40,8 @@ def view_without_names(seen: ClusterView) -> ClusterView:
     return replace(
         seen,
         line=tuple(row if sees(row.user) else replace(row, name="", user="", account="") for row in seen.line),
-        advice=tuple(row if sees(row["user"]) else {**row, **_BLANK} for row in seen.advice),
-        in_effect=tuple(row if sees(row["user"]) else {**row, "user": "", "account": ""} for row in seen.in_effect),
+        advice=tuple(row if sees(row.user) else replace(row, name="", user="", account="") for row in seen.advice),
+        in_effect=tuple(row if sees(row.user) else replace(row, user="", account="") for row in seen.in_effect),
     )
 
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from flask import Blueprint, g, render_template, request
@@ -11,7 +11,7 @@ from werkzeug.exceptions import NotFound
 
 from advisor.errors import AdvisorError
 from advisor.site.pause_file import pause, resume
-from advisor.watch.changes import ChosenJobs, apply_changes, revert_changes
+from advisor.watch.changes import ChosenJobs, DoneDocument, apply_changes, revert_changes
 from advisor.watch.command_lines import command_line
 from advisor.web.defence import refuse
 from advisor.web.served_clusters import selected_content
@@ -86,7 +86,7 @@ def confirm(name: str, jobs: str = "") -> str:
     operation = _operation(name, jobs)
     seen = selected_content().view()
     chosen = operation.job_ids if name == "apply" else frozenset()
-    advice = [row for row in seen.advice if chosen.intersection(row["job_ids"])]
+    advice = [row for row in seen.advice if chosen.intersection(row.job_ids)]
     return render_template("confirm.html", operation=operation, advice=advice)
 
 
@@ -105,7 +105,7 @@ def perform(name: str, jobs: str = "") -> tuple[str, int]:
     return render_template("done.html", operation=operation, rows=rows, fault=fault), 502 if fault else 200
 
 
-def _done(operation: Operation, reason: str) -> tuple[list[dict[str, Any]], str]:
+def _done(operation: Operation, reason: str) -> tuple[list[DoneDocument], str]:
     """Do it by the code of the command; return the changes as published, and what went wrong, "" if nothing did."""
     content = selected_content()
     folder, chosen = Path(content.config.daemon.runtime_folder), operation.job_ids
@@ -122,5 +122,5 @@ def _done(operation: Operation, reason: str) -> tuple[list[dict[str, Any]], str]
         else revert_changes(content.reading, content.journal, chosen)
     )
     # Refusals of other jobs are not shown: the form asked for the chosen jobs only.
-    rows = [row for row in made.rows if row["done"] != "refused" or row["job_id"] in chosen]
+    rows = [row for row in made.rows if row.done != "refused" or row.job_id in chosen]
     return rows, "" if made.fault is None else str(made.fault)

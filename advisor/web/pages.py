@@ -131,8 +131,8 @@ def job(job_id: int) -> str:
         job=shown,
         waiting=next((row for row in seen.line if row.job_id == job_id), None),
         report=content.explained(job_id),
-        advice=[row for row in seen.advice if job_id in row["job_ids"]],
-        in_effect=[row for row in seen.in_effect if row["job_id"] == job_id],
+        advice=[row for row in seen.advice if job_id in row.job_ids],
+        in_effect=[row for row in seen.in_effect if row.job_id == job_id],
         change_sentence=change_sentence,
     )
 

@@ -3,35 +3,29 @@
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from flask import Blueprint, Response, abort, current_app, request
 from pydantic import TypeAdapter
 
-from advisor.domain.standings import Standing
 from advisor.site.status_words import status_document
-from advisor.view.documents import meta, skipped
+from advisor.view.documents import MetaDocument, meta, skipped
 from advisor.view.standing_report import standing_document
 from advisor.watch.cluster_view import ClusterView
 from advisor.web.answers import (
     AdviceAnswer,
-    AdvisedChange,
-    ChangeInEffect,
     ChangesAnswer,
     ClusterAnswer,
     ClustersAnswer,
-    DaemonStatusDocument,
     DayGain,
     FrontierAnswer,
     GainsAnswer,
     JobAnswer,
     LabelledSentence,
     LineAnswer,
-    Meta,
     ModelsAnswer,
     StatusAnswer,
     UserGain,
-    WaitsCompared,
 )
 from advisor.web.content import Content
 from advisor.web.line_selection import line_page, line_query
@@ -61,13 +55,13 @@ def line(content: Content) -> LineAnswer:
 def advice(content: Content) -> AdviceAnswer:
     """Return what is recommended."""
     seen = content.view()
-    return AdviceAnswer(meta=_meta(seen), recommendations=_advised(seen, None), skipped=skipped(seen.planned.record))
+    return AdviceAnswer(meta=_meta(seen), recommendations=seen.advice, skipped=tuple(skipped(seen.planned.record)))
 
 
 def changes(content: Content) -> ChangesAnswer:
     """Return the changes in effect."""
     seen = content.view()
-    return ChangesAnswer(meta=_meta(seen), changes=_in_effect(seen, None))
+    return ChangesAnswer(meta=_meta(seen), changes=seen.in_effect)
 
 
 def gains(content: Content) -> GainsAnswer:
@@ -77,9 +71,11 @@ def gains(content: Content) -> GainsAnswer:
     return GainsAnswer(
         since=whole.since,
         until=whole.until,
-        total=None if whole.total is None else _waits(whole.total),
-        days=tuple(DayGain(day=gain.day, waits=_waits(gain.standing)) for gain in read.history.days),
-        users=tuple(UserGain(user=user, waits=_waits(standing)) for user, standing in sorted(whole.by_user.items())),
+        total=None if whole.total is None else standing_document(whole.total),
+        days=tuple(DayGain(day=gain.day, waits=standing_document(gain.standing)) for gain in read.history.days),
+        users=tuple(
+            UserGain(user=user, waits=standing_document(standing)) for user, standing in sorted(whole.by_user.items())
+        ),
         notes=tuple(note for note in (read.note, *whole.notes) if note),
     )
 
@@ -98,7 +94,7 @@ def status(content: Content) -> StatusAnswer:
     """Return the state of the daemon."""
     daemon = content.daemon()
     return StatusAnswer(
-        daemon=None if daemon is None else cast("DaemonStatusDocument", status_document(daemon)),
+        daemon=None if daemon is None else status_document(daemon),
         fault=content.viewer.fault or None,
     )
 
@@ -121,8 +117,8 @@ def job(job_id: int) -> Response:
             waiting=next((row for row in seen.line if row.job_id == job_id), None),
             why=report.explained,
             sentences=tuple(LabelledSentence(label=label, text=text) for label, text in report.background),
-            recommendations=_advised(seen, job_id),
-            changes=_in_effect(seen, job_id),
+            recommendations=tuple(row for row in seen.advice if job_id in row.job_ids),
+            changes=tuple(row for row in seen.in_effect if row.job_id == job_id),
         ),
     )
 
@@ -163,22 +159,8 @@ for _make in _MADE:
     API.add_url_rule(f"/{_make.__name__}", _make.__name__, _routed(_make))
 
 
-def _meta(seen: ClusterView) -> Meta:
-    return cast("Meta", meta(seen.planned.record.snapshot, SCHEMA, seen.source))
-
-
-def _advised(seen: ClusterView, job_id: int | None) -> tuple[AdvisedChange, ...]:
-    rows = seen.advice if job_id is None else [row for row in seen.advice if job_id in row["job_ids"]]
-    return cast("tuple[AdvisedChange, ...]", tuple(rows))
-
-
-def _in_effect(seen: ClusterView, job_id: int | None) -> tuple[ChangeInEffect, ...]:
-    rows = [row for row in seen.in_effect if job_id in (None, row["job_id"])]
-    return cast("tuple[ChangeInEffect, ...]", tuple(rows))
-
-
-def _waits(standing: Standing) -> WaitsCompared:
-    return cast("WaitsCompared", standing_document(standing))
+def _meta(seen: ClusterView) -> MetaDocument:
+    return meta(seen.planned.record.snapshot, SCHEMA, seen.source)
 
 
 def _document(kind: type[Any], value: Any) -> Response:

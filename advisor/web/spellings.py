@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from markupsafe import Markup, escape
 
 from advisor.domain.forecast import Interval
 from advisor.domain.units import DAY_S, duration, plural
 from advisor.text import escaped
-from advisor.view.documents import in_words, saving_in_words, shell
+from advisor.view.documents import ChangeDocument, in_words, saving_in_words, shell
 
 # What stands where nothing is known; a screen reader passes over it.
 NOTHING: Final = "\u2013"
@@ -97,19 +97,19 @@ def squares(in_use: int | None, gpus: int) -> str:
     return _UNKNOWN * gpus if in_use is None else _USED * min(in_use, gpus) + _FREE * (gpus - min(in_use, gpus))
 
 
-def cost(row: Mapping[str, Any]) -> str:
+def cost(row: ChangeDocument) -> str:
     """Return whose wait a published recommendation costs, and how much."""
-    expected, others, exchanged = row["expected"], row["expected"]["others"], row["evidence"].get("other_job_id")
-    delay_s = others["delay_s_max"]
+    expected, others, exchanged = row.expected, row.expected.others, row.evidence.get("other_job_id")
+    delay_s = others.delay_s_max
     most = "" if delay_s is None else f" up to {duration(delay_s)}"
     costs = []
     if exchanged is not None:
-        costs.append(f"the job itself{most}" if others["jobs"] else f"job {exchanged}, which gives its place")
-    elif others["jobs"] != 0 and delay_s != 0.0:
-        jobs = "other jobs" if others["jobs"] is None else plural(others["jobs"], "other job")
-        costs.append(f"{jobs}{most}{' each' if most and others['jobs'] != 1 else ''}")
-    if expected["added_delay_max_s"] > 0:
-        costs.append(f"the job itself up to {duration(expected['added_delay_max_s'])}")
+        costs.append(f"the job itself{most}" if others.jobs else f"job {exchanged}, which gives its place")
+    elif others.jobs != 0 and delay_s != 0.0:
+        jobs = "other jobs" if others.jobs is None else plural(others.jobs, "other job")
+        costs.append(f"{jobs}{most}{' each' if most and others.jobs != 1 else ''}")
+    if expected.added_delay_max_s > 0:
+        costs.append(f"the job itself up to {duration(expected.added_delay_max_s)}")
     return ", ".join(costs) or "none"
 
 

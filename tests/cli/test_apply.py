@@ -22,7 +22,7 @@ from advisor.settings import Limits
 from advisor.site.pause_file import pause
 from advisor.site.site_gate import RoundDeadline, SiteGate
 from advisor.watch import changes
-from advisor.watch.changes import COLUMNS, fields_of, lease_row, receipt_row, reconciled_rows, refusal_of
+from advisor.watch.changes import COLUMNS, DoneDocument, fields_of, lease_row, receipt_row, reconciled_rows, refusal_of
 from advisor.watch.reading import Reading
 from tests.builders import make_job
 from tests.cli.conftest import Sadvise
@@ -113,17 +113,17 @@ def test_json_and_lines_exclude_each_other(sadvise: Sadvise, journal: str, comma
 def test_a_change_is_published_with_its_command() -> None:
     row = receipt_row("applied", Receipt(action=NICE, outcome=Outcome.APPLIED), "far")
 
-    assert row == {
-        "job_id": 7,
-        "job_ids": [7],
-        "lever": "nice",
-        "done": "applied",
-        "outcome": "applied",
-        "text": "",
-        "before": 0,
-        "after": 50,
-        "command": ["scontrol", "-M", "far", "update", "JobId=7", "Nice=50"],
-    }
+    assert row == DoneDocument(
+        job_id=7,
+        job_ids=[7],
+        lever="nice",
+        done="applied",
+        outcome="applied",
+        text="",
+        before=0,
+        after=50,
+        command=["scontrol", "-M", "far", "update", "JobId=7", "Nice=50"],
+    )
     assert fields_of(row) == ["7", "nice", "applied", "applied", "", "scontrol -M far update JobId=7 Nice=50", *GONE]
     assert len(fields_of(row)) == len(COLUMNS)
 
@@ -133,10 +133,10 @@ def test_what_was_left_names_who_changed_it_and_the_command_that_would_take_it_b
 
     (row,) = reconciled_rows(Reconciled(overruled=(lease,)), None)
 
-    assert (row["done"], row["outcome"]) == ("hands_off", None)
-    assert row["text"] == "somebody else has changed the field meanwhile"
-    assert row["command"] == ["scontrol", "update", "JobId=7", "Nice=0"]
-    assert lease_row("unsettled", lease, "wait", None)["text"] == "wait"
+    assert (row.done, row.outcome) == ("hands_off", None)
+    assert row.text == "somebody else has changed the field meanwhile"
+    assert row.command == ["scontrol", "update", "JobId=7", "Nice=0"]
+    assert lease_row("unsettled", lease, "wait", None).text == "wait"
 
 
 def test_a_job_that_was_stopped_has_no_command_that_takes_it_back() -> None:
@@ -144,7 +144,7 @@ def test_a_job_that_was_stopped_has_no_command_that_takes_it_back() -> None:
 
     row = lease_row("unsettled", lease, "wait", None)
 
-    assert (row["lever"], row["command"]) == ("checkpoint_requeue", None)
+    assert (row.lever, row.command) == ("checkpoint_requeue", None)
     assert fields_of(row) == ["7", "checkpoint_requeue", "unsettled", "", "wait", "", *GONE]
 
 

@@ -17,7 +17,7 @@ from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import LeaseState, intended
 from advisor.domain.plan import Kind
 from advisor.journal import opened
-from advisor.view.documents import FIELDS, in_words, recommendation
+from advisor.view.documents import FIELDS, change_document, in_words
 from advisor.watch.reading import demo_path
 from tests.apply.test_rehearsal import CASES, mine
 from tests.builders import make_cluster, make_config, make_job, make_recommendation, make_snapshot
@@ -244,30 +244,30 @@ def test_hostile_names_reach_the_terminal_spelled_out(sadvise: Sadvise, tmp_path
 def test_soft_limit_is_keyed_as_in_a_snapshot_file() -> None:
     change = make_recommendation(SetTimeMin(job_id=7, before=None, after=5400.0))
 
-    published = recommendation(change, None)
+    published = change_document(change, make_cluster([make_job(7)]), None)
 
     before_and_after = {"time_min_s": None}, {"time_min_s": 5400.0}
-    assert (published["lever"], published["before"], published["after"]) == ("time_min", *before_and_after)
-    assert published["command"] == ["scontrol", "update", "JobId=7", "TimeMin=90"]
-    assert published["revert"] == ["scontrol", "update", "JobId=7", "TimeMin=0"]
+    assert (published.lever, published.before, published.after) == ("time_min", *before_and_after)
+    assert published.command == ["scontrol", "update", "JobId=7", "TimeMin=90"]
+    assert published.revert == ["scontrol", "update", "JobId=7", "TimeMin=0"]
 
 
 def test_a_job_that_is_stopped_has_no_revert_and_says_so() -> None:
     change = make_recommendation(Requeue(job_id=7, for_job_id=9, before=1000.0), kind=Kind.PREEMPT)
 
-    row = recommendation(change, "far")
+    row = change_document(change, make_cluster([make_job(7)]), "far")
 
-    assert (row["before"], row["after"]) == ({"run_start_time": 1000.0}, {"run_start_time": None})
-    assert (in_words(row, "before"), in_words(row, "after")) == ("running", "pending")
-    assert row["command"] == ["scontrol", "-M", "far", "requeue", "incomplete", "7"]
-    assert row["revert"] is None and FIELDS["revert"](row) == ""
+    assert (row.before, row.after) == ({"run_start_time": 1000.0}, {"run_start_time": None})
+    assert (in_words(row.lever, row.before), in_words(row.lever, row.after)) == ("running", "pending")
+    assert row.command == ["scontrol", "-M", "far", "requeue", "incomplete", "7"]
+    assert row.revert is None and FIELDS["revert"](row) == ""
 
 
 def test_recommended_stop_prints_that_nothing_takes_it_back(
     sadvise: Sadvise, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = judged(make_cluster([*FULL, GANG]))
-    shown = [recommendation(change, None) for change in record.recommendations]
+    shown = [change_document(change, record.snapshot, None) for change in record.recommendations]
 
     for number, row in enumerate(shown, start=1):
         print_story(number, row, record)

@@ -238,7 +238,7 @@ def test_action_is_published_as_values_and_as_words(example: Example) -> None:
 
     assert (before, after) == example.published
     assert (row["before"], row["after"]) == example.published
-    assert (in_words(row, "before"), in_words(row, "after")) == example.words
+    assert (in_words(row["lever"], row["before"]), in_words(row["lever"], row["after"])) == example.words
 
 
 @of_every_example

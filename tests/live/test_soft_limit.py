@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from advisor.backends.commands import apply_argv, revert_argv
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import SetTimeMin
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
@@ -17,7 +18,6 @@ from advisor.domain.snapshot import Snapshot
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge
 from advisor.settings import Limits
-from advisor.view.documents import recommendation
 from tests.builders import make_recommendation
 from tests.live.conftest import started
 from tests.live.reading import taken
@@ -91,7 +91,9 @@ def soft_limits(record: CycleRecord) -> dict[int, Recommendation]:
 
 def run(live: LiveCluster, change: Recommendation, which: str) -> subprocess.CompletedProcess[str]:
     """Run a command or a revert as `recommend` publishes it."""
-    return live.ask(*recommendation(change, None)[which])
+    argv = {"command": apply_argv, "revert": revert_argv}[which](change.action)
+    assert argv is not None
+    return live.ask(*argv)
 
 
 def shown(live: LiveCluster, job_id: int, field: str) -> str:

@@ -24,9 +24,9 @@ def test_line_is_slurms_order_with_starts_advice_and_changes() -> None:
     assert [first.job_id, second.job_id] == [2, 1]
     assert (first.place, first.in_effect, first.start) == (1, (str(held.lever),), None)
     assert second.start == Interval(low=TAKEN_AT + 60.0, median=TAKEN_AT + 120.0, high=TAKEN_AT + 600.0)
-    assert [str(kind) for kind in second.advice] == [row["kind"] for row in view.advice]
+    assert [str(kind) for kind in second.advice] == [row.kind for row in view.advice]
     assert (second.gpus, second.gpu_type, second.user) == (16, "", "ann")
-    assert [(row["job_id"], row["lever"]) for row in view.in_effect] == [(2, str(held.lever))]
+    assert [(row.job_id, row.lever) for row in view.in_effect] == [(2, str(held.lever))]
 
 
 def test_nodes_show_their_leaf_and_what_is_in_use() -> None:
@@ -51,7 +51,7 @@ def test_demo_has_a_view_with_the_advice_of_recommend_by_gain() -> None:
 
     view = cluster_view(planned, planned.record.forecasts, source="demo", cluster=None, daemon=None)
 
-    gains = [row["expected"]["jct_saved_expected_s"] for row in view.advice]
+    gains = [row.expected.jct_saved_expected_s for row in view.advice]
     assert gains == sorted(gains, reverse=True)
-    assert {row["job_id"] for row in view.advice} == {change.job_id for change in planned.record.recommendations}
+    assert {row.job_id for row in view.advice} == {change.job_id for change in planned.record.recommendations}
     assert {job.job_id for job in view.line} == set(waiting_gpu_jobs(snapshot))

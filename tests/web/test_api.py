@@ -1,6 +1,7 @@
 """The JSON API answers as its OpenAPI document says, and is read only."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import jsonschema
@@ -78,8 +79,8 @@ def test_answers_hold_what_pages_show(client: FlaskClient, content: Content) -> 
     assert line and advice and changes and gains
 
     assert [job["wait_s"] for job in line["jobs"]] == sorted((job.wait_s for job in seen.line), reverse=True)[:5]
-    assert advice["recommendations"] == json.loads(json.dumps(seen.advice))
-    assert [row["job_id"] for row in changes["changes"]] == [row["job_id"] for row in seen.in_effect]
+    assert advice["recommendations"] == [json.loads(json.dumps(asdict(row))) for row in seen.advice]
+    assert [row["job_id"] for row in changes["changes"]] == [row.job_id for row in seen.in_effect]
     assert len(gains["days"]) == 14 and gains["total"]["jobs"] == 140
 
 

@@ -65,8 +65,8 @@ def answers(client: FlaskClient, content: Content, user: str = "") -> Iterator[t
     """Yield every page and every answer of the API with its address: of jobs, of some of each kind."""
     view = content.viewer.last
     assert view is not None
-    advised = [int(row["job_id"]) for row in view.advice]
-    jobs = {*[job.job_id for job in view.line[::40]], *advised[:4], *[int(row["job_id"]) for row in view.in_effect]}
+    advised = [row.job_id for row in view.advice]
+    jobs = {*[job.job_id for job in view.line[::40]], *advised[:4], *[row.job_id for row in view.in_effect]}
     api = [f"/api/v1{path}" for path in PATHS if "{" not in path]
     of_jobs = [address for job_id in jobs for address in (f"/jobs/{job_id}", f"/api/v1/jobs/{job_id}")]
     lines = ["/line?page=2", "/line?sort=user&order=desc", "/api/v1/line?size=1000&sort=name"]
@@ -98,11 +98,11 @@ def test_users_see_the_names_of_their_own_jobs_alone(content: Content) -> None:
 
     rows = client.get("/api/v1/line?size=1000", headers={"X-Remote-User": OWN}).json
     assert rows is not None
-    own = [row for row in rows["jobs"] if row["user"]]
+    own = [row for row in rows["jobs"] if row.user]
 
-    assert own and {row["user"] for row in own} == {OWN}
+    assert own and {row.user for row in own} == {OWN}
     assert all(row["name"] and row["account"] for row in own)
-    assert all(not (row["name"] or row["account"]) for row in rows["jobs"] if not row["user"])
+    assert all(not (row["name"] or row["account"]) for row in rows["jobs"] if not row.user)
     others = {f"{MARK}-{user}" for user in USERS[1:]} | {HOSTILE}
     shown = "".join(text for _, text in answers(client, content, OWN))
     assert [name for name in others if name in shown] == []

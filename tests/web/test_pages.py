@@ -13,17 +13,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advisor.config import Config
+from advisor.domain.actions import SetNice
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError
 from advisor.settings import WebSettings
 from advisor.text import escaped
-from advisor.view.documents import shell
+from advisor.view.documents import OthersDocument, change_document, shell
 from advisor.watch.cluster_view import cluster_view
 from advisor.watch.reading import Planned, Reading
 from advisor.web.content import Content
 from advisor.web.spellings import cost
-from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job
+from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job, make_recommendation
 from tests.made_rounds import change, lease, nice_action, step
 from tests.strategies import HOSTILE
 from tests.web.conftest import client_of
@@ -73,8 +74,8 @@ def test_advice_page_has_the_command_the_gain_and_whose_wait_it_costs(client: Fl
     text = Structure(client.get("/advice").text).text
     best = content.view().advice[0]
 
-    assert shell(best["command"]) in text and shell(best["revert"]) in text
-    assert best["text"] in text
+    assert shell(best.command) in text and shell(best.revert or []) in text
+    assert best.text in text
     assert re.search(r"\d+ other jobs up to ", text)
 
 
@@ -95,9 +96,12 @@ COSTS = {
 def test_whose_wait_a_change_costs_is_in_words(
     jobs: int | None, delay_s: float | None, evidence: dict[str, int], added_s: float, words: str
 ) -> None:
-    expected = {"others": {"jobs": jobs, "delay_s_max": delay_s}, "added_delay_max_s": added_s}
+    change = make_recommendation(SetNice(job_id=7, before=0, after=5))
+    row = change_document(change, make_cluster([make_job(7)]), None)
+    others = OthersDocument(jobs=jobs, delay_s_max=delay_s)
+    expected = replace(row.expected, others=others, added_delay_max_s=added_s)
 
-    assert cost({"evidence": evidence, "expected": expected}) == words
+    assert cost(replace(row, evidence=evidence, expected=expected)) == words
 
 
 def test_changes_page_shows_what_is_out_and_when_it_is_due(client: FlaskClient, content: Content) -> None:
@@ -105,7 +109,7 @@ def test_changes_page_shows_what_is_out_and_when_it_is_due(client: FlaskClient, 
     out = content.view().in_effect
 
     assert len(out) == 3
-    assert all(str(row["job_id"]) in text and str(row["user"]) in text for row in out)
+    assert all(str(row.job_id) in text and row.user in text for row in out)
     assert "nice -20000" in text and "Sat 07:5" in text
 
 

@@ -9,9 +9,8 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 import typer
-from typer.main import get_command
 
-from advisor.cli.app import app
+from advisor.cli.app import whole_tree
 from tools.console_pages import COLUMNS, ConsoleError, Shell, pages, renewed, renewed_page
 from tools.terminal_page import COMMANDS, PAGE, PICTURE, drawn, picture, section
 
@@ -88,7 +87,7 @@ def named_commands(text: str) -> Iterator[list[str]]:
 
 def unknown_of(words: list[str]) -> str:
     """Return what of a command line does not exist, "" if all does."""
-    command: Any = get_command(app)
+    command: Any = whole_tree()
     context = typer.Context(command, info_name="sadvise")
     while hasattr(command, "get_command") and words and not words[0].startswith("-"):
         name, *words = words

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import advisor
-from advisor.cli.app import app
+from advisor.cli.app import BRANCHES
 
 ROOT = Path(advisor.__file__).parent
 MOST_IN_ROOT = 8
@@ -39,9 +39,7 @@ def modules() -> list[Path]:
 
 def commands() -> set[Path]:
     """Return the modules of the command line that are named after the command that they hold."""
-    names = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
-    names |= {str(group.name) for group in app.registered_groups}
-    return {path for path in (ROOT / "cli").glob("*.py") if path.stem.rstrip("_") in names}
+    return {path for path in (ROOT / "cli").glob("*.py") if path.stem.rstrip("_") in BRANCHES}
 
 
 def repeated(names: Iterable[str]) -> list[str]:

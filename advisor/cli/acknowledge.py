@@ -1,10 +1,21 @@
 """`sadvise acknowledge`: let the daemon go on after a circuit breaker, or trust a run-time model that drifted."""
 
+import getpass
 from typing import Annotated
 
 import typer
 
 from advisor.cli.options import Cluster, ConfigFile, JournalFile
+from advisor.clock import SystemClock
+from advisor.domain.probation import DRIFT
+from advisor.errors import ConfigError
+from advisor.journal import SqliteJournal, opened
+from advisor.site.breaker_events import acknowledge as write
+from advisor.site.breaker_events import read_breakers, trust_again
+from advisor.text import named
+from advisor.view.terminal import print_labelled
+from advisor.watch.changes import LOCK_WAIT_S
+from advisor.watch.reading import Reading, journal_file
 
 
 def acknowledge(
@@ -24,19 +35,6 @@ def acknowledge(
     The daemon takes note in its next round. A breaker whose cause lasts opens again. With forecast_drift plans count
     with the run-time model again whose intervals no longer held, until jobs that end from now on show the same.
     """
-    import getpass
-
-    from advisor.clock import SystemClock
-    from advisor.domain.probation import DRIFT
-    from advisor.errors import ConfigError
-    from advisor.journal import SqliteJournal, opened
-    from advisor.site.breaker_events import acknowledge as write
-    from advisor.site.breaker_events import read_breakers, trust_again
-    from advisor.text import named
-    from advisor.view.terminal import print_labelled
-    from advisor.watch.changes import LOCK_WAIT_S
-    from advisor.watch.reading import Reading, journal_file
-
     path = journal_file(Reading(config=config, cluster=cluster).load_config(), journal)
     # Nothing is made where there is no journal.
     SqliteJournal.read_only(path).close_file()

@@ -1,54 +1,108 @@
-"""Defines the tree of commands."""
+"""Defines the tree of commands; a command is imported when it is run."""
 
-from advisor.cli.acknowledge import acknowledge
-from advisor.cli.apply import apply
-from advisor.cli.check import check
-from advisor.cli.compare import compare
-from advisor.cli.config import app as config
-from advisor.cli.explain import explain
-from advisor.cli.fit import app as fit
-from advisor.cli.impact import report
-from advisor.cli.import_ import import_
-from advisor.cli.journal import journal
-from advisor.cli.limits import limits
-from advisor.cli.models import app as models
-from advisor.cli.notify import notify
-from advisor.cli.pause import pause, resume
-from advisor.cli.recommend import recommend
-from advisor.cli.replay import replay
-from advisor.cli.revert import revert
-from advisor.cli.root import root
-from advisor.cli.serve import serve
-from advisor.cli.simulate import simulate
-from advisor.cli.snapshot import snapshot
-from advisor.cli.status import status
-from advisor.cli.top import top
-from advisor.cli.tune import tune
-from advisor.cli.web import web
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
 
-app = root()
-app.command(short_help="What should change, why, and how.")(recommend)
-app.command(short_help="Explain why a job is not starting.")(explain)
-app.command(short_help="One cycle that changes pending jobs.")(apply)
-app.command(short_help="Take changes back.")(revert)
-app.command(short_help="The daemon, which is also sadvised.")(serve)
-app.command(short_help="Stop the daemon from changing jobs, at once.")(pause)
-app.command(short_help="Let the daemon change jobs again.")(resume)
-app.command(short_help="Let the daemon go on after a circuit breaker.")(acknowledge)
-app.command(short_help="How the daemon is doing, and why nothing happens.")(status)
-app.command(short_help="What digests and mails say, and whether they arrive.")(notify)
-app.command(short_help="Serve the web view.")(web)
-app.command(short_help="The cluster live in a terminal, with keys to act.")(top)
-app.command(short_help="Report what the changes achieved, with intervals.")(report)
-app.command(short_help="Changes in effect, and what was proposed and done.")(journal)
-app.command(short_help="Plan a recorded cycle again.")(replay)
-app.command(short_help="Save the state of the cluster to a file.")(snapshot)
-app.command(short_help="Check what this site supports, and what each lack costs.")(check)
-app.command(short_help="Simulate a trace under policies.")(simulate)
-app.command(short_help="Compare policies over traces and seeds.")(compare)
-app.command(short_help="Replay a trace under other settings, and weigh gains against losses.")(tune)
-app.command(short_help="Shorter time limits for users, and how much sooner jobs would start.")(limits)
-app.command("import", short_help="Convert accounting or a public trace into a trace file.")(import_)
-app.add_typer(fit, name="fit")
-app.add_typer(models, name="models")
-app.add_typer(config, name="config")
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from advisor.cli.version import print_version
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Where a command, or a group of commands, stands in `advisor.cli`, and its line in the help of the program."""
+
+    module: str
+    attribute: str
+    short_help: str
+
+
+BRANCHES: Final[Mapping[str, Branch]] = {
+    "recommend": Branch("recommend", "recommend", "What should change, why, and how."),
+    "explain": Branch("explain", "explain", "Explain why a job is not starting."),
+    "apply": Branch("apply", "apply", "One cycle that changes pending jobs."),
+    "revert": Branch("revert", "revert", "Take changes back."),
+    "serve": Branch("serve", "serve", "The daemon, which is also sadvised."),
+    "pause": Branch("pause", "pause", "Stop the daemon from changing jobs, at once."),
+    "resume": Branch("pause", "resume", "Let the daemon change jobs again."),
+    "acknowledge": Branch("acknowledge", "acknowledge", "Let the daemon go on after a circuit breaker."),
+    "status": Branch("status", "status", "How the daemon is doing, and why nothing happens."),
+    "notify": Branch("notify", "notify", "What digests and mails say, and whether they arrive."),
+    "web": Branch("web", "web", "Serve the web view."),
+    "top": Branch("top", "top", "The cluster live in a terminal, with keys to act."),
+    "report": Branch("impact", "report", "Report what the changes achieved, with intervals."),
+    "journal": Branch("journal", "journal", "Changes in effect, and what was proposed and done."),
+    "replay": Branch("replay", "replay", "Plan a recorded cycle again."),
+    "snapshot": Branch("snapshot", "snapshot", "Save the state of the cluster to a file."),
+    "check": Branch("check", "check", "Check what this site supports, and what each lack costs."),
+    "simulate": Branch("simulate", "simulate", "Simulate a trace under policies."),
+    "compare": Branch("compare", "compare", "Compare policies over traces and seeds."),
+    "tune": Branch("tune", "tune", "Replay a trace under other settings, and weigh gains against losses."),
+    "limits": Branch("limits", "limits", "Shorter time limits for users, and how much sooner jobs would start."),
+    "import": Branch("import_", "import_", "Convert accounting or a public trace into a trace file."),
+    "fit": Branch("fit", "app", "Fit a model on this site's own data and put it in use."),
+    "models": Branch("models", "app", "List, check, compare and choose models and learned policies."),
+    "config": Branch("config", "app", "Check, show or exemplify the configuration."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """A group whose help and completion name its commands without importing them."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = {
+            name: TyperCommand(name=name, short_help=branch.short_help) for name, branch in BRANCHES.items()
+        }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command that the arguments name, imported, and the arguments behind its name."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else command_of(name), rest
+
+
+def command_of(name: str) -> Any:
+    """Return a command or a group of commands of the program, imported; typer keeps the type of both to itself."""
+    branch = BRANCHES[name]
+    found = getattr(import_module(f"advisor.cli.{branch.module}"), branch.attribute)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+    alone.command(name, short_help=branch.short_help)(found)
+    return typer.main.get_command(alone)
+
+
+def whole_tree() -> Any:
+    """Return the program with all its commands imported, for what documents them."""
+    program: Any = typer.main.get_command(app)
+    program.commands = {name: command_of(name) for name in BRANCHES}
+    return program
+
+
+def _version(value: bool) -> None:
+    if value:
+        print_version()
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="sadvise",
+    cls=LazyGroup,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Advice for the pending GPU jobs of a Slurm cluster: reorder, resize, consolidate. "
+    "Nothing changes anything but apply, revert and the daemon where [mode] says apply.",
+    epilog="Exit codes: 0 fine, 1 error, 2 usage, 3 recommend --exit-code found something to change, "
+    "4 status: the daemon needs attention, 5 status: no daemon runs.",
+)
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(False, "--version", "-V", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Accept the options before the command."""

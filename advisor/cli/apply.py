@@ -1,7 +1,6 @@
 """`sadvise apply`: one cycle that changes pending jobs."""
 
-from typing import TYPE_CHECKING
-
+from advisor.cli.filters import job_filter
 from advisor.cli.options import (
     Accounts,
     Cluster,
@@ -17,10 +16,10 @@ from advisor.cli.options import (
     Timeout,
     Users,
 )
-
-if TYPE_CHECKING:
-    from advisor.view.documents import SkippedDocument
-    from advisor.watch.changes import DoneDocument
+from advisor.view.documents import SkippedDocument, meta, rules_in_words
+from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
+from advisor.watch.changes import COLUMNS, FORM, DoneDocument, apply_changes, fields_of
+from advisor.watch.reading import Reading
 
 SCHEMA = "sadvise.apply/1"
 
@@ -46,12 +45,6 @@ def apply(
     changes. If the queue cannot be read, or the disk of the journal is full, changes that are due are reverted all the
     same. Exits with 1 then, and if Slurm refused a change.
     """
-    from advisor.cli.filters import job_filter
-    from advisor.view.documents import meta
-    from advisor.view.terminal import print_json
-    from advisor.watch.changes import apply_changes
-    from advisor.watch.reading import Reading
-
     wanted = job_filter(partitions, users, accounts, jobs, nodes)
     reading = Reading(source=source, cluster=cluster, timeout_s=timeout, config=config)
     done = apply_changes(reading, journal, wanted)
@@ -62,14 +55,8 @@ def apply(
     done.raise_fault()
 
 
-def _print(
-    changes: "list[DoneDocument]", left_alone: "list[SkippedDocument]", *, parsable: bool, noheader: bool
-) -> None:
+def _print(changes: list[DoneDocument], left_alone: list[SkippedDocument], *, parsable: bool, noheader: bool) -> None:
     """Print the changes for people or as lines, and for people the rules that left jobs alone."""
-    from advisor.view.documents import rules_in_words
-    from advisor.view.terminal import print_labelled, print_rows, print_table
-    from advisor.watch.changes import COLUMNS, FORM, fields_of
-
     if parsable:
         print_rows(COLUMNS, [fields_of(row) for row in changes], as_parsable=True, noheader=noheader)
         return

@@ -2,17 +2,33 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from advisor.backends.probe import probes
+from advisor.backends.process import Commands, SlurmCommands
+from advisor.backends.submit_lines import read_submitted
 from advisor.cli.options import Cluster, ConfigFile, Demo, Json, NoHeader, Parsable, SnapshotFile, Source, Timeout
-
-if TYPE_CHECKING:
-    from advisor.backends.process import Commands
-    from advisor.config import Config
-    from advisor.diagnose.site_checks import Check
-    from advisor.domain.lease import Lease
-    from advisor.domain.probation import Trust
-    from advisor.domain.snapshot import Snapshot
+from advisor.config import Config
+from advisor.diagnose.site_checks import Check, Status, site_checks
+from advisor.domain.lease import Lease
+from advisor.domain.probation import NOTHING_ENDED, Trust
+from advisor.domain.snapshot import Snapshot
+from advisor.errors import AdvisorError, ConfigError, JournalError, ModelError
+from advisor.journal import SqliteJournal
+from advisor.planning.strays import NOT_SUBMITTED, candidates, strays
+from advisor.predict.forecaster import checked, is_tested
+from advisor.predict.library import Library
+from advisor.sim.slurm.slurm_settings import unknown_settings
+from advisor.site.breaker_events import read_breakers
+from advisor.site.pause_file import paused
+from advisor.site.round_state import coverage_so_far, least_jobs
+from advisor.site.status_file import read_status
+from advisor.site.status_words import pause_line
+from advisor.view.breaker_words import probation_line, stop_line
+from advisor.view.documents import meta
+from advisor.view.table_layout import TableForm
+from advisor.view.terminal import print_json, print_rows, print_table
+from advisor.watch.reading import Reading, journal_file
 
 _COSTS = {
     "run_time": "run times are assumed as shares of the time limits, and no soft limit is proposed",
@@ -40,12 +56,6 @@ def check(
 
     Asks slurmctld a little more than a snapshot does; run it by hand, not in a loop.
     """
-    from advisor.diagnose.site_checks import Status, site_checks
-    from advisor.view.documents import meta
-    from advisor.view.table_layout import TableForm
-    from advisor.view.terminal import print_json, print_rows, print_table
-    from advisor.watch.reading import Reading
-
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     settings = reading.load_config()
     opened = reading.open(settings)
@@ -53,9 +63,6 @@ def check(
     checks = [*site_checks(seen, settings.guard), *_models(settings), *_what_if(seen)]
     if not demo and snapshot is None:
         checks += [*_trust(settings, seen.taken_at), *_notices(settings)]
-        from advisor.backends.probe import probes
-        from advisor.backends.process import SlurmCommands
-
         timeout_s = reading.timeout_of(settings)
         commands = SlurmCommands(timeout_s=timeout_s, cluster=cluster)
         checks = [
@@ -77,11 +84,8 @@ def check(
         print_table(header, rows, form=form, noheader=noheader)
 
 
-def _what_if(seen: "Snapshot") -> "Iterator[Check]":
+def _what_if(seen: Snapshot) -> Iterator[Check]:
     """Report the settings of the site that the model behind `simulate` does not know."""
-    from advisor.diagnose.site_checks import Check, Status
-    from advisor.sim.slurm.slurm_settings import unknown_settings
-
     name = "what-if model"
     unknown = unknown_settings(seen.config, seen.topology.kind, seen.partitions, seen.nodes)
     if not unknown:
@@ -90,20 +94,8 @@ def _what_if(seen: "Snapshot") -> "Iterator[Check]":
         yield Check(name=name, status=Status.LACKS, text=f"does not know {each.setting}", cost=each.effect)
 
 
-def _trust(settings: "Config", now: float) -> "Iterator[Check]":
+def _trust(settings: Config, now: float) -> Iterator[Check]:
     """Check what the daemon does not do: a pause, open circuit breakers, and run times that are set aside."""
-    from pathlib import Path
-
-    from advisor.diagnose.site_checks import Check, Status
-    from advisor.domain.probation import NOTHING_ENDED
-    from advisor.errors import AdvisorError
-    from advisor.journal import SqliteJournal
-    from advisor.site.breaker_events import read_breakers
-    from advisor.site.pause_file import paused
-    from advisor.site.round_state import coverage_so_far, least_jobs
-    from advisor.site.status_words import pause_line
-    from advisor.view.breaker_words import probation_line, stop_line
-
     if (pause := paused(Path(settings.daemon.runtime_folder))) is not None:
         yield Check(name="pause", status=Status.LACKS, text=pause_line(pause), cost="the daemon only recommends")
     path = Path(settings.journal.file)
@@ -129,14 +121,8 @@ def _trust(settings: "Config", now: float) -> "Iterator[Check]":
         yield Check(name="probation", status=Status.LACKS, text=text, cost="run times are shares of the time limits")
 
 
-def _notices(settings: "Config") -> "Iterator[Check]":
+def _notices(settings: Config) -> Iterator[Check]:
     """Check that the last notices of the daemon were delivered."""
-    from pathlib import Path
-
-    from advisor.diagnose.site_checks import Check, Status
-    from advisor.errors import ConfigError
-    from advisor.site.status_file import read_status
-
     try:
         last = read_status(Path(settings.daemon.runtime_folder))
     except ConfigError:
@@ -146,14 +132,8 @@ def _notices(settings: "Config") -> "Iterator[Check]":
         yield Check(name="notices", status=Status.LACKS, text=text, cost="people do not learn of breakers and the like")
 
 
-def _on_probation(settings: "Config", trust: "Trust") -> str | None:
+def _on_probation(settings: Config, trust: Trust) -> str | None:
     """Return the run-time model in use if it is on probation."""
-    from pathlib import Path
-
-    from advisor.errors import ModelError
-    from advisor.predict.forecaster import is_tested
-    from advisor.predict.library import Library
-
     if not settings.forecasts.enabled:
         return None
     try:
@@ -166,15 +146,8 @@ def _on_probation(settings: "Config", trust: "Trust") -> str | None:
     return None if is_trusted else held.name
 
 
-def _strays(settings: "Config", seen: "Snapshot", commands: "Commands") -> "Iterator[Check]":
+def _strays(settings: Config, seen: Snapshot, commands: Commands) -> Iterator[Check]:
     """Report pending jobs that look changed by sadvise, and of which the journal knows no change."""
-    from advisor.backends.submit_lines import read_submitted
-    from advisor.diagnose.site_checks import Check, Status
-    from advisor.errors import AdvisorError, JournalError
-    from advisor.journal import SqliteJournal
-    from advisor.planning.strays import NOT_SUBMITTED, candidates, strays
-    from advisor.watch.reading import journal_file
-
     name, path = "changes without a lease", journal_file(settings, None)
     leases: tuple[Lease, ...] = ()
     try:
@@ -201,15 +174,8 @@ def _strays(settings: "Config", seen: "Snapshot", commands: "Commands") -> "Iter
         yield Check(name=name, status=Status.LACKS, text=more, cost=_STRAY_COST)
 
 
-def _models(settings: "Config") -> "Iterator[Check]":
+def _models(settings: Config) -> Iterator[Check]:
     """Open every model in use, and report the models that are missing or refused."""
-    from pathlib import Path
-
-    from advisor.diagnose.site_checks import Check, Status
-    from advisor.errors import ModelError
-    from advisor.predict.forecaster import checked
-    from advisor.predict.library import Library
-
     if not settings.forecasts.enabled:
         cost = "the planner uses its rules alone"
         yield Check(name="models", status=Status.LACKS, text="turned off: forecasts.enabled is false", cost=cost)

@@ -2,25 +2,26 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from advisor.config import Config
-    from advisor.sim.cluster import Cluster
+from advisor.backends.process import SlurmCommands
+from advisor.backends.queue_limits import read_queue_limits
+from advisor.config import Config
+from advisor.errors import OptionsError, SimulationError
+from advisor.sim.cluster import Cluster, is_short_form, parse_cluster
+from advisor.sim.slurm.site_cluster import site_cluster
+from advisor.view.lines import one_line
+from advisor.watch.reading import Reading
 
 LIVE: Final = "live"
 _SNAPSHOT_ENDS: Final = (".json", ".json.gz")
 
 
-def cluster_of(text: str, config: "Config") -> "Cluster":
+def cluster_of(text: str, config: Config) -> Cluster:
     """Return a cluster; note on standard error what of a site is not in it.
 
     Raises `OptionsError` for a short form that cannot be parsed, another `AdvisorError` for what cannot be read.
     """
-    from advisor.errors import OptionsError, SimulationError
-    from advisor.sim.cluster import is_short_form, parse_cluster
-    from advisor.view.lines import one_line
-
     if text != LIVE and not text.endswith(_SNAPSHOT_ENDS):
         try:
             return parse_cluster(text)
@@ -28,16 +29,10 @@ def cluster_of(text: str, config: "Config") -> "Cluster":
             if is_short_form(text):
                 raise OptionsError(str(err)) from err
             raise
-    from advisor.sim.slurm.site_cluster import site_cluster
-    from advisor.watch.reading import Reading
-
     limits = None
     reading = Reading(snapshot=None if text == LIVE else Path(text))
     seen = reading.open(config).snapshot()
     if text == LIVE:
-        from advisor.backends.process import SlurmCommands
-        from advisor.backends.queue_limits import read_queue_limits
-
         limits = read_queue_limits(SlurmCommands(timeout_s=reading.timeout_of(config)), seen.config)
     try:
         site = site_cluster(seen, limits)

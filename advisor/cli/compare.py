@@ -1,9 +1,14 @@
 """`sadvise compare`: traces times policies times seeds."""
 
+import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.text import Text
 
 from advisor.cli.options import ConfigFile, Json
+from advisor.cli.simulation import Study, command_line, drawn_in_words, publish, run_study, setting_of, study_of
 from advisor.cli.simulation_options import (
     ClusterTexts,
     Execution,
@@ -20,15 +25,15 @@ from advisor.cli.simulation_options import (
     TraceFiles,
     Workers,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from advisor.cli.simulation import Study
-    from advisor.sim.study.comparison import PairedDifference, Results
-    from advisor.sim.study.result import RunResult
-    from advisor.sim.study.statistics import RelativeChange
+from advisor.config import load_config
+from advisor.errors import OptionsError
+from advisor.sim.study.comparison import PairedDifference, Results, by_policy, ends_of, mean_of
+from advisor.sim.study.result import RunResult
+from advisor.sim.study.statistics import RelativeChange
+from advisor.text import escaped
+from advisor.view.table_layout import TableForm
+from advisor.view.terminal import console, print_labelled, print_table
+from advisor.view.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
 
 SCHEMA = "sadvise.compare/1"
 MOST_SEEDS = 10_000
@@ -58,11 +63,6 @@ def compare(
 
     Touches no cluster, except that --cluster live reads it and --engine slurm submits the runs as jobs.
     """
-    import os
-
-    from advisor.cli.simulation import command_line, publish, run_study, setting_of, study_of
-    from advisor.config import load_config
-
     settings = load_config(config, os.environ)
     setting = setting_of(policies, execution, speeds, settings)
     numbers = seeds_of(seeds)
@@ -110,8 +110,6 @@ def compare(
 
 def seeds_of(text: str) -> list[int]:
     """Parse `--seeds`: a number of seeds, or a list of seeds and ranges; raises `OptionsError` for anything else."""
-    from advisor.errors import OptionsError
-
     wrong = OptionsError(
         f"--seeds {text[:40]}: give a number of seeds from 1 to {MOST_SEEDS}, or a list of them such as 3,5 or 10-19"
     )
@@ -126,10 +124,8 @@ def seeds_of(text: str) -> list[int]:
     return list(dict.fromkeys(seed for numbers in ranges for seed in numbers))
 
 
-def _one_for_each(traces: "Sequence[Path]", clusters: "Sequence[str]") -> list[str]:
+def _one_for_each(traces: Sequence[Path], clusters: Sequence[str]) -> list[str]:
     """Return the cluster of each trace."""
-    from advisor.errors import OptionsError
-
     if not clusters:
         raise OptionsError("--cluster is missing: give one for all traces, or one for each")
     if len(clusters) not in {1, len(traces)}:
@@ -139,17 +135,8 @@ def _one_for_each(traces: "Sequence[Path]", clusters: "Sequence[str]") -> list[s
     return list(clusters) * len(traces) if len(clusters) == 1 else list(clusters)
 
 
-def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequence[PairedDifference]") -> None:
+def _print(study: Study, results: Sequence[RunResult], differences: Sequence[PairedDifference]) -> None:
     """Print for people: every trace, then all together, then where each policy wins and where it loses."""
-    from rich.text import Text
-
-    from advisor.cli.simulation import drawn_in_words
-    from advisor.sim.study.comparison import by_policy, ends_of
-    from advisor.text import escaped
-    from advisor.view.table_layout import TableForm
-    from advisor.view.terminal import console, print_labelled, print_table
-    from advisor.view.wording import LABELS, change_in_words, ends_in_words
-
     out, setting = console(), study.setting
     change_of = {
         (difference.trace, difference.policy, difference.metric): difference.change for difference in differences
@@ -188,12 +175,9 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
 
 
 def _fields(
-    name: str, policy: str, own: "Results", change_of: "Mapping[tuple[str | None, str, str], RelativeChange]"
+    name: str, policy: str, own: Results, change_of: Mapping[tuple[str | None, str, str], RelativeChange]
 ) -> list[str]:
     """Return the metrics of a policy on a trace, with the changes against the first policy."""
-    from advisor.sim.study.comparison import mean_of
-    from advisor.view.wording import change_in_words, shown
-
     fields = []
     for metric in SHOWN:
         change = change_of.get((name, policy, metric))
@@ -202,11 +186,8 @@ def _fields(
     return fields
 
 
-def _print_basis(differences: "Sequence[PairedDifference]") -> None:
+def _print_basis(differences: Sequence[PairedDifference]) -> None:
     """Print what the intervals of the mean JCT were drawn from; those of the other metrics are alike."""
-    from advisor.view.terminal import print_labelled
-    from advisor.view.wording import basis
-
     texts = {difference.policy: basis(difference.change) for difference in differences if difference.metric == SHOWN[0]}
     if len(set(texts.values())) == 1:
         print_labelled("paired", next(iter(texts.values())))
@@ -215,11 +196,8 @@ def _print_basis(differences: "Sequence[PairedDifference]") -> None:
         print_labelled("paired", f"{policy}: {text}")
 
 
-def _print_record(differences: "Sequence[PairedDifference]") -> None:
+def _print_record(differences: Sequence[PairedDifference]) -> None:
     """Print on which traces the mean JCT of each policy is lower than the first one's, and on which it is higher."""
-    from advisor.view.terminal import print_labelled
-    from advisor.view.wording import LABELS, verdict
-
     traces_by_verdict: dict[tuple[str, str], dict[str, list[str]]] = {}
     for difference in differences:
         if difference.trace is not None and difference.metric == SHOWN[0]:

@@ -4,21 +4,27 @@ import os
 
 import typer
 
+from advisor import __version__
 from advisor.cli.options import ConfigFile, Json, NoHeader, Parsable
+from advisor.config import effective_values, example_toml, load_config
+from advisor.daemon.live_parts import opened_policy
+from advisor.view.table_layout import TableForm
+from advisor.view.terminal import print_json, print_rows, print_table
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check, show or exemplify the configuration.")
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Check, show or exemplify the configuration.",
+)
 
 
 @app.command()
 def check(config: ConfigFile = None) -> None:
     """Check whether the configuration is valid; exit with 1 if not."""
-    from advisor.config import load_config
-
     loaded = load_config(config, os.environ)
     for key in ("policy", "shadow"):
         if getattr(loaded.daemon, key):
-            from advisor.daemon.live_parts import opened_policy
-
             opened_policy(loaded, key)
     where = sorted(set(loaded.origins.values()))
     typer.echo(f"valid: {', '.join(where) if where else 'no file and no variable sets a value, all defaults'}")
@@ -27,16 +33,10 @@ def check(config: ConfigFile = None) -> None:
 @app.command()
 def show(config: ConfigFile = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
     """Print every value in effect and its source."""
-    from advisor.config import effective_values, load_config
-    from advisor.view.table_layout import TableForm
-    from advisor.view.terminal import print_json, print_rows, print_table
-
     values = effective_values(load_config(config, os.environ))
     header = ["key", "value", "origin"]
     rows = [[key, str(value), origin] for key, value, origin in values]
     if json:
-        from advisor import __version__
-
         meta = {"tool": "sadvise", "version": __version__, "schema": "sadvise.config/1"}
         print_json(
             {"meta": meta, "values": [{"key": key, "value": value, "origin": origin} for key, value, origin in values]}
@@ -50,6 +50,4 @@ def show(config: ConfigFile = None, json: Json = False, parsable: Parsable = Fal
 @app.command()
 def example() -> None:
     """Print a sadvise.toml with every key, its default and its meaning."""
-    from advisor.config import example_toml
-
     typer.echo(example_toml(), nl=False)

@@ -1,15 +1,22 @@
 """`sadvise explain JOBID`: why a job is not starting."""
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import Annotated
 
 import typer
 
+from advisor.backends.particulars_reader import read_particulars
+from advisor.backends.process import SlurmCommands
+from advisor.cli.filters import job_name
 from advisor.cli.options import Cluster, ConfigFile, Demo, JournalFile, Json, SnapshotFile, Source, Timeout
-
-if TYPE_CHECKING:
-    from advisor.domain.job import Job
-    from advisor.domain.particulars import Particulars
-    from advisor.domain.snapshot import Snapshot
+from advisor.domain.job import Job
+from advisor.domain.particulars import Particulars
+from advisor.domain.snapshot import Snapshot
+from advisor.errors import ConfigError
+from advisor.view.documents import meta
+from advisor.view.terminal import console, print_json, print_labelled
+from advisor.watch.job_answer import job_answer
+from advisor.watch.reading import Reading
 
 
 def explain(
@@ -34,15 +41,6 @@ def explain(
     Beside the queue it asks Slurm, where it matters for the job, for the limit that is reached, the shares of the
     accounts, reservations, licences and the parts of the priority. It says what could not be read.
     """
-    from dataclasses import replace
-
-    from advisor.cli.filters import job_name
-    from advisor.errors import ConfigError
-    from advisor.view.documents import meta
-    from advisor.view.terminal import console, print_json, print_labelled
-    from advisor.watch.job_answer import job_answer
-    from advisor.watch.reading import Reading
-
     name = job_name(job)
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     settings = reading.load_config()
@@ -73,11 +71,8 @@ def explain(
             print_labelled(label, text)
 
 
-def _particulars(job: "Job", seen: "Snapshot", cluster: str | None, timeout_s: float) -> "Particulars | None":
+def _particulars(job: Job, seen: Snapshot, cluster: str | None, timeout_s: float) -> Particulars | None:
     """Ask Slurm about a pending job what the snapshot does not hold."""
-    from advisor.backends.particulars_reader import read_particulars
-    from advisor.backends.process import SlurmCommands
-
     if not job.is_pending:
         return None
     return read_particulars(SlurmCommands(timeout_s=timeout_s, cluster=cluster), job, seen.config)

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from advisor.backends.spelling import node_names
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ConfigError, DecodeError, OptionsError
@@ -126,8 +127,6 @@ def _words(text: str) -> list[str]:
 
 
 def _nodes(text: str) -> frozenset[str]:
-    from advisor.backends.spelling import node_names
-
     try:
         names = node_names(text, field="-w")
     except DecodeError as err:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from advisor.predict.start_time import StartTimeForecaster
 
 app = typer.Typer(
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Fit a model on this site's own data and put it in use; needs the package sadvise-fit.",

@@ -1,12 +1,16 @@
 """What the commands that fit models share: the check before the work, and how a card is printed."""
 
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from advisor.backends.installation import how_to_install
+from advisor.cli.models import library
+from advisor.errors import ConfigError
+from advisor.text import escaped
 
 # The part of a card from which on it is for those who make models.
 _SETTINGS = "## Settings"
@@ -17,13 +21,11 @@ def use_one_thread() -> None:
 
     Beside other work, threads that wait for each other make small systems many times slower.
     """
-    import os
-
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(name, "1")
 
 
-def left_out_words(counts: "Mapping[str, int]") -> str:
+def left_out_words(counts: Mapping[str, int]) -> str:
     """Return how many rows were left out, by reason, as the end of a sentence; "" if none were."""
     left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(counts.items()))
     return f"; left out: {left_out}" if left_out else ""
@@ -31,8 +33,6 @@ def left_out_words(counts: "Mapping[str, int]") -> str:
 
 def print_card(card: str, *, whole: bool) -> None:
     """Print a card; unless `whole`, without what is for those who make models."""
-    from advisor.text import escaped
-
     for line in card.splitlines():
         if not whole and line == _SETTINGS:
             break
@@ -41,13 +41,6 @@ def print_card(card: str, *, whole: bool) -> None:
 
 def check_fitting(folder: Path | None, *, dry_run: bool) -> None:
     """Raise `ConfigError` before the work if the fitting libraries are missing, or the model could not be written."""
-    import os
-    from importlib.util import find_spec
-
-    from advisor.backends.installation import how_to_install
-    from advisor.cli.models import library
-    from advisor.errors import ConfigError
-
     for module in ("sklearn", "skl2onnx"):
         if find_spec(module) is None:
             raise ConfigError(f"{module} is not installed, and fitting needs it: {how_to_install('fit')}")

@@ -4,7 +4,14 @@ from typing import Annotated
 
 import typer
 
+from advisor import __version__
+from advisor.cli.instants import instant_of
 from advisor.cli.options import OUTPUT, READING, Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable
+from advisor.clock import SystemClock
+from advisor.journal import SqliteJournal
+from advisor.view.impact_report import COLUMNS, document, impact_of, print_report, rows, without_names
+from advisor.view.terminal import print_json, print_rows
+from advisor.watch.reading import Reading, journal_file
 
 SCHEMA = "sadvise.report/1"
 
@@ -38,14 +45,6 @@ def report(
 
     Reads only the journal, not Slurm.
     """
-    from advisor import __version__
-    from advisor.cli.instants import instant_of
-    from advisor.clock import SystemClock
-    from advisor.journal import SqliteJournal
-    from advisor.view.impact_report import COLUMNS, document, impact_of, print_report, rows, without_names
-    from advisor.view.terminal import print_json, print_rows
-    from advisor.watch.reading import Reading, journal_file
-
     now = SystemClock().now()
     settings = Reading(config=config, cluster=cluster).load_config()
     past = SqliteJournal.read_only(journal_file(settings, journal))

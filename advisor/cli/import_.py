@@ -3,15 +3,24 @@
 import shlex
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from advisor.cli.options import LIVE, RECENT, Cluster, Since, Timeout
-
-if TYPE_CHECKING:
-    from advisor.sim.traces.importing.collect import Imported, Reader
-    from advisor.sim.traces.trace import Trace
+from advisor.cli.site_history import accounting_commands
+from advisor.domain.units import plural
+from advisor.errors import OptionsError
+from advisor.files import STANDARD_STREAM
+from advisor.sim.profiles import NEUTRAL, load_profiles
+from advisor.sim.traces.importing.collect import Imported, Reader
+from advisor.sim.traces.importing.formats import import_trace
+from advisor.sim.traces.importing.sacct import asked_rows
+from advisor.sim.traces.importing.workload_rows import ImportOptions
+from advisor.sim.traces.sampling import fill
+from advisor.sim.traces.trace import Trace
+from advisor.sim.traces.trace_file import write_trace
+from advisor.view.lines import one_line
 
 
 class TraceFormat(StrEnum):
@@ -65,13 +74,6 @@ def import_(
     sadvise import sacct live -o history.csv asks this site's own accounting. Bad rows are named by their lines.
     docs/traces.md has the command that writes a file of each format.
     """
-    from advisor.errors import OptionsError
-    from advisor.files import STANDARD_STREAM
-    from advisor.sim.traces.importing.formats import import_trace
-    from advisor.sim.traces.importing.workload_rows import ImportOptions
-    from advisor.sim.traces.trace_file import write_trace
-    from advisor.view.lines import one_line
-
     is_live = str(source) == LIVE and format_ is TraceFormat.SACCT
     if since != RECENT and not is_live:
         raise OptionsError("--since is for `sadvise import sacct live`: leave it out")
@@ -80,9 +82,6 @@ def import_(
     imported = import_trace(format_.value, source, options=options, name=name, skip_bad=skip_bad, read=read)
     trace = imported.trace
     if seed is not None:
-        from advisor.sim.profiles import NEUTRAL, load_profiles
-        from advisor.sim.traces.sampling import fill
-
         models = [model for model in load_profiles().names if model != NEUTRAL]
         trace = fill(trace, models, seed, gpus_per_node=gpus_per_node)
     write_trace(trace, output)
@@ -93,18 +92,13 @@ def import_(
             typer.echo(f"next: sadvise simulate {ready}; sadvise tune {ready}", err=True)
 
 
-def _asked(since: str, cluster: str | None, timeout_s: float | None) -> "Reader":
+def _asked(since: str, cluster: str | None, timeout_s: float | None) -> Reader:
     """Return what asks the accounting of this site, or of another cluster, for all jobs since a time."""
-    from advisor.cli.site_history import accounting_commands
-    from advisor.sim.traces.importing.sacct import asked_rows
-
     return asked_rows(accounting_commands(cluster, timeout_s), since=since)
 
 
-def _summary(imported: "Imported", trace: "Trace") -> str:
+def _summary(imported: Imported, trace: Trace) -> str:
     """Say what became of the rows."""
-    from advisor.domain.units import plural
-
     parts = [plural(len(trace), "job")]
     if imported.left_out:
         parts.append("left out " + ", ".join(f"{count} {why}" for why, count in imported.left_out.items()))

@@ -1,22 +1,38 @@
 """`sadvise journal`: outstanding changes, what was proposed and done, and whether the audit is intact."""
 
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from advisor import __version__
+from advisor.cli.instants import instant_of
 from advisor.cli.options import FILTERS, OUTPUT, Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-    from advisor.domain.actions import Action
-    from advisor.domain.lease import Lease
-    from advisor.journal import SqliteJournal
-    from advisor.journal.disclosure import Disclosure
-    from advisor.journal.views import RowQuery
-    from advisor.view.table_layout import TableForm
+from advisor.clock import SystemClock
+from advisor.domain.actions import Action, exchanged_with
+from advisor.domain.lease import Lease
+from advisor.domain.units import plural
+from advisor.errors import JournalError, OptionsError
+from advisor.journal import SqliteJournal
+from advisor.journal.disclosure import Disclosure
+from advisor.journal.views import RowQuery
+from advisor.site.lease_socket import asked
+from advisor.view.table_layout import TableForm
+from advisor.view.terminal import (
+    instant,
+    is_terminal,
+    print_json,
+    print_labelled,
+    print_rows,
+    print_table,
+    short_instant,
+)
+from advisor.watch.reading import Reading, is_closed
+from advisor.watch.reading import journal_file as chosen
 
 SCHEMA = "sadvise.journal/1"
 
@@ -70,10 +86,6 @@ def journal(
     Where the journal is closed to a user, `leases` shows what the daemon shows of it. `verify` exits with 1 if the
     audit, or a table that decides, was changed by another program, and names the first broken row and the tables.
     """
-    from advisor.journal import SqliteJournal
-    from advisor.watch.reading import Reading, is_closed
-    from advisor.watch.reading import journal_file as chosen
-
     looked = _looked(jobs, since, most)
     settings = Reading(config=config, cluster=cluster).load_config()
     path = chosen(settings, journal_file)
@@ -95,10 +107,8 @@ def journal(
 
 
 def _print(
-    view: View, rows: "list[dict[str, Any]]", cluster: str | None, *, json: bool, parsable: bool, noheader: bool
+    view: View, rows: list[dict[str, Any]], cluster: str | None, *, json: bool, parsable: bool, noheader: bool
 ) -> None:
-    from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
-
     if json:
         print_json({"meta": _meta(cluster), view.value: rows})
         return
@@ -112,13 +122,8 @@ def _print(
         print_labelled("nothing", "of ours is out" if view is View.LEASES else "is written down")
 
 
-def _verify(held: "SqliteJournal", *, json: bool) -> None:
+def _verify(held: SqliteJournal, *, json: bool) -> None:
     """Verify the audit and the tables that decide, and exit with 1 if one of them was changed by another program."""
-    from dataclasses import asdict
-
-    from advisor.domain.units import plural
-    from advisor.view.terminal import print_json, print_labelled
-
     result = held.verify()
     if json:
         print_json({"meta": _meta(held.cluster()), "verify": asdict(result)})
@@ -136,12 +141,7 @@ def _verify(held: "SqliteJournal", *, json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _looked(jobs: str | None, since: str | None, most: int) -> "RowQuery":
-    from advisor.cli.instants import instant_of
-    from advisor.clock import SystemClock
-    from advisor.errors import OptionsError
-    from advisor.journal.views import RowQuery
-
+def _looked(jobs: str | None, since: str | None, most: int) -> RowQuery:
     ids = None
     if jobs is not None:
         try:
@@ -151,10 +151,8 @@ def _looked(jobs: str | None, since: str | None, most: int) -> "RowQuery":
     return RowQuery(job_ids=ids, since=0.0 if since is None else instant_of(since, SystemClock().now()), most=most)
 
 
-def _rows(held: "SqliteJournal", view: View, looked: "RowQuery") -> "list[dict[str, Any]]":
+def _rows(held: SqliteJournal, view: View, looked: RowQuery) -> list[dict[str, Any]]:
     """Return the rows of a view as published."""
-    from dataclasses import asdict
-
     match view:
         case View.LEASES:
             return _lease_rows(held.leases(), looked)
@@ -182,23 +180,19 @@ def _rows(held: "SqliteJournal", view: View, looked: "RowQuery") -> "list[dict[s
             return [asdict(row) for row in held.audit(looked.since, looked.most)]
 
 
-def _owners(held: "SqliteJournal", job_ids: "Collection[int]") -> "Mapping[int, tuple[str, str]]":
+def _owners(held: SqliteJournal, job_ids: Collection[int]) -> Mapping[int, tuple[str, str]]:
     """Map jobs to their user and account, as far as a change of them was sent."""
     leases = [*held.closed(job_ids), *held.leases()] if job_ids else []
     return {lease.job_id: (lease.user, lease.account) for lease in leases}
 
 
-def _job_ids(action: "Action") -> list[int]:
+def _job_ids(action: Action) -> list[int]:
     """Return the jobs that a change sets together."""
-    from advisor.domain.actions import exchanged_with
-
     other = exchanged_with(action)
     return [action.job_id] if other is None else [action.job_id, other]
 
 
-def _lease_rows(open_leases: "Iterable[Lease]", looked: "RowQuery") -> "list[dict[str, Any]]":
-    from dataclasses import asdict
-
+def _lease_rows(open_leases: Iterable[Lease], looked: RowQuery) -> list[dict[str, Any]]:
     leases = [
         lease
         for lease in open_leases
@@ -222,11 +216,8 @@ def _lease_rows(open_leases: "Iterable[Lease]", looked: "RowQuery") -> "list[dic
     ]
 
 
-def _disclosed(path: Path, runtime_folder: Path, view: View) -> "Disclosure":
+def _disclosed(path: Path, runtime_folder: Path, view: View) -> Disclosure:
     """Return what the daemon shows of a closed journal; raises `JournalError` for other views than the leases."""
-    from advisor.errors import JournalError
-    from advisor.site.lease_socket import asked
-
     closed = f"{path} is closed to this user"
     if view is not View.LEASES:
         raise JournalError(f"{closed}: run as root or as its owner; `sadvise journal` shows what is in effect")
@@ -236,28 +227,26 @@ def _disclosed(path: Path, runtime_folder: Path, view: View) -> "Disclosure":
         raise JournalError(f"{closed}, and {err}") from err
 
 
-def _values(action: "Mapping[str, Any]", undo: "Mapping[str, Any]") -> dict[str, Any]:
+def _values(action: Mapping[str, Any], undo: Mapping[str, Any]) -> dict[str, Any]:
     """Return the user's value and the current one."""
     return {"before": undo["after"], "after": action["after"]}
 
 
-def _columns(view: View) -> "Mapping[str, Callable[[Mapping[str, Any]], str]]":
+def _columns(view: View) -> Mapping[str, Callable[[Mapping[str, Any]], str]]:
     """Map the columns of a view to how they are spelled for people."""
-    from advisor.view.terminal import instant, is_terminal, short_instant
-
     # A pipe gets the year as well.
     when = short_instant if is_terminal() else instant
 
-    def plain(names: "Sequence[str]") -> "dict[str, Callable[[Mapping[str, Any]], str]]":
+    def plain(names: Sequence[str]) -> dict[str, Callable[[Mapping[str, Any]], str]]:
         return {name: lambda row, name=name: _spelled(row[name]) for name in names}  # type: ignore[misc]  # bound here
 
-    def times(names: "Sequence[str]") -> "dict[str, Callable[[Mapping[str, Any]], str]]":
+    def times(names: Sequence[str]) -> dict[str, Callable[[Mapping[str, Any]], str]]:
         return {
             name: lambda row, name=name: "" if row[name] is None else when(row[name])  # type: ignore[misc]  # bound here
             for name in names
         }
 
-    def ids(row: "Mapping[str, Any]") -> str:
+    def ids(row: Mapping[str, Any]) -> str:
         return ",".join(map(str, row["job_ids"]))
 
     match view:
@@ -286,10 +275,8 @@ def _columns(view: View) -> "Mapping[str, Callable[[Mapping[str, Any]], str]]":
             return {**plain(("number",)), **times(("time",)), **plain(("event", "detail"))}
 
 
-def _form(view: View) -> "TableForm":
+def _form(view: View) -> TableForm:
     """Return which columns of a view give way on a narrow terminal."""
-    from advisor.view.table_layout import TableForm
-
     ids = ("job_id", "job_ids", "lever", "state", "done", "cycle_id", "number")
     whole = (*ids, "applied_time", "due_time", "taken_at", "time", "pending", "proposed", "recommended", "applied")
     match view:
@@ -305,8 +292,6 @@ def _form(view: View) -> "TableForm":
 
 
 def _spelled(value: Any) -> str:
-    import json
-
     match value:
         case None:
             return ""
@@ -317,6 +302,4 @@ def _spelled(value: Any) -> str:
 
 
 def _meta(cluster: str | None) -> dict[str, Any]:
-    from advisor import __version__
-
     return {"tool": "sadvise", "version": __version__, "schema": SCHEMA, "cluster": cluster}

@@ -1,11 +1,24 @@
 """`sadvise limits`: how much sooner the jobs of each user would have started with shorter time limits."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
 
 from advisor.cli.options import OUTPUT, ConfigFile, JournalFile, Json
 from advisor.cli.simulate import DEMO_CLUSTER
+from advisor.cli.simulation import (
+    Study,
+    demo_trace_path,
+    meta_of,
+    setting_of,
+    shown_progress,
+    spelled_command,
+    study_of,
+)
 from advisor.cli.simulation_options import (
     RUNS,
     ClusterText,
@@ -19,18 +32,31 @@ from advisor.cli.simulation_options import (
     StoreFolder,
     TraceFile,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from advisor.cli.simulation import Study
-    from advisor.config import Config
-    from advisor.domain.notice import Notice
-    from advisor.sim.study.cell import Cell
-    from advisor.sim.study.limit_advice import LimitAdvice, LimitStudy, NoAdvice, Suggestion
-    from advisor.sim.study.result import RunResult
-    from advisor.sim.traces.trace import Trace
+from advisor.clock import SystemClock
+from advisor.config import Config, load_config
+from advisor.domain.notice import ALL, Notice
+from advisor.domain.units import DAY_S, plural
+from advisor.errors import ConfigError, NoticeError, OptionsError
+from advisor.journal import SqliteJournal
+from advisor.sim.study.cell import Cell, drawn
+from advisor.sim.study.limit_advice import LimitAdvice, LimitStudy, NoAdvice, Suggestion, suggested, users_by_waste
+from advisor.sim.study.perturbation import perturbed
+from advisor.sim.study.result import RunResult
+from advisor.sim.study.sweep import run_sweep
+from advisor.sim.traces.trace import Trace
+from advisor.site.delivery import deliver
+from advisor.text import escaped, named
+from advisor.view.frontier_table import drawn_notes
+from advisor.view.limit_words import (
+    HEADER,
+    advice_document,
+    advice_row,
+    advice_sentence,
+    limit_notice,
+    refusal_document,
+)
+from advisor.view.terminal import console, print_json, print_labelled, print_table
+from advisor.watch.reading import journal_file
 
 SCHEMA: Final = "sadvise.limits/1"
 
@@ -90,16 +116,6 @@ def limits(
 
     A limit is suggested from the earlier half of the trace and judged on the later half. Sends nothing without --mail.
     """
-    import os
-    from dataclasses import replace
-
-    from advisor.cli.simulation import demo_trace_path, setting_of, spelled_command, study_of
-    from advisor.config import load_config
-    from advisor.errors import ConfigError, OptionsError
-    from advisor.sim.study.cell import drawn
-    from advisor.sim.study.limit_advice import LimitStudy, NoAdvice, Suggestion, suggested
-    from advisor.sim.study.perturbation import perturbed
-
     if demo == (trace is not None):
         raise OptionsError("give either a TRACE or --demo")
     if demo and mail:
@@ -144,12 +160,8 @@ def limits(
         raise typer.Exit(1)
 
 
-def _chosen(trace: "Trace", names: "list[str] | None", top: int) -> list[int]:
+def _chosen(trace: Trace, names: list[str] | None, top: int) -> list[int]:
     """Return the codes of the users to advise; raises `ConfigError` for a name that the trace does not hold."""
-    from advisor.errors import ConfigError
-    from advisor.sim.study.limit_advice import users_by_waste
-    from advisor.text import named
-
     if not names:
         return users_by_waste(trace)[:top]
     codes = {name: code for code, name in enumerate(trace.users)}
@@ -160,31 +172,19 @@ def _chosen(trace: "Trace", names: "list[str] | None", top: int) -> list[int]:
 
 
 def _run(
-    study: "LimitStudy", suggestions: "Sequence[Suggestion]", workers: int | None, store: "Path | None"
-) -> "list[LimitAdvice]":
-    import os
-
-    from advisor.cli.simulation import shown_progress
-    from advisor.sim.study.sweep import run_sweep
-
+    study: LimitStudy, suggestions: Sequence[Suggestion], workers: int | None, store: Path | None
+) -> list[LimitAdvice]:
     with shown_progress(study.runs(len(suggestions)), "runs", store=store) as progress:
 
-        def run_cells(cells: "Sequence[Cell]", done: int) -> "list[RunResult]":
+        def run_cells(cells: Sequence[Cell], done: int) -> list[RunResult]:
             more = None if progress is None else lambda share: progress(done + share)
             return run_sweep(cells, store=store, workers=workers or len(os.sched_getaffinity(0)), progress=more)
 
         return study.advice(suggestions, run_cells)
 
 
-def _mailed(
-    advice: "Sequence[LimitAdvice]", trace: "Trace", settings: "Config", journal: "Path | None"
-) -> dict[str, str]:
+def _mailed(advice: Sequence[LimitAdvice], trace: Trace, settings: Config, journal: Path | None) -> dict[str, str]:
     """Mail the users who would clearly gain; map each to why it failed, "" if it did not."""
-    from advisor.clock import SystemClock
-    from advisor.errors import NoticeError
-    from advisor.site.delivery import deliver
-    from advisor.view.limit_words import limit_notice
-
     now, results = SystemClock().now(), {}
     notices: list[Notice] = [limit_notice(each, trace, now=now, cluster="") for each in advice if each.helps]
     asked = _who_asked(settings, journal, now)
@@ -199,13 +199,8 @@ def _mailed(
     return results
 
 
-def _who_asked(settings: "Config", journal: "Path | None", now: float) -> frozenset[str] | None:
+def _who_asked(settings: Config, journal: Path | None, now: float) -> frozenset[str] | None:
     """Return the users who asked for mails on a job of the last 30 days; None where all get them."""
-    from advisor.domain.notice import ALL
-    from advisor.domain.units import DAY_S
-    from advisor.journal import SqliteJournal
-    from advisor.watch.reading import journal_file
-
     if settings.notify.users == ALL:
         return None
     with SqliteJournal.read_only(journal_file(settings, journal)) as kept:
@@ -214,14 +209,8 @@ def _who_asked(settings: "Config", journal: "Path | None", now: float) -> frozen
 
 
 def _print(
-    study: "LimitStudy", advice: "Sequence[LimitAdvice]", refusals: "Sequence[NoAdvice]", results: dict[str, str]
+    study: LimitStudy, advice: Sequence[LimitAdvice], refusals: Sequence[NoAdvice], results: dict[str, str]
 ) -> None:
-    from advisor.domain.units import plural
-    from advisor.text import escaped
-    from advisor.view.frontier_table import drawn_notes
-    from advisor.view.limit_words import HEADER, advice_row, advice_sentence
-    from advisor.view.terminal import console, print_labelled, print_table
-
     out, trace = console(), study.trace
     name = escaped(trace.name)
     copies = f"{len(study.copies)} copies, policy {study.policy}"
@@ -243,16 +232,12 @@ def _print(
 
 
 def _print_json(
-    study: "Study",
-    limit_study: "LimitStudy",
-    advice: "Sequence[LimitAdvice]",
-    refusals: "Sequence[NoAdvice]",
+    study: Study,
+    limit_study: LimitStudy,
+    advice: Sequence[LimitAdvice],
+    refusals: Sequence[NoAdvice],
     results: dict[str, str],
 ) -> None:
-    from advisor.cli.simulation import meta_of
-    from advisor.view.limit_words import advice_document, refusal_document
-    from advisor.view.terminal import print_json
-
     trace = limit_study.trace
     subject = {"trace": trace.name, "repeats": len(limit_study.copies), "policy": limit_study.policy}
     document: dict[str, Any] = {

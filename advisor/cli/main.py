@@ -3,10 +3,7 @@
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from typer import Typer
+from typing import Final
 
 _UNEXPECTED: Final = "sadvise: unexpected error, a fault of sadvise: report it with these lines, see docs/debug.md"
 
@@ -56,27 +53,14 @@ def _run() -> int:
     """Run the command that the arguments name and return its exit code."""
     from typer import Abort
 
-    app = _tree(sys.argv[1:2])
+    from advisor.cli.app import app
+
     # An error of usage is raised, not printed; the code of an Exit is returned.
     try:
         status = app(prog_name="sadvise", standalone_mode=False)
     except Abort:
         return 1
     return status if isinstance(status, int) else 0
-
-
-def _tree(first: list[str]) -> "Typer":
-    """Return the tree of commands; for what is typed most, only the branch that the first argument names."""
-    if first == ["recommend"]:
-        from advisor.cli.recommend import recommend
-        from advisor.cli.root import root
-
-        tree = root()
-        tree.command()(recommend)
-        return tree
-    from advisor.cli.app import app
-
-    return app
 
 
 def serve() -> None:

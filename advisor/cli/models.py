@@ -2,18 +2,25 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from advisor import __version__
 from advisor.cli.model_comparison import compare
 from advisor.cli.options import Json, NoHeader, Parsable
-
-if TYPE_CHECKING:
-    from advisor.predict.library import Held, Library
+from advisor.errors import ModelError
+from advisor.predict.forecaster import checked
+from advisor.predict.library import SITE_FOLDER, Held, Library, read_card
+from advisor.text import escaped
+from advisor.view.table_layout import TableForm
+from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="List, check, compare and choose models and learned policies."
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="List, check, compare and choose models and learned policies.",
 )
 
 app.command()(compare)
@@ -38,19 +45,14 @@ Kind = Annotated[
 ]
 
 
-def library(folder: Path | None) -> "Library":
+def library(folder: Path | None) -> Library:
     """Return the library of models."""
-    from advisor.predict.library import SITE_FOLDER, Library
-
     return Library(SITE_FOLDER if folder is None else folder)
 
 
 @app.command("list")
 def list_(models: Folder = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
     """Print every model, whether it ships or was fitted here, and which one of each kind is in use, and why."""
-    from advisor.view.table_layout import TableForm
-    from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
-
     held = library(models).held()
     if json:
         print_json({"meta": _meta(), "models": [_document(artefact) for artefact in held]})
@@ -75,10 +77,6 @@ def show(
     json: Json = False,
 ) -> None:
     """Print the card of a model: what it was fitted on, how well it did on other rows, what it is made of."""
-    from advisor.predict.library import read_card
-    from advisor.text import escaped
-    from advisor.view.terminal import print_json
-
     held = library(models).find(kind, version)
     if json:
         print_json({"meta": _meta(), "model": _document(held)})
@@ -90,11 +88,6 @@ def show(
 @app.command()
 def verify(models: Folder = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
     """Open every model and compare digests and fingerprints; exit with 1 if one is invalid."""
-    from advisor.errors import ModelError
-    from advisor.predict.forecaster import checked
-    from advisor.view.table_layout import TableForm
-    from advisor.view.terminal import print_json, print_rows, print_table
-
     rows, documents, faults = [], [], 0
     for artefact in library(models).held():
         try:
@@ -132,7 +125,7 @@ def rollback(kind: Kind, models: Folder = None) -> None:
     typer.echo(f"{kind}: {version} is in use")
 
 
-def _row(held: "Held") -> list[str]:
+def _row(held: Held) -> list[str]:
     entry = held.entry
     return [
         entry.kind,
@@ -144,7 +137,7 @@ def _row(held: "Held") -> list[str]:
     ]
 
 
-def _document(held: "Held") -> dict[str, Any]:
+def _document(held: Held) -> dict[str, Any]:
     return {
         **held.entry.model_dump(mode="json"),
         "in_use": held.in_use,
@@ -154,6 +147,4 @@ def _document(held: "Held") -> dict[str, Any]:
 
 
 def _meta() -> dict[str, str]:
-    from advisor import __version__
-
     return {"tool": "sadvise", "version": __version__, "schema": SCHEMA}

@@ -1,16 +1,24 @@
 """`sadvise notify`: try the targets of notices, and see what they would get."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
 
+from advisor import __version__
 from advisor.cli.options import ConfigFile, JournalFile, Json
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from advisor.config import Config
-    from advisor.domain.notice import Notice
+from advisor.clock import SystemClock
+from advisor.config import Config
+from advisor.domain.notice import Notice
+from advisor.domain.units import DAY_S
+from advisor.errors import ConfigError, NoticeError, OptionsError
+from advisor.journal import SqliteJournal
+from advisor.site.delivery import deliver, targets_of
+from advisor.site.digests import user_mails, weekly_digest
+from advisor.view.notice_documents import body_of, subject_of, webhook_document
+from advisor.view.notice_words import trial_notice
+from advisor.view.terminal import console, print_json, print_labelled
+from advisor.watch.reading import Reading, journal_file
 
 SCHEMA: Final = "sadvise.notify/1"
 
@@ -27,10 +35,6 @@ def notify(
 
     Mails to users are those about jobs that ended in the last day. With --test it exits with 1 if a target fails.
     """
-    from advisor.clock import SystemClock
-    from advisor.errors import OptionsError
-    from advisor.watch.reading import Reading, journal_file
-
     settings, now = Reading(config=config).load_config(), SystemClock().now()
     if test and journal is not None:
         raise OptionsError("--test excludes --journal: give one")
@@ -40,13 +44,8 @@ def notify(
     _show(settings, _notices(settings, journal_file(settings, journal), now), as_json=json)
 
 
-def _try_targets(settings: "Config", now: float, *, as_json: bool) -> None:
+def _try_targets(settings: Config, now: float, *, as_json: bool) -> None:
     """Send a test notice to each target; exit with 1 if one fails."""
-    from advisor.errors import ConfigError, NoticeError
-    from advisor.site.delivery import deliver, targets_of
-    from advisor.view.notice_words import trial_notice
-    from advisor.view.terminal import print_json, print_labelled
-
     notice, results = trial_notice(now), {}
     for target in targets_of(notice, settings.notify):
         try:
@@ -68,28 +67,21 @@ def _try_targets(settings: "Config", now: float, *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _accepted(target: str, settings: "Config") -> str:
+def _accepted(target: str, settings: Config) -> str:
     if target == "mail":
         recipients = ", ".join(settings.notify.recipients)
         return f"accepted by {settings.notify.sendmail} for {recipients}; see that it arrives"
     return "accepted"
 
 
-def _notices(settings: "Config", path: "Path", now: float) -> "list[Notice]":
+def _notices(settings: Config, path: Path, now: float) -> list[Notice]:
     """Return the digest and the mails to users by a journal; raises `JournalError`."""
-    from advisor.domain.units import DAY_S
-    from advisor.journal import SqliteJournal
-    from advisor.site.digests import user_mails, weekly_digest
-
     with SqliteJournal.read_only(path) as kept:
         return [weekly_digest(kept, settings, now), *user_mails(kept, settings, since=now - DAY_S, now=now)]
 
 
-def _show(settings: "Config", notices: "list[Notice]", *, as_json: bool) -> None:
+def _show(settings: Config, notices: list[Notice], *, as_json: bool) -> None:
     """Print notices as mails and documents; nothing is sent."""
-    from advisor.view.notice_documents import body_of, subject_of, webhook_document
-    from advisor.view.terminal import console, print_json, print_labelled
-
     users = {notice.user: settings.notify.address_of_user(notice.user) for notice in notices if notice.user}
     if as_json:
         documents = [{"to": users.get(notice.user), "document": webhook_document(notice)} for notice in notices]
@@ -106,6 +98,4 @@ def _show(settings: "Config", notices: "list[Notice]", *, as_json: bool) -> None
 
 
 def _meta(now: float) -> dict[str, Any]:
-    from advisor import __version__
-
     return {"tool": "sadvise", "version": __version__, "schema": SCHEMA, "now": now}

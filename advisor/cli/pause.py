@@ -1,13 +1,16 @@
 """`sadvise pause` and `sadvise resume`: stop the daemon from making new changes, at once."""
 
-from typing import TYPE_CHECKING, Annotated
+import getpass
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from advisor.cli.options import Cluster, ConfigFile
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from advisor.site.pause_file import pause as pause_daemon
+from advisor.site.pause_file import resume as resume_daemon
+from advisor.view.terminal import print_labelled
+from advisor.watch.reading import Reading
 
 
 def pause(
@@ -25,11 +28,6 @@ def pause(
     Outstanding changes are reverted when they are due; with --freeze they stay as well. `sadvise revert --all` reverts
     them now, in either case. The pause is a file in the runtime folder.
     """
-    import getpass
-
-    from advisor.site.pause_file import pause as pause_daemon
-    from advisor.view.terminal import print_labelled
-
     folder = _folder(config, cluster)
     pause_daemon(folder, by=getpass.getuser(), reason=reason, freeze=freeze)
     print_labelled("paused", f"{folder}; `sadvise resume` ends the pause")
@@ -37,18 +35,11 @@ def pause(
 
 def resume(cluster: Cluster = None, config: ConfigFile = None) -> None:
     """Let the daemon change jobs again."""
-    from advisor.site.pause_file import resume as resume_daemon
-    from advisor.view.terminal import print_labelled
-
     folder = _folder(config, cluster)
     was = resume_daemon(folder)
     print_labelled("resumed" if was else "nothing", str(folder) if was else "was paused")
 
 
-def _folder(config: "Path | None", cluster: str | None) -> "Path":
+def _folder(config: Path | None, cluster: str | None) -> Path:
     """Return the runtime folder of the configuration in force."""
-    from pathlib import Path
-
-    from advisor.watch.reading import Reading
-
     return Path(Reading(config=config, cluster=cluster).load_config().daemon.runtime_folder)

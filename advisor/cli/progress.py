@@ -5,6 +5,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
 
 @contextmanager
 def progress_bar(total: int, noun: str) -> Iterator[Callable[[float], None] | None]:
@@ -12,9 +15,6 @@ def progress_bar(total: int, noun: str) -> Iterator[Callable[[float], None] | No
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
     columns = (
         BarColumn(),
         TextColumn(f"{{task.completed:.1f}} of {{task.total:.0f}} {noun}"),

@@ -4,6 +4,15 @@ from typing import Annotated
 
 import typer
 
+from advisor.cli.cluster_advice import (
+    AdviceRequest,
+    exit_status,
+    print_answers,
+    print_documents,
+    print_faults,
+    print_fields,
+)
+from advisor.cli.filters import job_filter
 from advisor.cli.options import (
     OUTPUT,
     Accounts,
@@ -23,6 +32,11 @@ from advisor.cli.options import (
     Timeout,
     Users,
 )
+from advisor.errors import OptionsError
+from advisor.view.documents import FIELDS
+from advisor.view.terminal import chosen_fields
+from advisor.watch.clusters import check_one_journal, readings_of
+from advisor.watch.reading import Reading
 
 
 def recommend(
@@ -79,21 +93,6 @@ def recommend(
     by hand. Read-only: nothing is changed. Of several clusters (-M all), it prints the advice for each under its name;
     filters and --top apply to each. Exits with 1 if one of them cannot be read.
     """
-    from advisor.cli.cluster_advice import (
-        AdviceRequest,
-        exit_status,
-        print_answers,
-        print_documents,
-        print_faults,
-        print_fields,
-    )
-    from advisor.cli.filters import job_filter
-    from advisor.errors import OptionsError
-    from advisor.view.documents import FIELDS
-    from advisor.view.terminal import chosen_fields
-    from advisor.watch.clusters import check_one_journal, readings_of
-    from advisor.watch.reading import Reading
-
     if json and (parsable or format_ is not None):
         raise OptionsError("--json excludes -P and -o: give one")
     wanted = job_filter(partitions, users, accounts, jobs, nodes)

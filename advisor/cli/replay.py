@@ -1,15 +1,21 @@
 """`sadvise replay`: plan a recorded cycle again, and compare."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 
+from advisor import __version__
 from advisor.cli.options import Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable
-
-if TYPE_CHECKING:
-    from advisor.config import Config
-    from advisor.journal.cycle_record import Recorded
-    from advisor.replay.deviations import Deviation
+from advisor.config import Config
+from advisor.cycle import Cycle
+from advisor.errors import OptionsError
+from advisor.journal import SqliteJournal
+from advisor.journal.cycle_record import Recorded, digest_of
+from advisor.replay.deviations import Deviation, cycle_of, deviations, replayed
+from advisor.view.table_layout import TableForm
+from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
+from advisor.watch.reading import Reading, journal_file
 
 SCHEMA = "sadvise.replay/1"
 COLUMNS = ("job_id", "what", "recorded", "replayed")
@@ -34,12 +40,6 @@ def replay(
     Prints "same" if the outcome is equal to the byte; else prints the differences and exits with 1. With --with-config
     the recorded forecasts are still used, and a difference is not an error.
     """
-    from advisor.errors import OptionsError
-    from advisor.journal import SqliteJournal
-    from advisor.journal.cycle_record import digest_of
-    from advisor.replay.deviations import cycle_of, deviations, replayed
-    from advisor.watch.reading import Reading, journal_file
-
     if cycle != LAST and not (cycle.isascii() and cycle.isdecimal() and len(cycle) <= 18):
         raise OptionsError(f"{cycle!a} is not a cycle: give its number, or {LAST}")
     settings = Reading(config=config, cluster=cluster).load_config()
@@ -55,28 +55,20 @@ def replay(
         raise typer.Exit(1)
 
 
-def _today(record: "Recorded", settings: "Config") -> Any:
+def _today(record: Recorded, settings: Config) -> Any:
     """Return the pipeline with the current configuration and the recorded levers."""
-    from advisor.cycle import Cycle
-
     return Cycle(planning=settings.planning, limits=settings.guard, levers=record.levers, modes=settings.mode)
 
 
 def _print(
-    record: "Recorded",
+    record: Recorded,
     digest: str,
-    differing: "tuple[Deviation, ...]",
+    differing: tuple[Deviation, ...],
     *,
     json: bool,
     parsable: bool,
     noheader: bool,
 ) -> None:
-    from dataclasses import asdict
-
-    from advisor import __version__
-    from advisor.view.table_layout import TableForm
-    from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
-
     rows = [[str(deviation.job_id), deviation.what, deviation.recorded, deviation.replayed] for deviation in differing]
     if json:
         meta = {

@@ -1,15 +1,17 @@
 """`sadvise revert`: revert applied changes."""
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from advisor.cli.options import Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable, Source, Timeout
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from advisor.planning.strays import Stray
+from advisor.errors import OptionsError
+from advisor.planning.strays import Stray
+from advisor.view.documents import meta
+from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
+from advisor.watch.changes import COLUMNS, FORM, fields_of, revert_changes, revert_strays, stray_documents
+from advisor.watch.reading import Reading
 
 SCHEMA = "sadvise.revert/1"
 
@@ -40,12 +42,6 @@ def revert(
     of every pending job whose nice is below 0 and carries the mark, or of the jobs JOBID, to that of their submit line,
     or 0. Exits with 1 if Slurm refused a revert, or lifts are left that the journal does not know.
     """
-    from advisor.errors import OptionsError
-    from advisor.view.documents import meta
-    from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
-    from advisor.watch.changes import COLUMNS, FORM, fields_of, revert_changes, revert_strays, stray_documents
-    from advisor.watch.reading import Reading
-
     if every and strays:
         raise OptionsError("--all and --strays exclude each other: give one")
     if bool(jobs) == every and not strays:
@@ -71,10 +67,8 @@ def revert(
     done.raise_fault()
 
 
-def _print_strays(found: "Sequence[Stray] | None", done: set[int]) -> None:
+def _print_strays(found: Sequence[Stray] | None, done: set[int]) -> None:
     """Print the changes that the journal does not know, or that they were not looked for."""
-    from advisor.view.terminal import print_labelled
-
     if found is None:
         print_labelled("strays", "not looked for: the queue cannot be read")
     for stray in found or ():

@@ -1,10 +1,13 @@
 """`sadvise serve`: the daemon, also installed as `sadvised`."""
 
+import os
 from typing import Annotated
 
 import typer
 
 from advisor.cli.options import ConfigFile
+from advisor.config import load_config
+from advisor.daemon.launch import one_round, run
 
 
 def serve(
@@ -16,11 +19,6 @@ def serve(
     SIGHUP reloads the configuration. SIGTERM reverts the changes that do not expire and stops the daemon. With --once
     it exits with 1 if the cluster could not be read.
     """
-    import os
-
-    from advisor.config import load_config
-    from advisor.daemon.launch import one_round, run
-
     if once:
         done = one_round(load_config(config, os.environ))
         typer.echo(done.summary)

@@ -1,8 +1,21 @@
 """`sadvise simulate`: one trace under one or more policies."""
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Sequence
+
+from rich.text import Text
 
 from advisor.cli.options import ConfigFile, Json
+from advisor.cli.simulation import (
+    Study,
+    command_line,
+    demo_trace_path,
+    drawn_in_words,
+    publish,
+    run_study,
+    setting_of,
+    study_of,
+)
 from advisor.cli.simulation_options import (
     ClusterText,
     DemoTrace,
@@ -16,13 +29,15 @@ from advisor.cli.simulation_options import (
     SpeedSource,
     TraceFile,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from advisor.cli.simulation import Study
-    from advisor.sim.study.comparison import PairedDifference
-    from advisor.sim.study.result import RunResult
+from advisor.config import load_config
+from advisor.domain.units import plural
+from advisor.errors import OptionsError
+from advisor.sim.study.comparison import PairedDifference
+from advisor.sim.study.result import RunResult
+from advisor.text import escaped
+from advisor.view.table_layout import TableForm
+from advisor.view.terminal import console, print_labelled, print_table
+from advisor.view.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
 
 SCHEMA = "sadvise.simulate/1"
 DEMO_CLUSTER = "nodes=16,gpus=8,leaf=4"
@@ -47,21 +62,7 @@ def simulate(
     Touches no cluster, except that --cluster live reads it. Compares each policy with the first on the same jobs, with
     95 % intervals.
     """
-    import os
-
-    from advisor.cli.simulation import (
-        command_line,
-        demo_trace_path,
-        publish,
-        run_study,
-        setting_of,
-        study_of,
-    )
-
     path = demo_trace_path() if trace is None else trace
-    from advisor.config import load_config
-    from advisor.errors import OptionsError
-
     if demo == (trace is not None):
         raise OptionsError("give either a TRACE or --demo")
     if cluster is None and not demo:
@@ -94,17 +95,8 @@ def simulate(
     publish(study, results, schema=SCHEMA, subject=subject, report=report, json=json, show=_print)
 
 
-def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequence[PairedDifference]") -> None:
+def _print(study: Study, results: Sequence[RunResult], differences: Sequence[PairedDifference]) -> None:
     """Print for people: every metric of every policy, then the changes against the first."""
-    from rich.text import Text
-
-    from advisor.cli.simulation import drawn_in_words
-    from advisor.domain.units import plural
-    from advisor.text import escaped
-    from advisor.view.table_layout import TableForm
-    from advisor.view.terminal import console, print_labelled, print_table
-    from advisor.view.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
-
     out, setting, trace = console(), study.setting, study.traces[0]
     summaries = [result.summary for result in results]
     cluster = escaped(study.cluster_texts[trace.name])

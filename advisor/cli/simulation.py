@@ -8,20 +8,30 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import typer
 
-if TYPE_CHECKING:
-    from advisor.cli.simulation_options import Execution
-    from advisor.config import Config
-    from advisor.sim.cluster import Cluster
-    from advisor.sim.runner import SimulationOptions
-    from advisor.sim.study.cell import Cell
-    from advisor.sim.study.comparison import PairedDifference
-    from advisor.sim.study.metrics import RunSummary
-    from advisor.sim.study.result import RunResult
-    from advisor.sim.traces.trace import Trace
+from advisor import __version__
+from advisor.cli.cluster_option import cluster_of
+from advisor.cli.progress import progress_bar, terminated_as_interrupted
+from advisor.cli.simulation_options import Execution
+from advisor.config import DEFAULT, Config, effective_values
+from advisor.errors import OptionsError, SimulationError
+from advisor.sim.cluster import Cluster
+from advisor.sim.gpu_types import check_gpu_types
+from advisor.sim.runner import SimulationOptions, known_policy
+from advisor.sim.study.cell import Cell
+from advisor.sim.study.comparison import PairedDifference, compare
+from advisor.sim.study.metrics import RunSummary
+from advisor.sim.study.result import RunResult
+from advisor.sim.study.sweep import SweepInterrupted, run_sweep
+from advisor.sim.traces.trace import Trace
+from advisor.sim.traces.trace_file import read_trace
+from advisor.sim.unmodelled import unmodelled
+from advisor.view.html_report import Origin, check_writable, write_report
+from advisor.view.lines import one_line
+from advisor.view.terminal import print_json
 
 BASELINE = ("slurm", "rules")
 INTERRUPTED = 130
@@ -32,9 +42,9 @@ class Setting:
     """The options of every run of a command; `changed` holds the settings that differ from the defaults."""
 
     policies: tuple[str, ...]
-    execution: "Execution"
+    execution: Execution
     speeds: str
-    options: "SimulationOptions"
+    options: SimulationOptions
     changed: tuple[str, ...]
 
 
@@ -55,8 +65,6 @@ class Study:
     @property
     def cells(self) -> list["Cell"]:
         """The runs: every trace under every policy with every seed."""
-        from advisor.sim.study.cell import Cell
-
         return [
             Cell(
                 trace=trace,
@@ -74,12 +82,8 @@ class Study:
 Show = Callable[[Study, "Sequence[RunResult]", "Sequence[PairedDifference]"], None]
 
 
-def setting_of(policies: Sequence[str] | None, execution: "Execution", speeds: str, config: "Config") -> Setting:
+def setting_of(policies: Sequence[str] | None, execution: Execution, speeds: str, config: Config) -> Setting:
     """Check the options; raises `OptionsError` for an unknown policy or source of speeds."""
-    from advisor.config import DEFAULT, effective_values
-    from advisor.errors import OptionsError, SimulationError
-    from advisor.sim.runner import SimulationOptions, known_policy
-
     try:
         names = tuple(dict.fromkeys(known_policy(name).name for name in policies or BASELINE))
         options = SimulationOptions(
@@ -105,7 +109,7 @@ def study_of(
     cluster_texts: Sequence[str],
     seeds: Sequence[int],
     setting: Setting,
-    config: "Config",
+    config: Config,
     *,
     first: int | None,
     skip_bad: bool,
@@ -117,12 +121,6 @@ def study_of(
     `config` says how to read the site. Raises `SimulationError` for a file that cannot be read or written, and for
     several GPU types on unnamed GPUs.
     """
-    from advisor.cli.cluster_option import cluster_of
-    from advisor.sim.gpu_types import check_gpu_types
-    from advisor.sim.unmodelled import unmodelled
-    from advisor.view.html_report import check_writable
-    from advisor.view.lines import one_line
-
     parsed = {text: cluster_of(text, config) for text in dict.fromkeys(cluster_texts)}
     if report is not None:
         check_writable(report)
@@ -156,8 +154,6 @@ def run_study(
 
     `noun` is what the progress bar counts; `advice` follows the message that an interruption keeps nothing.
     """
-    from advisor.sim.study.sweep import run_sweep
-
     cells = study.cells
     with shown_progress(len(cells), noun, advice=advice, store=store) as progress:
         return run_sweep(cells, store=store, engine=engine, workers=workers, progress=progress)
@@ -168,9 +164,6 @@ def shown_progress(
     total: int, noun: str, *, advice: str = "", store: Path | None = None
 ) -> Iterator[Callable[[float], None] | None]:
     """Show how many of `total` runs are done; an interruption exits with what is kept in `store`."""
-    from advisor.cli.progress import progress_bar, terminated_as_interrupted
-    from advisor.sim.study.sweep import SweepInterrupted
-
     try:
         with terminated_as_interrupted(), progress_bar(total, noun) as progress:
             yield progress
@@ -191,10 +184,6 @@ def publish(
     show: Show,
 ) -> None:
     """Write the report, if any, and print a JSON document or what `show` prints; `subject` says what was simulated."""
-    from advisor.sim.study.comparison import compare
-    from advisor.view.html_report import Origin, write_report
-    from advisor.view.terminal import print_json
-
     differences = compare(results, seed=study.seeds[0])
     if report is not None:
         origin = Origin(
@@ -240,7 +229,7 @@ def spelled_command(command: str, words: Sequence[str], options: Sequence[tuple[
     return shlex.join(spelled)
 
 
-def drawn_in_words(trace: "Trace", sampled: Sequence[str]) -> list[str]:
+def drawn_in_words(trace: Trace, sampled: Sequence[str]) -> list[str]:
     """Return which columns were drawn at random, when the trace was made and now."""
     now = [column for column in sampled if column not in trace.sampled]
     earlier = [f"{', '.join(trace.sampled)}: when the trace was made"] if trace.sampled else []
@@ -249,9 +238,6 @@ def drawn_in_words(trace: "Trace", sampled: Sequence[str]) -> list[str]:
 
 def _load(paths: Sequence[Path], first: int | None, skip_bad: bool) -> tuple["Trace", ...]:
     """Read the traces, or their first jobs; traces with equal names are named by their paths."""
-    from advisor.errors import OptionsError
-    from advisor.sim.traces.trace_file import read_trace
-
     again = [path for index, path in enumerate(paths) if path in paths[:index]]
     if again:
         raise OptionsError(f"{again[0]}: given twice: leave one")
@@ -267,8 +253,6 @@ def _load(paths: Sequence[Path], first: int | None, skip_bad: bool) -> tuple["Tr
 
 def meta_of(schema: str, study: Study) -> dict[str, Any]:
     """Return the metadata of a published document."""
-    from advisor import __version__
-
     return {
         "tool": "sadvise",
         "version": __version__,
@@ -280,18 +264,18 @@ def meta_of(schema: str, study: Study) -> dict[str, Any]:
     }
 
 
-def _run_values(summary: "RunSummary") -> dict[str, Any]:
+def _run_values(summary: RunSummary) -> dict[str, Any]:
     """Return the metrics of a run as published; null for undefined ones."""
     return {name: known_or_null(value) for name, value in asdict(summary).items()}
 
 
-def _end_values(result: "RunResult") -> dict[str, Any]:
+def _end_values(result: RunResult) -> dict[str, Any]:
     """Return how the jobs of a run ended, as published."""
     summary = result.summary
     return {"policy": summary.policy, "trace": summary.trace, "seed": summary.seed, **asdict(result.ends)}
 
 
-def _change_values(difference: "PairedDifference") -> dict[str, Any]:
+def _change_values(difference: PairedDifference) -> dict[str, Any]:
     """Return a change against the first policy as published; null if there is none."""
     change = {name: known_or_null(value) for name, value in asdict(difference.change).items()}
     return {

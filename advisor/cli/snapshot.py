@@ -5,7 +5,12 @@ from typing import Annotated
 
 import typer
 
+from advisor.backends.anonymise import anonymise as anonymised
+from advisor.backends.snapshot_file import write_snapshot
 from advisor.cli.options import Cluster, ConfigFile, Demo, SnapshotFile, Source, Timeout
+from advisor.domain.units import plural
+from advisor.files import STANDARD_STREAM
+from advisor.watch.reading import Reading
 
 
 def snapshot(
@@ -28,12 +33,6 @@ def snapshot(
 
     At most four read requests to slurmctld. The schema is in docs/snapshot.schema.json.
     """
-    from advisor.backends.anonymise import anonymise as anonymised
-    from advisor.backends.snapshot_file import write_snapshot
-    from advisor.domain.units import plural
-    from advisor.files import STANDARD_STREAM
-    from advisor.watch.reading import Reading
-
     reading = Reading(
         snapshot=snapshot_file, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config
     )

@@ -1,17 +1,24 @@
 """`sadvise status`: how the daemon is doing, and why nothing happens if nothing happens."""
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
 
 import typer
 
+from advisor import __version__
 from advisor.cli.options import Clusters, ConfigFile, JournalFile, Json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from advisor.site.status_words import Overlook
-    from advisor.watch.reading import Reading
+from advisor.clock import SystemClock
+from advisor.domain.units import duration
+from advisor.errors import AdvisorError
+from advisor.site.status_words import NOT_RUNNING as ENDED
+from advisor.site.status_words import Overlook, lines, state_sentence, status_document
+from advisor.view.table_layout import TableForm
+from advisor.view.terminal import print_json, print_labelled, print_table
+from advisor.watch.clusters import check_one_journal, readings_of
+from advisor.watch.daemon_state import daemon_state
+from advisor.watch.reading import Reading
 
 SCHEMA: Final = "sadvise.status/1"
 SEVERAL_SCHEMA: Final = "sadvise.status-clusters/1"
@@ -35,9 +42,6 @@ def status(
     journal does not know. Of several clusters (-M all), it prints one line for each, and exits with the worst: 1 also
     if the files of one cannot be read.
     """
-    from advisor.watch.clusters import check_one_journal, readings_of
-    from advisor.watch.reading import Reading
-
     readings = readings_of(Reading(cluster=cluster, config=config))
     check_one_journal(readings, journal)
     code = _one(readings[0], journal, json=json) if len(readings) == 1 else _several(readings, json=json)
@@ -45,15 +49,8 @@ def status(
         raise typer.Exit(code)
 
 
-def _one(reading: "Reading", journal: "Path | None", *, json: bool) -> int:
+def _one(reading: Reading, journal: Path | None, *, json: bool) -> int:
     """Print the status of one cluster in full, and return its exit code."""
-    from dataclasses import asdict
-
-    from advisor.clock import SystemClock
-    from advisor.site.status_words import lines, status_document
-    from advisor.view.terminal import print_json, print_labelled
-    from advisor.watch.daemon_state import daemon_state
-
     seen = daemon_state(reading.load_config(), journal, SystemClock().now())
     if json:
         print_json({"meta": _meta(SCHEMA, seen.now), **asdict(status_document(seen))})
@@ -63,17 +60,8 @@ def _one(reading: "Reading", journal: "Path | None", *, json: bool) -> int:
     return _code(seen)
 
 
-def _several(readings: "Sequence[Reading]", *, json: bool) -> int:
+def _several(readings: Sequence[Reading], *, json: bool) -> int:
     """Print a line for each cluster, and return the worst exit code; a fault of one hides no other."""
-    from dataclasses import asdict
-
-    from advisor.clock import SystemClock
-    from advisor.errors import AdvisorError
-    from advisor.site.status_words import status_document
-    from advisor.view.table_layout import TableForm
-    from advisor.view.terminal import print_json, print_table
-    from advisor.watch.daemon_state import daemon_state
-
     now, rows, worst = SystemClock().now(), [], 0
     documents: list[dict[str, object]] = []
     for reading in readings:
@@ -96,11 +84,8 @@ def _several(readings: "Sequence[Reading]", *, json: bool) -> int:
     return worst
 
 
-def _fields(seen: "Overlook") -> list[str]:
+def _fields(seen: Overlook) -> list[str]:
     """Return the status of a cluster as the fields of its line."""
-    from advisor.domain.units import duration
-    from advisor.site.status_words import state_sentence
-
     last = seen.last
     age = "-" if last is None else f"{duration(max(0.0, seen.now - last.started_time))} ago"
     overdue = "-" if last is None else str(last.overdue)
@@ -108,9 +93,7 @@ def _fields(seen: "Overlook") -> list[str]:
     return [seen.state, str(seen.configured), out, overdue, age, state_sentence(seen)]
 
 
-def _code(seen: "Overlook") -> int:
-    from advisor.site.status_words import NOT_RUNNING as ENDED
-
+def _code(seen: Overlook) -> int:
     if seen.state == ENDED:
         return NOT_RUNNING
     if seen.last is not None and seen.last.strays:
@@ -119,6 +102,4 @@ def _code(seen: "Overlook") -> int:
 
 
 def _meta(schema: str, now: float) -> dict[str, object]:
-    from advisor import __version__
-
     return {"tool": "sadvise", "version": __version__, "schema": schema, "now": now}

@@ -1,10 +1,17 @@
 """`sadvise top`: the live view in a terminal."""
 
+import os
+import sys
 from typing import Annotated
 
 import typer
 
 from advisor.cli.options import Clusters, ConfigFile, Demo, JournalFile, SnapshotFile, Source, Timeout
+from advisor.errors import OptionsError
+from advisor.top.live_view import LiveView
+from advisor.watch.clusters import watched_clusters
+from advisor.watch.departure import leave
+from advisor.watch.reading import Reading
 
 
 def top(
@@ -24,14 +31,6 @@ def top(
     The keys stand below: explain a job, apply a recommendation, revert, pause the daemon. What changes something asks
     first, shows the command that does the same, and does it as that command does. Needs a terminal.
     """
-    import os
-    import sys
-
-    from advisor.errors import OptionsError
-    from advisor.watch.clusters import watched_clusters
-    from advisor.watch.departure import leave
-    from advisor.watch.reading import Reading
-
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") in (None, "", "dumb"):
         raise OptionsError("top needs a terminal: use `sadvise recommend` or `sadvise status` where there is none")
     reading = Reading(
@@ -44,8 +43,6 @@ def top(
         tries_plans=True,
     )
     clusters = watched_clusters(reading, journal=journal, max_age_s=interval)
-
-    from advisor.top.live_view import LiveView
 
     error = LiveView(clusters, interval_s=interval).run()
     if error is not None:

@@ -1,9 +1,25 @@
 """`sadvise tune`: what other settings of the advisor and of slurm.conf would have cost and gained."""
 
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from rich.text import Text
 
 from advisor.cli.options import ConfigFile, Json
 from advisor.cli.simulate import DEMO_CLUSTER
+from advisor.cli.simulation import (
+    Study,
+    demo_trace_path,
+    drawn_in_words,
+    known_or_null,
+    meta_of,
+    setting_of,
+    shown_progress,
+    spelled_command,
+    study_of,
+)
 from advisor.cli.simulation_options import (
     ClusterText,
     CoreWorkers,
@@ -20,17 +36,21 @@ from advisor.cli.simulation_options import (
     TraceFile,
     VariesSlurm,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from advisor.cli.simulation import Study
-    from advisor.sim.study.cell import Cell
-    from advisor.sim.study.exploration import Exploration
-    from advisor.sim.study.frontier import Point
-    from advisor.sim.study.result import RunResult
-    from advisor.sim.study.user_losses import UserLoss
-    from advisor.sim.traces.trace import Trace
+from advisor.config import load_config
+from advisor.domain.units import duration, plural
+from advisor.errors import OptionsError
+from advisor.sim.study.cell import Cell
+from advisor.sim.study.exploration import Exploration
+from advisor.sim.study.frontier import Point, chosen_lift
+from advisor.sim.study.result import RunResult
+from advisor.sim.study.sweep import run_sweep
+from advisor.sim.study.user_losses import LEAST_JOBS, UserLoss
+from advisor.sim.traces.trace import Trace
+from advisor.text import escaped
+from advisor.view.frontier_report import frontier_page
+from advisor.view.frontier_table import HEADER, drawn_notes, lines_of, next_steps, row_of, shown_points
+from advisor.view.html_report import Origin, write_page
+from advisor.view.terminal import console, print_json, print_labelled, print_table
 
 SCHEMA = "sadvise.tune/1"
 
@@ -57,18 +77,6 @@ def tune(
     Prints what each setting gains, what it costs single users and jobs, and the lines to put into sadvise.toml or
     slurm.conf. Touches no cluster, except that --cluster live reads it.
     """
-    import os
-    from dataclasses import replace
-
-    from advisor.cli.simulation import demo_trace_path, setting_of, shown_progress, spelled_command, study_of
-    from advisor.config import load_config
-    from advisor.errors import OptionsError
-    from advisor.sim.study.exploration import Exploration
-    from advisor.sim.study.sweep import run_sweep
-    from advisor.view.frontier_report import frontier_page
-    from advisor.view.html_report import Origin, write_page
-    from advisor.view.terminal import print_json
-
     if demo == (trace is not None):
         raise OptionsError("give either a TRACE or --demo")
     if cluster is None and not demo:
@@ -108,7 +116,7 @@ def tune(
     advice = ": with --store FOLDER it would be"
     with shown_progress(exploration.runs, "runs", advice=advice, store=store) as progress:
 
-        def run_cells(cells: "Sequence[Cell]", done: int) -> "list[RunResult]":
+        def run_cells(cells: Sequence[Cell], done: int) -> list[RunResult]:
             more = None if progress is None else lambda share: progress(done + share)
             return run_sweep(cells, store=store, workers=workers or len(os.sched_getaffinity(0)), progress=more)
 
@@ -127,17 +135,8 @@ def tune(
         _print(study, exploration, points, with_dominated=shows_all)
 
 
-def _print(study: "Study", exploration: "Exploration", points: "Sequence[Point]", *, with_dominated: bool) -> None:
+def _print(study: Study, exploration: Exploration, points: Sequence[Point], *, with_dominated: bool) -> None:
     """Print for people: the frontier, what to set for each point, and what to mind."""
-    from rich.text import Text
-
-    from advisor.cli.simulation import drawn_in_words
-    from advisor.domain.units import duration, plural
-    from advisor.sim.study.frontier import chosen_lift
-    from advisor.text import escaped
-    from advisor.view.frontier_table import HEADER, drawn_notes, lines_of, next_steps, row_of, shown_points
-    from advisor.view.terminal import console, print_labelled, print_table
-
     out, trace = console(), exploration.trace
     (read,) = study.traces
     cluster = escaped(study.cluster_texts[read.name])
@@ -169,12 +168,8 @@ def _print(study: "Study", exploration: "Exploration", points: "Sequence[Point]"
         print_labelled(label, text)
 
 
-def _document(study: "Study", exploration: "Exploration", points: "Sequence[Point]") -> dict[str, Any]:
+def _document(study: Study, exploration: Exploration, points: Sequence[Point]) -> dict[str, Any]:
     """Return the frontier as published."""
-    from advisor.cli.simulation import meta_of
-    from advisor.sim.study.frontier import chosen_lift
-    from advisor.sim.study.user_losses import LEAST_JOBS
-
     (read,) = study.traces
     options = exploration.plain.options
     subject = {
@@ -195,12 +190,8 @@ def _document(study: "Study", exploration: "Exploration", points: "Sequence[Poin
     }
 
 
-def _point_values(point: "Point", trace: "Trace") -> dict[str, Any]:
+def _point_values(point: Point, trace: Trace) -> dict[str, Any]:
     """Return a point as published; null for undefined figures."""
-    from dataclasses import asdict
-
-    from advisor.cli.simulation import known_or_null
-
     change = point.change
     return {
         "setting": point.setting.name,
@@ -220,7 +211,7 @@ def _point_values(point: "Point", trace: "Trace") -> dict[str, Any]:
     }
 
 
-def _loss_values(loss: "UserLoss", trace: "Trace") -> dict[str, Any]:
+def _loss_values(loss: UserLoss, trace: Trace) -> dict[str, Any]:
     """Return the loss of a user as published."""
     return {
         "user": trace.users[loss.user],

@@ -1,10 +1,19 @@
 """`sadvise web`: the web view."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from advisor.cli.options import READING, Clusters, ConfigFile, Demo, JournalFile, SnapshotFile, Source, Timeout
+from advisor.errors import OptionsError
+from advisor.site.logs import configure_logs
+from advisor.watch.clusters import check_one_journal, readings_of
+from advisor.watch.departure import leave
+from advisor.watch.reading import Reading, site_config
+from advisor.web.application import application_of
+from advisor.web.listener import serve_until_stopped
+from advisor.web.served_clusters import served
 
 
 def web(
@@ -31,17 +40,6 @@ def web(
     unless web.actions is on. Give it to more than this host through a reverse proxy (docs/web.md). Of several clusters
     (-M all), the first page shows each in a line, and the pages of each are below /clusters/NAME.
     """
-    from dataclasses import replace
-
-    from advisor.errors import OptionsError
-    from advisor.site.logs import configure_logs
-    from advisor.watch.clusters import check_one_journal, readings_of
-    from advisor.watch.departure import leave
-    from advisor.watch.reading import Reading, site_config
-    from advisor.web.application import application_of
-    from advisor.web.listener import serve_until_stopped
-    from advisor.web.served_clusters import served
-
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     readings = readings_of(reading)
     check_one_journal(readings, journal)

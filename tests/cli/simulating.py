@@ -5,26 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 
-import advisor.cli.app
-from advisor.cli.compare import compare
-from advisor.cli.simulate import simulate
 from advisor.sim.cluster import Cluster
 from advisor.sim.run_outcome import End, Run
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import write_trace
 from tests.sim.runs import random_trace, shifted_run
-
-
-@pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offer the two commands alone, so that a test needs none of the others."""
-    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command()(simulate)
-    app.command()(compare)
-    monkeypatch.setattr(advisor.cli.app, "app", app)
 
 
 class Simulator:
@@ -50,7 +37,7 @@ class Simulator:
 
 
 @pytest.fixture
-def simulator(commands: None, monkeypatch: pytest.MonkeyPatch) -> Simulator:
+def simulator(monkeypatch: pytest.MonkeyPatch) -> Simulator:
     """Put the rule in place of the simulator."""
     stand_in = Simulator()
     monkeypatch.setattr("advisor.sim.runner.simulate", stand_in)

@@ -9,10 +9,10 @@ import pytest
 from advisor.cli.compare import seeds_of
 from advisor.errors import ConfigError
 from tests.cli.conftest import Sadvise
-from tests.cli.simulating import Simulator, commands, simulator, write
+from tests.cli.simulating import Simulator, simulator, write
 from tests.sim.runs import PACE
 
-__all__ = ["commands", "simulator"]
+__all__ = ["simulator"]
 
 CLUSTER = ("--cluster", "nodes=2,gpus=8")
 HERE = ("--workers", "1")

@@ -68,7 +68,7 @@ def test_demo_imports_only_what_it_uses() -> None:
     assert "consolidate" in process.stdout
     assert not modules & {
         "apscheduler", "asyncio", "flask", "pandas", "scipy", "sklearn", "sqlite3", "textual", "yaml",
-        "advisor.backends.sources", "advisor.cli.app", "advisor.site.round_state", "advisor.journal",
+        "advisor.backends.sources", "advisor.site.round_state", "advisor.journal",
         "advisor.sim.live.trial_child", "advisor.watch.viewer",
     }  # fmt: skip
 

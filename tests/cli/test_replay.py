@@ -65,7 +65,7 @@ def test_settings_of_today_show_what_would_differ(sadvise: Sadvise, path: str, t
 
 
 def test_cycle_of_another_release_is_said_to_be(sadvise: Sadvise, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("advisor.__version__", "99.0")
+    monkeypatch.setattr("advisor.cli.replay.__version__", "99.0")
     monkeypatch.setattr(cycle_module, "plan", lambda *_, **__: Plan())
 
     outcome = sadvise("replay", "--journal", path)

@@ -11,9 +11,9 @@ from advisor.backends.snapshot_file import write_snapshot
 from advisor.sim.study.metrics import RunSummary
 from tests.backends import recorded
 from tests.cli.conftest import Sadvise
-from tests.cli.simulating import Simulator, commands, simulator, write, write_typed
+from tests.cli.simulating import Simulator, simulator, write, write_typed
 
-__all__ = ["commands", "simulator"]
+__all__ = ["simulator"]
 
 CLUSTER = "nodes=2,gpus=8"
 
@@ -208,7 +208,7 @@ def test_hostile_names_reach_the_terminal_spelled_out(sadvise: Sadvise, simulato
     assert "a\\x1b[2Jb" in out
 
 
-def test_the_simulator_itself_answers(sadvise: Sadvise, commands: None, tmp_path: Path) -> None:
+def test_the_simulator_itself_answers(sadvise: Sadvise, tmp_path: Path) -> None:
     """Two jobs of 8 GPUs on one node of 8: the second waits for the first, whatever the order of its kind."""
     path = tmp_path / "t.csv"
     path.write_text("job_id,submit_time,run_time_s,gpus,user\n1,0,100,8,ann\n2,10,50,8,ann\n")

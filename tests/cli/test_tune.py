@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-import advisor.cli.app
-from advisor.cli.tune import tune
 from advisor.files import parse_toml
 from advisor.sim.traces.trace_file import write_trace
 from tests.cli.conftest import Sadvise
@@ -17,15 +14,6 @@ from tests.sim.building import make_trace
 
 CLUSTER = ("--cluster", "nodes=1,gpus=8")
 SMALL = ("--repeats", "2", "--workers", "1", "--no-slurm")
-
-
-@pytest.fixture(autouse=True)
-def command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offer this command alone, so that a test needs none of the others."""
-    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command()(tune)
-    app.command("other")(lambda: None)
-    monkeypatch.setattr(advisor.cli.app, "app", app)
 
 
 @pytest.fixture(scope="module")

@@ -98,11 +98,11 @@ def test_users_see_the_names_of_their_own_jobs_alone(content: Content) -> None:
 
     rows = client.get("/api/v1/line?size=1000", headers={"X-Remote-User": OWN}).json
     assert rows is not None
-    own = [row for row in rows["jobs"] if row.user]
+    own = [row for row in rows["jobs"] if row["user"]]
 
-    assert own and {row.user for row in own} == {OWN}
+    assert own and {row["user"] for row in own} == {OWN}
     assert all(row["name"] and row["account"] for row in own)
-    assert all(not (row["name"] or row["account"]) for row in rows["jobs"] if not row.user)
+    assert all(not (row["name"] or row["account"]) for row in rows["jobs"] if not row["user"])
     others = {f"{MARK}-{user}" for user in USERS[1:]} | {HOSTILE}
     shown = "".join(text for _, text in answers(client, content, OWN))
     assert [name for name in others if name in shown] == []

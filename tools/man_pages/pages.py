@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from advisor import __version__
-from advisor.cli.app import app
+from advisor.cli.app import whole_tree
 from advisor.cli.simulation import INTERRUPTED
 from advisor.config import FOLDER, Config, describe
 from advisor.daemon.run import END_S
@@ -86,7 +86,7 @@ def man_pages(built_time: float) -> dict[str, str]:
 
 def tree() -> TyperGroup:
     """Return the tree of commands."""
-    program = typer.main.get_command(app)
+    program = whole_tree()
     if not isinstance(program, TyperGroup):
         raise TypeError(f"{PROGRAM} has no commands: man pages are made for a tree of them")
     return program

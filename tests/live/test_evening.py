@@ -1,7 +1,4 @@
-"""The short form of a site's first evening: the commands of the page, typed from the checkout on a small cluster.
-
-`python -m tools.live.evening` is the whole of it, with the packages and their service. One release stands for all.
-"""
+"""A site's first evening: its commands, typed from the checkout on a small cluster. One release stands for all."""
 
 import subprocess
 import sys
@@ -61,7 +58,7 @@ class Shell:
         return typed(line, answer, began)
 
 
-def test_every_command_of_the_evening_does_what_the_page_says(release: str, tmp_path: Path) -> None:
+def test_every_command_of_the_evening_prints_what_it_has_to(release: str, tmp_path: Path) -> None:
     trace = read_trace(Path(str(files("advisor") / "demo" / "trace.csv")))
     tables = {"forecasts": {"models": f"{tmp_path}/models"}}
     config = write_config(tmp_path, 2.0, tables)
@@ -69,14 +66,14 @@ def test_every_command_of_the_evening_does_what_the_page_says(release: str, tmp_
         past = make_past(live, SITE, trace, CUT, weeks=WEEKS, tell=None)
         shell = Shell(live, tmp_path, config)
         arriving = Present(live, past.trace, at_once=16, every_s=3.0, shortest_s=4.0, longest_s=12.0)
-        answers = list(walk(shell, [*LOOK, *HISTORY], short=True))
+        answers = list(walk(shell, [*LOOK, *HISTORY]))
         with arriving:
-            answers += walk(shell, QUEUE, short=True)
+            answers += walk(shell, QUEUE)
             with daemon(live, config, tmp_path / "log", env=shell.env):
-                answers += walk(shell, DAEMON, short=True)
-        answers += walk(shell, WRONG, short=True)
+                answers += walk(shell, DAEMON)
+        answers += walk(shell, WRONG)
         live.stop_accounting()
-        answers += walk(shell, WITHOUT_SLURMDBD, short=True)
+        answers += walk(shell, WITHOUT_SLURMDBD)
 
     assert past.faults == ()
     assert arriving.faults == []

@@ -11,67 +11,45 @@ from tools.live.controller import Prompt, Typed
 _WAIT_S: Final = 240.0
 _POLL_S: Final = 2.0
 _CHANGED: Final = "sadvise journal -P -h | grep -m1 '|nice|out|' | cut -d'|' -f1"
-_MODE: Final = "printf '[mode]\\ndefault = \"{}\"\\n' >/etc/sadvise/conf.d/mode.toml"
-_RELOAD: Final = "sadvise config check && systemctl reload sadvised"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A command, and regular expressions of what it has to print and of the lines of it that a page shows.
+    """A command, and regular expressions of what it has to print.
 
-    `short` is what a test types in its place; "" leaves the step out there. `awaits` is a line that has to succeed
-    before; what it prints replaces `JOBID` in the command. A command that `is_repeated` is typed until it prints what
-    it has to, each time for the job that `awaits` prints then.
+    `awaits` is a line that has to succeed before; what it prints replaces `JOBID` in the command. A command that
+    `is_repeated` is typed until it prints what it has to, each time for the job that `awaits` prints then.
     """
 
     line: str
     holds: tuple[str, ...]
-    short: str | None = None
     exit_status: int = 0
     is_repeated: bool = False
     awaits: str = ""
-    shown: str = "."
-    most: int = 9
-    says: str = ""
 
 
 LOOK: Final = (
     Step(
-        line="apt-get install -qq ./packages/sadvise_*.deb ./packages/sadvise-fit_*.deb",
-        short="",
-        holds=(r"Setting up sadvise \(", r"Setting up sadvise-fit \("),
-        shown="Setting up sadvise",
-        says="The packages, for the program and for fitting models, and what the site supports:",
-    ),
-    Step(
         line="sadvise check",
         holds=(r"Slurm release +ok", r"lever nice +ok", r"topology +ok"),
-        shown="^check|^Slurm release|privilege operator|lever (nice|time_min)|^max_switch|model run_time",
     ),
 )
 HISTORY: Final = (
     Step(
         line="sadvise import sacct live -o history.csv",
         holds=(r"history\.csv: \d+ jobs", "next: sadvise simulate history.csv --cluster live"),
-        says="The past of the site, a model of its run times, and which settings would have suited it:",
     ),
     Step(
         line="sadvise fit runtime --from live",
         holds=(r"\d+ ended GPU jobs", "version site-1 is in use", "run_time: (not )?on probation"),
-        shown="rows, |^run_time:",
     ),
     Step(
-        line="sadvise tune history.csv --cluster live --report frontier.html",
-        short="sadvise tune history.csv --cluster live --no-slurm --repeats 2 --jobs 20",
+        line="sadvise tune history.csv --cluster live --no-slurm --repeats 2 --jobs 20",
         holds=(r"\nchosen +lift", r"\[guard\]"),
-        shown=r"^(slurm|lift(-oracle)? \w+( \d)?) {2,}\d|^(setting|chosen|chance|next) |^ +(\[|\w+ =)",
-        most=16,
     ),
     Step(
-        line="sadvise simulate history.csv --cluster live --report what-if.html",
-        short="sadvise simulate history.csv --cluster live --jobs 40",
+        line="sadvise simulate history.csv --cluster live --jobs 40",
         holds=("mean JCT", "rules against slurm"),
-        shown="^ +slurm|^mean JCT|^longest",
     ),
 )
 QUEUE: Final = (
@@ -79,40 +57,13 @@ QUEUE: Final = (
         line="sadvise recommend --long",
         holds=(r"reorder job \d+", r"scontrol update JobId=\d+ Nice=-?\d+"),
         is_repeated=True,
-        shown=r"^jobs|^1\. |^   (why|gain|assumes|apply|revert)",
-        most=7,
-        says="With jobs in the queue, advice; it prints commands and changes nothing. Then the daemon, dry:",
     ),
-)
-SERVICE: Final = (
-    Step(
-        line="systemctl enable --now sadvised",
-        short="",
-        holds=(),
-    ),
-    Step(line=f"{_MODE.format('recommend')}; {_RELOAD}", short="", holds=("valid: ",)),
-    Step(
-        line="systemctl status sadvised | grep Status:",
-        short="",
-        awaits="systemctl status sadvised | grep 'recommend: [1-9]'",
-        holds=("recommend: [1-9]",),
-    ),
-    Step(
-        line="sacctmgr -i add user sadvise account=root; sacctmgr -i modify user sadvise set adminlevel=Operator",
-        short="",
-        holds=("Modified users",),
-        shown="^$",
-        says="The least privilege with which it can lift jobs of all accounts, mode `apply`, and what it does:",
-    ),
-    Step(line=f"{_MODE.format('apply')}; {_RELOAD}", short="", holds=("valid: ",)),
 )
 DAEMON: Final = (
     Step(
         line="sadvise journal",
         awaits=f'test -n "$({_CHANGED})"',
         holds=(r"\d+ +nice +out",),
-        shown="^job_id|^\\d+ ",
-        most=3,
     ),
     Step(
         line="sadvise explain JOBID",
@@ -120,25 +71,20 @@ DAEMON: Final = (
         # The job can start before it is explained, and then nothing of its change is left to show.
         is_repeated=True,
         holds=(r"job +\d+ .*, user \w+", r"changed +since "),
-        shown="^(why|since|to do|job|place|changed|advice)",
     ),
     Step(
         line="sadvise status",
         awaits="sadvise status",
         holds=("daemon +running, pid", r"out +\d+ changes? in effect"),
-        shown="^(daemon|mode|round|out|last 24 h|idle)",
     ),
     Step(
         line="sadvise report",
         awaits="sadvise report | grep '[1-9][0-9]* GPU jobs ended, [1-9]'",
         holds=(r"\d+ GPU jobs ended, [1-9]\d* were changed", r"nice +\d+"),
-        shown="^(from|lever|nice|forecasts|no advice)",
     ),
     Step(
         line='sadvise pause --reason "end of the evening"; sudo -u sadvise sadvise revert --all',
         holds=("paused", "(Nice=0|nothing of ours is out)"),
-        shown="^(paused|next)",
-        says="The way back. The daemon is paused first, or its next round changes other jobs:",
     ),
     Step(
         line="sadvise journal",
@@ -152,7 +98,6 @@ WRONG: Final = (
         line="sadvise import sacct live --since yesterdy -o history.csv",
         exit_status=2,
         holds=("sacct does not take this time: .*now-90days",),
-        says="What goes wrong gets one line and status 1, wrong usage 2; before the last three slurmdbd was stopped:",
     ),
     Step(
         line="sadvise import sacct live -o /proc/history.csv",
@@ -177,17 +122,14 @@ WITHOUT_SLURMDBD: Final = (
         holds=("sacct cannot reach slurmdbd: check that it runs",),
     ),
     Step(line="sadvise import sacct live -o none.csv", exit_status=1, holds=("sacct cannot reach slurmdbd",)),
-    Step(line="sadvise check", holds=(r"Slurm release +ok",), shown="^Slurm release"),
+    Step(line="sadvise check", holds=(r"Slurm release +ok",)),
 )
 
 
-def walk(prompt: Prompt, steps: Sequence[Step], *, short: bool = False) -> Iterator[tuple[Step, Typed]]:
+def walk(prompt: Prompt, steps: Sequence[Step]) -> Iterator[tuple[Step, Typed]]:
     """Type the commands one after the other, and yield what each printed."""
     for step in steps:
-        line = step.line if step.short is None or not short else step.short
-        if not line:
-            continue
-        yield step, _answer(prompt, step, line)
+        yield step, _answer(prompt, step)
 
 
 def faults(step: Step, typed: Typed) -> Iterator[str]:
@@ -201,12 +143,12 @@ def faults(step: Step, typed: Typed) -> Iterator[str]:
             yield f"{typed.line}: does not print {pattern}: {typed.printed[-400:]}"
 
 
-def _answer(prompt: Prompt, step: Step, line: str) -> Typed:
+def _answer(prompt: Prompt, step: Step) -> Typed:
     """Type the command of a step, one that is repeated until it prints what it has to; return the last answer."""
 
     def type_once() -> Typed:
         awaited = _repeated(lambda: prompt.type(step.awaits), _has_succeeded).printed if step.awaits else ""
-        return prompt.type(line.replace("JOBID", awaited.strip()))
+        return prompt.type(step.line.replace("JOBID", awaited.strip()))
 
     return _repeated(type_once, lambda typed: not any(faults(step, typed))) if step.is_repeated else type_once()
 

@@ -27,7 +27,7 @@ ROOT: Final = HERE.parent.parent
 PROGRAM: Final = "sadvise"
 _DEFAULTS: Final = Config()
 # Commands as people read them first, with what they are good for behind the number sign.
-_READ_FIRST: Final = ("README.md", "docs/try.md", "docs/simulation.md", "docs/install.md")
+_READ_FIRST: Final = ("README.md", "docs/five-minutes.md", "docs/simulation.md", "docs/install.md")
 _EXAMPLE: Final = re.compile(r"^ {4}(?:\.venv/bin/)?(sadvise [^#&]+?) *(?:# *(.+))?$", re.MULTILINE)
 _OTHERWISE: Final = re.compile(r"\bexits?\s+with\s+1\b", re.IGNORECASE)
 _SEE_ALSO: Final = ("sadvise(1)", "sadvise.toml(5)", "sadvised(8)", "scontrol(1)", "sinfo(1)", "squeue(1)")

@@ -3,11 +3,11 @@ CREATE TABLE audit (
       id INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, event TEXT NOT NULL, detail TEXT NOT NULL,
       previous TEXT NOT NULL, hash TEXT NOT NULL
     , leases TEXT NOT NULL DEFAULT '') STRICT;
-INSERT INTO "audit" VALUES(1,1.79585792995526218407e+09,'claimed','{"cluster":"here"}','0000000000000000000000000000000000000000000000000000000000000000','b59e838d3f25852855fee141b616563adb5f788037fb8fcc00652a0c1a3d369e','0000000000000000000000000000000000000000000000000000000000000000');
-INSERT INTO "audit" VALUES(2,1.79585793032018876079e+09,'out','{"account":"","added_delay_s":0.0,"after":"[\"n01\",\"n02\"]","before":"[]","due_time":1800000120.0,"job_id":1,"lever":"node_list","user":""}','b59e838d3f25852855fee141b616563adb5f788037fb8fcc00652a0c1a3d369e','391cf4007dd44b500a7852b6e61596854cb4c4a405c9c1e5ce4a13a63a17cbbc','9acae17333d0bee43c2708c457e793575ecf6d67aee63f68dd20327bf04b7bce');
-INSERT INTO "audit" VALUES(3,1.79585793032814550404e+09,'intended','{"account":"","added_delay_s":121.0,"after":"null","before":"1799992800.0","job_id":3,"lever":"checkpoint_requeue","user":"","would_start_time":1800000000.0}','391cf4007dd44b500a7852b6e61596854cb4c4a405c9c1e5ce4a13a63a17cbbc','37a6d83712daceabaddd4a56043135ec29b41cf480366a0bb079bca0f2241f24','61fdb056a89595a14eb635674a1242c11f989c03303304ec760756b7fc52d588');
-INSERT INTO "audit" VALUES(4,1.79585793033237552636e+09,'done_for_good','{"account":"","added_delay_s":121.0,"after":"null","before":"1799992800.0","job_id":3,"lever":"checkpoint_requeue","user":"","would_start_time":1800000000.0}','37a6d83712daceabaddd4a56043135ec29b41cf480366a0bb079bca0f2241f24','665257be817b83610a1897e63bf5727b3c62c4c548c27c88271e47475023d0a0','85493b519e3ef874b099a20e158006ed295f19941f29460e9f074ff8b0764777');
-INSERT INTO "audit" VALUES(5,1.79585793034128189085e+09,'out','{"account":"","added_delay_s":0.0,"after":"{\"gpus\":[{\"gpu_type\":null,\"count\":8}],\"time_limit_s\":86400.0}","before":"{\"gpus\":[{\"gpu_type\":null,\"count\":4}],\"time_limit_s\":86400.0}","due_time":1800000360.0,"job_id":3,"lever":"gpu_count","user":""}','665257be817b83610a1897e63bf5727b3c62c4c548c27c88271e47475023d0a0','d5d09f47d66810c65fe56c72fde5a5299e5e7547f658cd676fae87c69f598f72','e0341fe89dcf23e484bb935cfc5bb9b7e49633c50526949c792d0fa38126f47e');
+INSERT INTO "audit" VALUES(1,1.79585994217514157292e+09,'claimed','{"cluster":"test"}','0000000000000000000000000000000000000000000000000000000000000000','4331d3ef18a0ae93d4732e1e2e9b6239f5e419accd5311afb2a4400f84b370ef','0000000000000000000000000000000000000000000000000000000000000000');
+INSERT INTO "audit" VALUES(2,1.79585994370417022705e+09,'out','{"account":"","added_delay_s":0.0,"after":"[\"n01\",\"n02\"]","before":"[]","due_time":1800000120.0,"job_id":1,"lever":"node_list","user":""}','4331d3ef18a0ae93d4732e1e2e9b6239f5e419accd5311afb2a4400f84b370ef','b9f9b3f988737e8c96e4204d43d59154dfab89014d9f3b94cfc133407909d29d','9acae17333d0bee43c2708c457e793575ecf6d67aee63f68dd20327bf04b7bce');
+INSERT INTO "audit" VALUES(3,1.79585994374848198886e+09,'intended','{"account":"","added_delay_s":121.0,"after":"null","before":"1799992800.0","job_id":3,"lever":"checkpoint_requeue","user":"","would_start_time":1800000000.0}','b9f9b3f988737e8c96e4204d43d59154dfab89014d9f3b94cfc133407909d29d','9366158be4a6262010749aa334ebbf955596d5e1590be4a0c5fab7e7dc8fe242','61fdb056a89595a14eb635674a1242c11f989c03303304ec760756b7fc52d588');
+INSERT INTO "audit" VALUES(4,1.79585994375009012219e+09,'done_for_good','{"account":"","added_delay_s":121.0,"after":"null","before":"1799992800.0","job_id":3,"lever":"checkpoint_requeue","user":"","would_start_time":1800000000.0}','9366158be4a6262010749aa334ebbf955596d5e1590be4a0c5fab7e7dc8fe242','10d355f6d04c5306f32a96283d1b6360f2ded1e61bf4e702422c2eb23ac06c07','85493b519e3ef874b099a20e158006ed295f19941f29460e9f074ff8b0764777');
+INSERT INTO "audit" VALUES(5,1.79585994381002593033e+09,'out','{"account":"","added_delay_s":0.0,"after":"{\"gpus\":[{\"gpu_type\":null,\"count\":8}],\"time_limit_s\":86400.0}","before":"{\"gpus\":[{\"gpu_type\":null,\"count\":4}],\"time_limit_s\":86400.0}","due_time":1800000360.0,"job_id":3,"lever":"gpu_count","user":""}','10d355f6d04c5306f32a96283d1b6360f2ded1e61bf4e702422c2eb23ac06c07','bdef94102590bfca77adda4ac727ac3d44d58193f885389780bcde4a061a603e','e0341fe89dcf23e484bb935cfc5bb9b7e49633c50526949c792d0fa38126f47e');
 CREATE TABLE audit_anchor (
       one INTEGER PRIMARY KEY CHECK (one = 1), id INTEGER NOT NULL, hash TEXT NOT NULL
     ) STRICT;
@@ -57,9 +57,9 @@ INSERT INTO "seals" VALUES('leases','e0341fe89dcf23e484bb935cfc5bb9b7e49633c5052
 INSERT INTO "seals" VALUES('waits','0000000000000000000000000000000000000000000000000000000000000000');
 INSERT INTO "seals" VALUES('outcomes','0f111304b1ce4305263cf56812eaed2d7329697b6b31a4c6020d2744c13dcc97');
 INSERT INTO "seals" VALUES('standings','0000000000000000000000000000000000000000000000000000000000000000');
-INSERT INTO "seals" VALUES('site','d5def7d45165bf284927033c0a22228ceceb43df08e6854eb0bf3aedca6c41ea');
+INSERT INTO "seals" VALUES('site','77e01b5b486f13c9f363c17f9b719a991849504f2f1c6e17c8452437d05d7b19');
 CREATE TABLE site (one INTEGER PRIMARY KEY CHECK (one = 1), cluster TEXT, observed_until REAL, nonce TEXT NOT NULL DEFAULT '') STRICT;
-INSERT INTO "site" VALUES(1,'here',NULL,'');
+INSERT INTO "site" VALUES(1,'test',NULL,'');
 CREATE TABLE standings (
       anchor_time REAL PRIMARY KEY, until REAL NOT NULL, stretch TEXT NOT NULL
     ) STRICT;

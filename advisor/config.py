@@ -62,6 +62,14 @@ _REPLACED: Mapping[str, str] = {
     "planning.ageing_s": "planning.priority_decades",
     "guard.nice_max": "guard.nice_min, as jobs are only lifted,",
 }
+# Keys of earlier versions that nothing replaced, each with what to do.
+_REMOVED: Mapping[str, str] = {
+    "planning.resize_running": "running jobs are no longer restarted to grow",
+    **dict.fromkeys(
+        ("planning.explore_ratio", "planning.explore_slowdown"), "places are no longer tried to learn from"
+    ),
+    "daemon.adapt": "to adapt the performance model, run `sadvise fit performance --from journal`",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,6 +312,8 @@ def _check_key(origin: str, table: str, key: str) -> None:
         return
     if f"{table}.{key}" in _REPLACED:
         raise ConfigError(f"{origin}: {table}.{key} is gone: {_REPLACED[f'{table}.{key}']} takes its place")
+    if f"{table}.{key}" in _REMOVED:
+        raise ConfigError(f"{origin}: {table}.{key} was removed: take it out; {_REMOVED[f'{table}.{key}']}")
     elsewhere = next((other for other, keys in _KEYS.items() if key in keys), None)
     hint = _nearest(key, _KEYS[table]) if elsewhere is None else f"it belongs in [{elsewhere}]"
     raise ConfigError(f"{origin}: {table}.{named(key)} is not known: {hint}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Protocol
 
 from advisor.domain.actions import Lever
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
@@ -24,8 +24,6 @@ from advisor.planning.objective import overdue_jobs
 from advisor.planning.plan_trial import NO_TRIAL, PlanTrial, Trial, is_tried, refused_by_trial
 from advisor.planning.tuning import MEMORIES
 from advisor.settings import Limits, PlanningSettings
-
-_RESTART: Final = frozenset({Lever.CHECKPOINT_REQUEUE, Lever.GPU_COUNT})
 
 
 class ClusterSource(Protocol):
@@ -134,10 +132,8 @@ class Cycle:
 
     def memory(self, journal: Journal, snapshot: Snapshot) -> Memory:
         """Return what a journal holds that a plan for a snapshot depends on; raises what the journal raises."""
-        # Running jobs are looked at where they can be stopped, or can be on a place that was tried.
-        planning = self.planning
-        looks = planning.preempt or planning.resize_running or planning.explore_ratio > 0.0
-        jobs = frozenset(job.job_id for job in snapshot.jobs if looks or job.is_pending)
+        # Running jobs are looked at where they can be stopped.
+        jobs = frozenset(job.job_id for job in snapshot.jobs if self.planning.preempt or job.is_pending)
         ended = journal.closed(jobs, since=snapshot.taken_at - self.limits.fairness_window_s)
         return Memory(
             leases=(*ended, *journal.leases()),
@@ -160,16 +156,13 @@ class Cycle:
     def judge(self, snapshot: Snapshot, memory: Memory = NOTHING_KNOWN) -> CycleRecord:
         """Plan for a snapshot with what earlier cycles left, and judge the plan."""
         preempts = self.planning.preempt and Lever.CHECKPOINT_REQUEUE in self.levers
-        restarts = self.planning.resize_running and self.levers >= _RESTART
         forecasts = self._marked(self.forecaster.forecasts(snapshot), memory.trust)
         context = circumstances(
             snapshot,
             self.limits,
             memory.outstanding,
             preempts=preempts,
-            restarts=restarts,
             names_nodes=self.planning.name_nodes and Lever.NODE_LIST in self.levers,
-            explore_ratio=self.planning.explore_ratio,
             leases=memory.leases,
             modes=self.modes,
             lifted=memory.lifted - overdue_jobs(snapshot, memory.standings, self.limits),

@@ -42,7 +42,6 @@ PLANNING_BOUNDS: Final = {
     **dict.fromkeys(("leaf_inflation", "spine_inflation", "insensitive_inflation"), (1.0, _LARGEST_INFLATION)),
     "priority_decades": (0.0, _MOST_DECADES),
     "max_credit": (1.0, _MOST_CREDIT),
-    "explore_ratio": (0.0, 0.05),
 }
 # With fewer, a few friends would decide for all.
 _LEAST_VOTERS: Final = 4
@@ -91,21 +90,12 @@ class PlanningSettings:
         "tried in time is not sent; 0 sends them untried",
     ] = 15.0
     preempt: Annotated[bool, "whether jobs that declare a checkpoint can be stopped for gangs"] = False
-    resize_running: Annotated[
-        bool, "whether jobs that declare a checkpoint and a range of sizes can be stopped to restart with more GPUs"
-    ] = False
     name_nodes: Annotated[
         bool, "whether the nodes on which a pending gang starts can be named (ReqNodeList), where a policy chooses them"
     ] = False
     node_list_lease_s: Annotated[
         float, "time after which named nodes are taken back from a gang that has not started"
     ] = 120.0
-    explore_ratio: Annotated[
-        float, "share of the GPU-hours of running jobs that can be spent on places tried to learn from; 0 tries none"
-    ] = 0.0
-    explore_slowdown: Annotated[
-        float, "share of its speed that a job can lose, by the lower bound of the model, where such a place is tried"
-    ] = 0.15
     restart_s: Annotated[float, "assumed time from the restart of a stopped job until it computes again"] = 60.0
     leaf_inflation: Annotated[float, "assumed inflation of a gang spread over nodes of one leaf"] = 1.1
     spine_inflation: Annotated[float, "assumed inflation of a gang spread over leaves"] = 1.3
@@ -125,8 +115,6 @@ class PlanningSettings:
         ):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1")
-        if not 0 < self.explore_slowdown <= 0.5:
-            raise ValueError("explore_slowdown must be above 0 and at most 0.5")
         if not 0 <= self.rollout_deadline_s <= LONGEST_DEADLINE_S:
             raise ValueError(f"rollout_deadline_s must be at least 0 and at most {LONGEST_DEADLINE_S:g}")
         if self.leaf_inflation > self.spine_inflation:
@@ -269,11 +257,6 @@ class DaemonSettings:
         str, "folder of the pause file, the socket of the leases and the lock that excludes a second daemon"
     ] = "/run/sadvise"
     refit: Annotated[bool, "whether run times are fitted again every night; needs the package sadvise-fit"] = False
-    adapt: Annotated[
-        bool,
-        "whether the performance model is adapted to the ended jobs of the journal every night, after run times, and "
-        "published beside the version in use; needs the package sadvise-fit",
-    ] = False
     policy: Annotated[
         str,
         "learned policy, NAME or NAME@VERSION, that decides in place of the rules; without a version the one in use in "

@@ -113,6 +113,18 @@ def test_variables_of_the_command_line_are_left_to_it(tmp_path: Path) -> None:
             "budget.burst is gone: budget.time_ratio, a share of slurmctld's time, takes its place",
         ),
         ("[planning]\nageing_s = 1", "planning.ageing_s is gone: planning.priority_decades takes its place"),
+        (
+            "[planning]\nresize_running = false",
+            "planning.resize_running was removed: take it out; running jobs are no longer restarted to grow",
+        ),
+        (
+            "[planning]\nexplore_ratio = 0",
+            "planning.explore_ratio was removed: take it out; places are no longer tried to learn from",
+        ),
+        (
+            "[daemon]\nadapt = true",
+            "daemon.adapt was removed: take it out; to adapt the performance model, run `sadvise fit performance",
+        ),
         ('[planning]\n"a\\nb" = 1', r"planning.'a\nb' is not known: known are depth, "),
         ("[planing]\ndepth = 1", "[planing] is not known: did you mean planning?"),
         ("depth = 1", "[depth] is not known: known are planning, guard, source"),

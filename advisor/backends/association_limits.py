@@ -8,7 +8,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from advisor.backends.assoc_text import (
@@ -22,7 +22,7 @@ from advisor.backends.assoc_text import (
 )
 from advisor.backends.process import Commands, text_of
 from advisor.backends.site_reader import running_config
-from advisor.domain.actions import Action, Requeue, SetGpus
+from advisor.domain.actions import Action, SetGpus
 from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
@@ -216,7 +216,7 @@ def _name(association: Association) -> str:
 
 
 class AssociationLimits:
-    """Asks slurmctld for the limits of a job's user before the job gets another size, or stops for one; one thread.
+    """Asks slurmctld for the limits of a job's user before the job gets another size; one thread.
 
     One reading costs slurmctld two requests, and two more every ten minutes. A smaller size is checked where
     the time limit rises with it, and always where `privileged` says so, for an Operator or root.
@@ -255,13 +255,8 @@ class AssociationLimits:
         return None
 
     def _resized(self, action: Action, job: Job) -> Job | None:
-        """Return a job with the size that is checked before a change; None if none is.
-
-        A running job counts with what it holds and what it is stopped for, which is more than it will have.
-        """
+        """Return a job with the size that is checked before a change; None if none is."""
         match action:
-            case Requeue(gpus_after=int(gpus)):
-                return replace(job, gang=_scaled(job.gang, gpus))
             case SetGpus() if _grows(action) or action.changes_limit or self._privileged():
                 return action.applied_to(job)
             case _:
@@ -296,15 +291,6 @@ class AssociationLimits:
             name = self._partition_qos.get(partition, f"of partition {partition}")
             if name:
                 yield name
-
-
-def _scaled(gang: GangRequest, gpus: int) -> GangRequest:
-    """Return a request with another total of GPUs."""
-    now = gang.gpu_count or gpus
-    if gang.scope is None:
-        return gang
-    counts = tuple(replace(held, count=held.count * gpus // now) for held in gang.counts(gang.scope))
-    return gang.with_counts(gang.scope, counts)
 
 
 def _grows(action: SetGpus) -> bool:

@@ -43,7 +43,7 @@ def performance(
     """
     use_one_thread()
     from advisor.errors import ModelError
-    from advisor.fit.performance_release import models_by_policy, sources_of
+    from advisor.fit.performance_release import sources_of
     from advisor.fit.performance_site import Shares, fitted_to_site
     from advisor.predict.performance import PerformanceModel
 
@@ -58,7 +58,6 @@ def performance(
             read.jobs,
             seed=seed,
             shares=Shares(user=user_share, account=account_share),
-            by_policy=models_by_policy(held, read.jobs),
             progress=lambda done: show(100.0 * done) if show else None,
         )
     if fit.verdict.faults:

@@ -9,9 +9,9 @@ from advisor import __version__
 from advisor.cli.options import Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable
 from advisor.config import Config
 from advisor.cycle import Cycle
-from advisor.errors import OptionsError
+from advisor.errors import JournalError, OptionsError
 from advisor.journal import SqliteJournal
-from advisor.journal.cycle_record import Recorded, digest_of
+from advisor.journal.cycle_record import Recorded, digest_of, present_outcome, removed_reasons
 from advisor.replay.deviations import Deviation, cycle_of, deviations, replayed
 from advisor.view.table_layout import TableForm
 from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
@@ -48,10 +48,16 @@ def replay(
         record = held.recorded(None if cycle == LAST else int(cycle))
     finally:
         held.close_file()
+    if (removed := removed_reasons(record.outcome)) and not with_config:
+        raise JournalError(
+            f"cycle {record.cycle_id} cannot be planned again: it proposed {', '.join(removed)}, which was removed: "
+            "--with-config shows what would be planned today"
+        )
+    recorded = present_outcome(record.outcome)
     again = replayed(record, _today(record, settings) if with_config else cycle_of(record))
-    differing = deviations(record.outcome, again)
-    _print(record, digest_of(again), differing, json=json, parsable=parsable, noheader=noheader)
-    if again != record.outcome and not with_config:
+    differing = deviations(recorded, again)
+    _print(record, digest_of(again), differing, same=again == recorded, json=json, parsable=parsable, noheader=noheader)
+    if again != recorded and not with_config:
         raise typer.Exit(1)
 
 
@@ -65,6 +71,7 @@ def _print(
     digest: str,
     differing: tuple[Deviation, ...],
     *,
+    same: bool,
     json: bool,
     parsable: bool,
     noheader: bool,
@@ -87,14 +94,14 @@ def _print(
             {
                 "meta": meta,
                 "cycle": cycle,
-                "same": digest == record.digest,
+                "same": same,
                 "digest": digest,
                 "differences": [asdict(deviation) for deviation in differing],
             }
         )
     elif parsable:
         print_rows(COLUMNS, rows, as_parsable=True, noheader=noheader)
-    elif digest == record.digest:
+    elif same:
         print_labelled("same", f"cycle {record.cycle_id}, digest {digest}")
     else:
         print_labelled("differs", f"cycle {record.cycle_id}, digest {record.digest} recorded, {digest} now", width=9)

@@ -10,9 +10,9 @@ from advisor.daemon.exclusive import only_daemon
 from advisor.daemon.live_parts import LiveParts
 from advisor.daemon.notify import Notifier
 from advisor.daemon.outbox import Outbox
-from advisor.daemon.refit import adapt, refit
+from advisor.daemon.refit import refit
 from advisor.daemon.round_log import RoundLog
-from advisor.daemon.run import Daemon, NightlyFits
+from advisor.daemon.run import Daemon
 from advisor.daemon.service import Service
 from advisor.daemon.twin_keeper import TwinKeeper, run_in_child
 from advisor.guard.breakers import BREAKERS
@@ -89,10 +89,7 @@ def run(load: Callable[[], Config]) -> bool:
         daemon = Daemon(
             Service(LiveParts(clock, patience).build, config, clock, tell, window.show, twin),
             reload=reload,
-            fits=NightlyFits(
-                refit=lambda now: refit(now, RoundDeadline(patience.stopping)),
-                adapt=lambda now: adapt(now, RoundDeadline(patience.stopping)),
-            ),
+            refit=lambda now: refit(now, RoundDeadline(patience.stopping)),
             notifier=Notifier(),
             clock=clock,
             log=log,

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
@@ -36,16 +35,6 @@ _HEARTBEAT_S: Final = 10.0
 _LOOK_S: Final = 1.0
 # A step of the wall clock beyond this reschedules the rounds, since the scheduler plans them by that clock.
 _CLOCK_STEP_S: Final = 5.0
-# The event of the audit that says what became of the nightly adaptation.
-_ADAPTED: Final = "performance adapted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NightlyFits:
-    """What fits run times again, and what adapts the performance model; each returns its last message."""
-
-    refit: Callable[[Config], str]
-    adapt: Callable[[Config], str]
 
 
 class Daemon:
@@ -55,15 +44,15 @@ class Daemon:
         self,
         service: Service,
         reload: Callable[[], Config],
-        fits: NightlyFits,
+        refit: Callable[[Config], str],
         notifier: Notifier,
         clock: Clock,
         log: Any,
     ) -> None:
-        """Take the service, the function that reloads, the nightly fits, the notifier, the clock and the log."""
+        """Take the service, the functions that reload and fit run times, the notifier, the clock and the log."""
         self._service = service
         self._reload = reload
-        self._fits = fits
+        self._refit = refit
         self._notifier = notifier
         self._clock = clock
         self._log = log
@@ -170,22 +159,14 @@ class Daemon:
             self._log.warning("the journal was not pruned", fault=str(err))
 
     def _fit(self) -> None:
-        """Fit models in other processes, as configured, then load what they put in use."""
+        """Fit run times in another process, as configured, then load what it put in use."""
         config = self._service.config
         if config.daemon.refit:
             try:
-                self._log.info("models fitted again", result=self._fits.refit(config))
+                self._log.info("models fitted again", result=self._refit(config))
                 self._signals.put(_RELOAD)
             except AdvisorError as err:
                 self._log.warning("models were not fitted again, the old ones stay in use", fault=str(err))
-        if config.daemon.adapt:
-            try:
-                result = self._fits.adapt(config)
-                self._log.info("performance model adapted", result=result)
-                self._service.note(_ADAPTED, result=result)
-            except AdvisorError as err:
-                self._log.warning("the performance model was not adapted, nothing is published", fault=str(err))
-                self._service.note(_ADAPTED, fault=str(err))
 
     def _end(self) -> bool:
         """Cancel running commands, revert changes that do not expire, and log the changes that stay in effect."""

@@ -177,10 +177,6 @@ class Service:
         self.interval_s = config.daemon.interval_s
         self._standing.note("configuration read again", mode=str(config.mode.farthest))
 
-    def note(self, event: str, **detail: str) -> None:
-        """Queue an event for the audit, which the next round writes; for any thread."""
-        self._standing.note(event, **detail)
-
     def prune(self) -> None:
         """Delete expired rows of the journal; raises `JournalError`."""
         with self._keeper.held() as journal:

@@ -43,10 +43,7 @@ class Reason(StrEnum):
     DELAYED_BY_ADVICE = "delayed_by_advice"
     TAKES_PLACE_OF_LARGER = "takes_place_of_larger"
     GIVES_PLACE_TO_SMALLER = "gives_place_to_smaller"
-    RESTART_WITH_MORE_GPUS = "restart_with_more_gpus"
-    SIZE_OF_RESTART = "size_of_restart"
     PLACE_FOR_GANG = "place_for_gang"
-    EXPLORE_PLACE = "explore_place"
 
 
 class _Action:
@@ -412,17 +409,13 @@ class SetTimeMin(_Update):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetNodeList(_Update):
-    """Name the nodes on which a gang is to start; both lists are sorted, and an empty one names none.
-
-    `explored_gpu_s` are the GPU-seconds that count as explored, where the place is tried to learn from it; 0 where not.
-    """
+    """Name the nodes on which a gang is to start; both lists are sorted, and an empty one names none."""
 
     lever = Lever.NODE_LIST
 
     job_id: int
     before: tuple[str, ...]
     after: tuple[str, ...]
-    explored_gpu_s: float = 0.0
 
     def held_by(self, job: Job) -> tuple[str, ...]:
         """Return the nodes that a job names, sorted."""
@@ -448,11 +441,10 @@ class SetNodeList(_Update):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requeue(_Action):
-    """Requeue a running job, which restarts from its last checkpoint, so that a gang gets its place, or to grow.
+    """Requeue a running job, which restarts from its last checkpoint, so that a gang gets its place.
 
-    A job that is to grow is stopped for itself, and `gpus_after` is what it is to ask for while it waits. `before` is
-    the start of the run that is stopped; `after` None means that the job waits. It cannot be reverted: the job has lost
-    its place and some work.
+    `before` is the start of the run that is stopped; `after` None means that the job waits. It cannot be reverted: the
+    job has lost its place and some work.
     """
 
     lever = Lever.CHECKPOINT_REQUEUE
@@ -462,7 +454,6 @@ class Requeue(_Action):
     for_job_id: int
     before: float | None
     after: float | None = None
-    gpus_after: int | None = None
 
     @property
     def all_or_none(self) -> tuple[Lever, int] | None:

@@ -1,7 +1,6 @@
 """Defines leases: changes to jobs, until they are reverted or no longer matter."""
 
-import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -10,9 +9,7 @@ from advisor.domain.actions import (
     Action,
     Lever,
     Requeue,
-    SetGpus,
     SetNice,
-    SetNodeList,
     SetTimeMin,
     exchanged_with,
     gives_place,
@@ -118,12 +115,6 @@ class Lease:
                 return ours < users
             case action, _:
                 return isinstance(action, SetTimeMin) and action.after is not None
-
-    @property
-    def explored_gpu_s(self) -> float:
-        """The GPU-seconds that the change spends, or could have spent, on a place that was tried to learn from it."""
-        tried = isinstance(self.action, SetNodeList) and self.ending is not Ending.NOT_APPLIED
-        return self.action.explored_gpu_s if tried else 0.0  # type: ignore[union-attr]  # of a list of nodes
 
     @property
     def is_in_effect(self) -> bool:
@@ -244,38 +235,6 @@ def stopped_since(leases: Iterable[Lease], instant: float) -> tuple[Requeue, ...
         and lease.ending in (None, Ending.DONE_FOR_GOOD)
         and lease.applied_time > instant
     )
-
-
-def restarted(leases: Iterable[Lease]) -> frozenset[int]:
-    """Return the jobs that were, or could have been, stopped to restart with more GPUs."""
-    return frozenset(
-        lease.job_id for lease in leases if _to_grow(lease) is not None and lease.ending in (None, Ending.DONE_FOR_GOOD)
-    )
-
-
-def restarting(leases: Iterable[Lease]) -> Mapping[int, int]:
-    """Map the jobs that were stopped to restart with more GPUs, and have not started since, to these GPUs."""
-    return {
-        lease.job_id: gpus
-        for lease in leases
-        if (gpus := _to_grow(lease)) is not None and lease.ending is Ending.DONE_FOR_GOOD and lease.start_time is None
-    }
-
-
-def sized_since_stop(leases: Collection[Lease]) -> frozenset[int]:
-    """Return the jobs whose size we have set since we stopped them to restart with more GPUs."""
-    stopped_time = {lease.job_id: lease.applied_time for lease in leases if _to_grow(lease) is not None}
-    return frozenset(
-        lease.job_id
-        for lease in leases
-        if isinstance(lease.action, SetGpus)
-        and lease.ending is not Ending.NOT_APPLIED
-        and lease.applied_time > stopped_time.get(lease.job_id, math.inf)
-    )
-
-
-def _to_grow(lease: Lease) -> int | None:
-    return lease.action.gpus_after if isinstance(lease.action, Requeue) else None
 
 
 def request_without(leases: Iterable[Lease], job: Job) -> Request:

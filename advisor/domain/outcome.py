@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from advisor.domain.actions import Lever, Reason
+from advisor.domain.actions import Lever
 from advisor.domain.forecast import Interval
 from advisor.domain.lease import Ending
 
@@ -34,16 +34,17 @@ class SeenForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenChange:
-    """One change that took effect on a job: its promises, and how it ended.
+    """One change that took effect on a job: the code of its reason, its promises, and how it ended.
 
-    The saving is over all jobs that the change helps; None if the change is only known from the journal.
-    `added_delay_s` is the longest delay of the job itself. `overruled_time` is when somebody else's change to the field
-    was observed. `ending` None means that it is outstanding, or was replaced by a later change to the field.
+    The reason can be one that an earlier version had. The saving is over all jobs that the change helps; None if the
+    change is only known from the journal. `added_delay_s` is the longest delay of the job itself. `overruled_time` is
+    when somebody else's change to the field was observed. `ending` None means that it is outstanding, or was replaced
+    by a later change to the field.
     """
 
     lever: Lever
     applied_time: float
-    reason: Reason | None = None
+    reason: str | None = None
     saved_s_low: float | None = None
     saved_s_high: float | None = None
     added_delay_s: float = 0.0

@@ -10,16 +10,13 @@ class Permits:
 
     `left_alone` maps pending GPU jobs that must not be changed to the rule that refuses. `nice_only` names those
     among them whose nice can be changed all the same, and nothing else. `stoppable` names the running jobs that can be
-    stopped for a gang, `restartable` those that can be stopped to restart with more GPUs. `restarting` maps the jobs
-    that were, and that can get their sizes now, to the GPUs they were stopped for. `delay_left_s` maps jobs to how much
-    longer they can be delayed, where that is less than the full bound. `late_s` maps the jobs that can be lifted to how
-    long they have waited since they would have started as submitted.
+    stopped for a gang. `delay_left_s` maps jobs to how much longer they can be delayed, where that is less than the
+    full bound. `late_s` maps the jobs that can be lifted to how long they have waited since they would have started as
+    submitted.
     """
 
     left_alone: Mapping[int, str] = field(default_factory=dict)
     nice_only: frozenset[int] = frozenset()
     stoppable: frozenset[int] = frozenset()
-    restartable: frozenset[int] = frozenset()
-    restarting: Mapping[int, int] = field(default_factory=dict)
     delay_left_s: Mapping[int, float] = field(default_factory=dict)
     late_s: Mapping[int, float] = field(default_factory=dict)

@@ -6,7 +6,7 @@ the functions here. A window can have leading axes, `...`: training runs many si
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -153,11 +153,6 @@ def elastic_jobs(
         speed_is_forecast=np.array([table.is_forecast for table in tables]),
         is_there=is_there,
     )
-
-
-def from_sizes_held(jobs: ElasticJobs) -> ElasticJobs:
-    """Return the table of running jobs, whose sizes asked are those that they hold: they only grow."""
-    return replace(jobs, first=_rungs_of(jobs.sizes, jobs.asked))
 
 
 def supply_of(*, capacity: float, idle: float, wanted: float, waiting: float, node_gpus: float) -> Supply:

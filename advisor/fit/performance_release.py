@@ -1,20 +1,18 @@
 """Publishes the performance model of a site, and the policy that looks at it, beside the versions in use."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from advisor.errors import ModelError
 from advisor.fit.performance_graph import performance_exported
-from advisor.fit.performance_samples import EndedJob, JournalJobs
+from advisor.fit.performance_samples import JournalJobs
 from advisor.fit.performance_site import SiteFit
 from advisor.fit.publish import Exported, publish_graph
 from advisor.predict.library import PERFORMANCE, Held, Library, checked_content
 from advisor.predict.manifest import GRAPH, PARAMETERS, POLICY, Entry
-from advisor.predict.performance import PerformanceModel
-from advisor.predict.served_policy import digest_with_parameters
 
 # The policy that looks at a performance model, where a library holds it.
 POLICY_KIND: Final = f"{POLICY}metarl"
@@ -63,25 +61,6 @@ def sources_of(library: Library) -> Sources:
     return Sources(prior=shipped[-1], in_use=looked_at or library.find(PERFORMANCE, None), policy=policy)
 
 
-def models_by_policy(library: Library, jobs: Iterable[EndedJob]) -> dict[str, PerformanceModel]:
-    """Return the performance models that policies looked at when jobs started, by the digest of the policy.
-
-    Versions that are no longer there, or damaged, are left out.
-    """
-    wanted = {job.gang_place.decided_by for job in jobs if job.gang_place is not None}
-    models: dict[str, PerformanceModel] = {}
-    for held in library.held():
-        if held.entry.kind == POLICY_KIND:
-            try:
-                digest = digest_with_parameters(checked_content(held))
-                looked_at = library.performance_of(held) if digest in wanted else None
-                if looked_at is not None:
-                    models[digest] = PerformanceModel.opened(looked_at)
-            except ModelError:
-                continue
-    return models
-
-
 def exported_fit(fit: SiteFit, read: JournalJobs, sources: Sources, *, seed: int) -> Exported:
     """Export a performance model of a site with the figures of the gate; raises `ModelError` if the graph is off."""
     return performance_exported(
@@ -93,7 +72,6 @@ def exported_fit(fit: SiteFit, read: JournalJobs, sources: Sources, *, seed: int
             "prior": sources.prior.entry.version,
             "until": fit.until,
             "gate": dict(fit.verdict.figures),
-            "subspaces": fit.subspaces.document(),
         },
     )
 
@@ -156,9 +134,6 @@ def card_of_fit(entry: Entry, fit: SiteFit, read: JournalJobs, sources: Sources)
         "of the last": f"{fit.stretch:,}",
         "learnt from, within the shares of users and accounts": f"{len(fit.jobs):,}",
         "users, accounts": f"{len(users):,}, {len(accounts):,}",
-        "gangs on several servers": f"{fit.subspaces.total:,}",
-        "combinations of what sends from a server among those": f"{len(fit.subspaces.seen):,}",
-        "weight of a try after them": f"{fit.subspaces.allowance.kappa:.2f}",
     }
     return "\n".join(
         [

@@ -23,7 +23,6 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.errors import JournalError
 from advisor.features.observe.graph import Rows
-from advisor.fit.gang_places import GangPlace, HeldServers, held_servers
 from advisor.fit.performance_fit import Samples
 from advisor.journal import SqliteJournal
 from advisor.journal.cycle_record import Recorded
@@ -56,8 +55,7 @@ class EndedJob:
     """One ended job; `model` is the key of the declared name, "" without one, `others` averages neighbours by model.
 
     `log_speed` is the logarithm of the forecast run time over that observed, `noise` the standard deviation of that;
-    `place` the logarithm of the assumed inflation of its place over that of its best. `gang_place` is None for a job on
-    one server.
+    `place` the logarithm of the assumed inflation of its place over that of its best.
     """
 
     user: str
@@ -70,7 +68,6 @@ class EndedJob:
     log_speed: float
     noise: float
     end_time: float
-    gang_place: GangPlace | None = None
 
     @property
     def kind_of_place(self) -> tuple[str, float, bool]:
@@ -162,15 +159,11 @@ def _log_speed(outcome: JobOutcome) -> tuple[float, float]:
 
 @dataclass(slots=True)
 class _Stay:
-    """The run of one job as the recorded cycles show it; `beside_s` sums times with neighbours, by node and model.
-
-    `held` are its servers where it has several.
-    """
+    """The run of one job as the recorded cycles show it; `beside_s` sums times with neighbours, by node and model."""
 
     job: Job
     gpu_type: str | None
     place: float
-    held: HeldServers | None = None
     seen_s: float = 0.0
     beside_s: dict[str, Counter[str]] = field(default_factory=dict)
 
@@ -196,10 +189,8 @@ class _Watch:
             if job.is_pending and key in self._wanted and job.job_id in recorded.forecasts.by_job:
                 self._speeds[key] = recorded.forecasts.by_job[job.job_id].speed_by_placement
         begun = [job for job in running if _key(job) in self._wanted and _key(job) not in self._stays]
-        gangs = frozenset(job.job_id for job in begun if len(_nodes(job)) > 1)
-        held = held_servers(snapshot, gangs, recorded.policy_digest)
         for job in begun:
-            self._stays[_key(job)] = replace(self._begun(job, recorded), held=held.get(job.job_id))
+            self._stays[_key(job)] = self._begun(job, recorded)
         spanning = [job for job in running if len(_nodes(job)) > 1]
         keys = tuple(map(_key, spanning))
         if keys != self._spanning:
@@ -248,7 +239,6 @@ class _Watch:
         if stay.gpu_type is None:
             return "ran on several GPU types, or on none that is known"
         others: dict[str, float] = {}
-        gang_place: GangPlace | None = None
         if len(_nodes(stay.job)) > 1:
             if stay.seen_s < _SEEN_SHARE * run_time_s:
                 return "was seen for less than half of its run"
@@ -257,7 +247,6 @@ class _Watch:
                 stay.beside_s.items(), key=lambda item: (sum(item[1].values()), item[0]), default=("", Counter())
             )
             others = {model: seconds / stay.seen_s for model, seconds in most[1].items()}
-            gang_place = stay.held.place(most[0]) if stay.held is not None else None
         model = _model(stay.job)
         return EndedJob(
             user=outcome.user,
@@ -270,7 +259,6 @@ class _Watch:
             log_speed=log_speed,
             noise=noise,
             end_time=outcome.end_time or 0.0,
-            gang_place=gang_place,
         )
 
 

@@ -1,14 +1,12 @@
 """Adapts the performance model to a site: chooses how far back to learn from, fits, and has the result judged."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from advisor.errors import ModelError
-from advisor.features.observe.subspaces import Subspaces
 from advisor.fit.performance_fit import Adapted, Floats, Rows, Samples, SitePrior, adapted, no_samples
 from advisor.fit.performance_gate import (
     ASIDE_SHARE,
@@ -27,7 +25,6 @@ from advisor.fit.performance_gate import (
 from advisor.fit.performance_graph import performance_exported
 from advisor.fit.performance_prior import extended, prior_of
 from advisor.fit.performance_samples import EndedJob, comparable, samples_of, with_noise
-from advisor.fit.performance_subspaces import ServedSpeeds, seen_subspaces
 from advisor.predict.performance import PerformanceModel
 from advisor.trial.evidence import ACCOUNT_SHARE, USER_SHARE, capped
 
@@ -37,7 +34,6 @@ LEAST_STRETCH: Final = 400
 _FOLDS: Final = 3
 # The least share of the noise of forecasts that jobs of one family show against each other.
 _LEAST_NOISE_SHARE: Final = 0.2
-_NO_MODELS: Final[Mapping[str, PerformanceModel]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +48,7 @@ class Shares:
 class SiteFit:
     """A performance model of a site: what it was fitted on, and how the gate judged it.
 
-    `stretch` is the number of jobs back to which it learns, `jobs` those of them that are learnt from. `subspaces` are
-    the combinations that were seen among all ended jobs, within the shares of users and accounts.
+    `stretch` is the number of jobs back to which it learns, `jobs` those of them that are learnt from.
     """
 
     model: Adapted
@@ -62,7 +57,6 @@ class SiteFit:
     comparable: int
     jobs: tuple[EndedJob, ...]
     noise_share: float
-    subspaces: Subspaces
 
     @property
     def until(self) -> float:
@@ -77,14 +71,12 @@ def fitted_to_site(
     *,
     seed: int,
     shares: Shares | None = None,
-    by_policy: Mapping[str, PerformanceModel] = _NO_MODELS,
     progress: Callable[[float], None] = lambda _: None,
 ) -> SiteFit:
     """Adapt the model that ships to ended jobs, and judge it beside the version in use.
 
     The newest fifth of the jobs is kept aside for that; the result is then fitted on all of them. Raises `ModelError`
-    if there are too few jobs or users. `by_policy` are the models that policies looked at when the jobs started, by the
-    digest of the policy. `progress` is called with the share that is done.
+    if there are too few jobs or users. `progress` is called with the share that is done.
     """
     jobs = comparable(ended)
     shares = shares or Shares()
@@ -108,13 +100,6 @@ def fitted_to_site(
         unseen=unseen,
     )
     model = adapted(prior, _samples(prior, learnt, share), seed=seed) if not verdict.faults else candidate
-    served_then = ServedSpeeds(
-        shipped=shipped.tabulated(),
-        by_policy={digest: one.tabulated() for digest, one in by_policy.items()},
-        noise_share=share,
-        misfit=prior.spreads.misfit,
-    )
-    subspaces = seen_subspaces(_capped(ended, shares, seed), served_then, prior.models, prior.gpu_types)
     progress(1.0)
     return SiteFit(
         model=model,
@@ -123,7 +108,6 @@ def fitted_to_site(
         comparable=len(jobs),
         jobs=tuple(learnt),
         noise_share=share,
-        subspaces=subspaces,
     )
 
 

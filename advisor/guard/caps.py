@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from advisor.domain.actions import SetNice, SetNodeList
+from advisor.domain.actions import SetNice
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
 from advisor.guard.circumstances import Circumstances
@@ -15,7 +15,6 @@ class Accepted:
     """The changes accepted so far in a cycle: their jobs, those of each user and account, and the delay booked.
 
     Lifts are not counted by user and account, as they delay no job of theirs, nor are jobs that change places.
-    `explored_gpu_s` is the GPU-time booked for places that are tried.
     """
 
     jobs: set[int] = field(default_factory=set)
@@ -23,13 +22,11 @@ class Accepted:
     changes_by_account: Counter[str] = field(default_factory=Counter)
     delay_s_by_user: dict[str, float] = field(default_factory=dict)
     delay_s_by_account: dict[str, float] = field(default_factory=dict)
-    explored_gpu_s: float = 0.0
 
     def add(self, change: Recommendation, job: Job) -> None:
         """Count one more change."""
         delay_s = max(0.0, change.expected.added_delay_max_s)
         self.jobs.add(job.job_id)
-        self.explored_gpu_s += _explored_gpu_s(change)
         if not _reorders(change):
             self.changes_by_user[job.user] += 1
             self.changes_by_account[job.account] += 1
@@ -44,7 +41,6 @@ class Accepted:
             changes_by_account=self.changes_by_account.copy(),
             delay_s_by_user=dict(self.delay_s_by_user),
             delay_s_by_account=dict(self.delay_s_by_account),
-            explored_gpu_s=self.explored_gpu_s,
         )
 
 
@@ -88,18 +84,6 @@ def fair_to_account(change: Recommendation, job: Job, accepted: Accepted, circum
     return added_s <= 0 or booked_s + added_s <= circumstances.account_delay_left_s(job)
 
 
-def exploration_within_share(
-    change: Recommendation, _job: Job, accepted: Accepted, circumstances: Circumstances
-) -> bool:
-    """Within the window, the GPU-time of places that are tried stays within the site's share, this cycle included."""
-    explored_s = _explored_gpu_s(change)
-    return explored_s <= 0.0 or circumstances.explored.holds(accepted.explored_gpu_s + explored_s)
-
-
-def _explored_gpu_s(change: Recommendation) -> float:
-    return change.action.explored_gpu_s if isinstance(change.action, SetNodeList) else 0.0
-
-
 def _reorders(change: Recommendation) -> bool:
     """Return whether a change lifts its job, or is part of an exchange: other rules refuse any other nice."""
     return isinstance(change.action, SetNice)
@@ -111,6 +95,5 @@ CAPS: Mapping[str, Cap] = {
     "fair_to_account": fair_to_account,
     "user_within_cap": user_within_cap,
     "account_within_cap": account_within_cap,
-    "exploration_within_share": exploration_within_share,
     "changes_within_cap": changes_within_cap,
 }

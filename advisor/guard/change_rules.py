@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping
 
 from advisor.domain.actions import (
-    Reason,
-    Requeue,
     SetGpus,
     SetNice,
     SetNodeList,
@@ -18,7 +16,6 @@ from advisor.domain.actions import (
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
 from advisor.domain.site import longest_limit_s
-from advisor.features.explored_share import can_be_tried_on, most_gpu_s
 from advisor.guard.circumstances import Circumstances
 
 # Slurm counts TimeMin in minutes, and 0 means none.
@@ -101,22 +98,6 @@ def size_within_range(change: Recommendation, job: Job, _circumstances: Circumst
         return True
     size = job.gang.with_counts(change.action.scope, change.action.after.gpus).gpu_count
     return job.hints.gpus is not None and size is not None and job.hints.gpus.low <= size <= job.hints.gpus.high
-
-
-def restart_grows(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
-    """A job is stopped for a larger size within its range, and then gets no other size, and that for a while only."""
-    gpus = job.gang.gpu_count
-    match change.action:
-        case Requeue(gpus_after=int(after)):
-            declared = job.hints.gpus
-            is_own = change.action.for_job_id == job.job_id
-            return is_own and gpus is not None and declared is not None and gpus < after <= declared.high
-        case SetGpus(after=size) if job.job_id in circumstances.restarting:
-            total = job.gang.with_counts(change.action.scope, size.gpus).gpu_count
-            meant = circumstances.restarting[job.job_id]
-            return None not in (gpus, total, change.revert_after_s) and (gpus or 0) < (total or 0) <= meant
-        case _:
-            return True
 
 
 def shrinking_survives_limit(change: Recommendation, job: Job, _circumstances: Circumstances) -> bool:
@@ -205,19 +186,6 @@ def nodes_named_rarely(change: Recommendation, job: Job, circumstances: Circumst
     return not is_named or circumstances.ledger.named_by_job.get(job.job_id, 0) < MOST_NAMED
 
 
-def exploration_allowed(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
-    """A place is tried where the site allows it and GPU-time is left for it, booked by the time limit of the job.
-
-    It is not tried with a job that names a QOS or a reservation.
-    """
-    action = change.action
-    booked_s = action.explored_gpu_s if isinstance(action, SetNodeList) else 0.0
-    if change.reason is not Reason.EXPLORE_PLACE:
-        return booked_s == 0.0
-    most_s = most_gpu_s(job)
-    return most_s is not None and can_be_tried_on(job) and booked_s >= most_s and circumstances.explored.holds(booked_s)
-
-
 def field_shown(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
     """A field is changed only if the reader shows its value."""
     return change.action.lever not in circumstances.hidden_levers
@@ -242,7 +210,6 @@ CHANGE_RULES: Mapping[str, ChangeRule] = {
     "long_waiter_not_delayed": long_waiter_not_delayed,
     "gpus_unchanged_by_nodes": gpus_unchanged_by_nodes,
     "size_within_range": size_within_range,
-    "restart_grows": restart_grows,
     "shrinking_survives_limit": shrinking_survives_limit,
     "limit_raised_within_ratio": limit_raised_within_ratio,
     "limit_within_partitions": limit_within_partitions,
@@ -254,5 +221,4 @@ CHANGE_RULES: Mapping[str, ChangeRule] = {
     "node_count_fixed": node_count_fixed,
     "named_nodes_free": named_nodes_free,
     "nodes_named_rarely": nodes_named_rarely,
-    "exploration_allowed": exploration_allowed,
 }

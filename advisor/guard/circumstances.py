@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 
 from advisor.domain.actions import Lever, SetGpus
 from advisor.domain.job import Job
-from advisor.domain.lease import Lease, restarted, restarting, sized_since_stop, stopped_since
+from advisor.domain.lease import Lease, stopped_since
 from advisor.domain.mode import EVERYTHING, Mode, Modes
 from advisor.domain.releases import Traits
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
 from advisor.features.bars import barred
-from advisor.features.explored_share import NOTHING_ALLOWED, ExploredShare, explored_share
 from advisor.features.named_nodes import NamedNodes
 from advisor.guard.ledger import NOTHING_BOOKED, Ledger, ledger_of
 from advisor.settings import APART_S, Limits
@@ -22,14 +21,11 @@ class Circumstances:
     """The instant, the limits, the outstanding changes, and the delay that changes have added so far.
 
     `names_nodes` is whether nodes can be named for gangs, and `nodes` are the nodes of the snapshot. `preempts` is
-    whether running jobs can be stopped for gangs, `restarts` whether to restart with more GPUs; `stopped` names the
-    jobs stopped within the last hour, `restarted` those ever stopped to grow. `restarting` maps those of them that
-    have neither started nor got a size since to the GPUs they were stopped for. `observed` holds the pairs of
-    partitions and account whose jobs are in mode observe. `hidden_levers` are the levers whose field the reader does
-    not show. `lifted` names the jobs whose lift is in effect, but for those that have since become too late.
-    `explored` is the GPU-time that places can take which are tried. `partitions` go by name. `barred` are the jobs
-    that a bar keeps from nodes with room for them. `users_limit_s` are the own time limits of jobs whose size, and
-    possibly time limit, we have changed.
+    whether running jobs can be stopped for gangs, and `stopped` names the jobs stopped within the last hour. `observed`
+    holds the pairs of partitions and account whose jobs are in mode observe. `hidden_levers` are the levers whose field
+    the reader does not show. `lifted` names the jobs whose lift is in effect, but for those that have since become too
+    late. `partitions` go by name. `barred` are the jobs that a bar keeps from nodes with room for them. `users_limit_s`
+    are the own time limits of jobs whose size, and possibly time limit, we have changed.
     """
 
     now: float
@@ -42,15 +38,11 @@ class Circumstances:
     nodes: NamedNodes | None = None
     names_nodes: bool = False
     preempts: bool = False
-    restarts: bool = False
     stopped: frozenset[int] = frozenset()
-    restarted: frozenset[int] = frozenset()
-    restarting: Mapping[int, int] = field(default_factory=dict)
     observed: frozenset[tuple[tuple[str, ...], str]] = frozenset()
     ledger: Ledger = NOTHING_BOOKED
     hidden_levers: tuple[Lever, ...] = ()
     lifted: frozenset[int] = frozenset()
-    explored: ExploredShare = NOTHING_ALLOWED
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     users_limit_s: Mapping[int, float] = field(default_factory=dict)
 
@@ -75,27 +67,23 @@ class Circumstances:
         return self.limits.max_added_delay_s - self.ledger.delay_s_by_job.get(job.job_id, 0.0)
 
 
-def circumstances(  # noqa: PLR0913  (each is read from another place)
+def circumstances(
     snapshot: Snapshot,
     limits: Limits,
     outstanding: frozenset[int] = frozenset(),
     *,
     preempts: bool = False,
-    restarts: bool = False,
     names_nodes: bool = False,
-    explore_ratio: float = 0.0,
     leases: Iterable[Lease] = (),
     modes: Modes = EVERYTHING,
     lifted: frozenset[int] = frozenset(),
 ) -> Circumstances:
     """Collect the circumstances of a snapshot; `outstanding` names the jobs that get no further change.
 
-    `preempts` is whether running jobs can be stopped, `names_nodes` whether nodes can be named for gangs, and
-    `explore_ratio` the share of GPU-time for places that are tried; `leases` are those of the jobs in the snapshot, and
-    of any job within the fairness window.
+    `preempts` is whether running jobs can be stopped, `names_nodes` whether nodes can be named for gangs;
+    `leases` are those of the jobs in the snapshot, and of any job within the fairness window.
     """
     known = tuple(leases)  # read more than once
-    sized = sized_since_stop(known)
     return Circumstances(
         now=snapshot.taken_at,
         limits=limits,
@@ -107,15 +95,11 @@ def circumstances(  # noqa: PLR0913  (each is read from another place)
         nodes=NamedNodes(snapshot=snapshot),
         names_nodes=names_nodes,
         preempts=preempts,
-        restarts=restarts,
-        restarted=restarted(known),
-        restarting={job_id: gpus for job_id, gpus in restarting(known).items() if job_id not in sized},
         stopped=frozenset(stop.job_id for stop in stopped_since(known, snapshot.taken_at - APART_S)),
         observed=_observed(snapshot, modes),
         ledger=ledger_of(known, snapshot.taken_at, limits),
         hidden_levers=snapshot.hidden_levers,
         lifted=lifted,
-        explored=explored_share(snapshot, known, ratio=explore_ratio, window_s=limits.fairness_window_s),
         partitions=snapshot.partitions_by_name,
         users_limit_s=_users_limit_s(known),
     )

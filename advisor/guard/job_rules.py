@@ -187,21 +187,6 @@ def not_stopped_lately(job: Job, circumstances: Circumstances) -> bool:
     return job.job_id not in circumstances.stopped
 
 
-def restarts_on(_job: Job, circumstances: Circumstances) -> bool:
-    """No job is stopped to restart with more GPUs unless the site has enabled it."""
-    return circumstances.restarts
-
-
-def restarted_once(job: Job, circumstances: Circumstances) -> bool:
-    """A job is stopped to restart with more GPUs once."""
-    return job.job_id not in circumstances.restarted
-
-
-def stopped_to_grow(job: Job, circumstances: Circumstances) -> bool:
-    """Only a job that was stopped for a larger size, and has not started since, gets it while Slurm holds it."""
-    return job.job_id in circumstances.restarting
-
-
 # The rules for a running job that is to be stopped; the rules above allow no other change to a running job.
 VICTIM_RULES: Mapping[str, JobRule] = {
     "preemption_on": preemption_on,
@@ -227,17 +212,4 @@ VICTIM_RULES: Mapping[str, JobRule] = {
             "cooldown_over",
         )
     },
-}
-
-# The rules for a running job that is to restart with more GPUs, and then for its size: Slurm still holds it, and counts
-# it as just submitted.
-RESTART_RULES: Mapping[str, JobRule] = {
-    "restarts_on": restarts_on,
-    **{name: rule for name, rule in VICTIM_RULES.items() if name != "preemption_on"},
-    "restarted_once": restarted_once,
-    "gpus_known": gpus_known,
-}
-GROWTH_RULES: Mapping[str, JobRule] = {
-    "stopped_to_grow": stopped_to_grow,
-    **{name: rule for name, rule in JOB_RULES.items() if name not in ("not_deferred", "old_enough", "cooldown_over")},
 }

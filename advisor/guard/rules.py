@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from advisor.domain.actions import Lever, Requeue, SetGpus, SetNice, exchanged_with
+from advisor.domain.actions import Lever, Requeue, SetNice, exchanged_with
 from advisor.domain.job import Job
 from advisor.domain.permits import Permits
 from advisor.domain.plan import Plan, Recommendation
@@ -13,11 +13,9 @@ from advisor.guard.change_rules import CHANGE_RULES, lifts
 from advisor.guard.circumstances import Circumstances, delays_left_s
 from advisor.guard.exchange_rules import EXCHANGE_RULES
 from advisor.guard.job_rules import (
-    GROWTH_RULES,
     JOB_RULES,
     NICE_RULES,
     OWED_RULES,
-    RESTART_RULES,
     VICTIM_RULES,
     JobRule,
 )
@@ -50,22 +48,6 @@ def stoppable(snapshot: Snapshot, circumstances: Circumstances) -> frozenset[int
     return frozenset(job.job_id for job in snapshot.jobs if _broken_by(job, circumstances, VICTIM_RULES) is None)
 
 
-def restartable(snapshot: Snapshot, circumstances: Circumstances) -> frozenset[int]:
-    """Return the ids of the running jobs that can be stopped to restart with more GPUs."""
-    if not circumstances.restarts:
-        return frozenset()
-    return frozenset(job.job_id for job in snapshot.jobs if _broken_by(job, circumstances, RESTART_RULES) is None)
-
-
-def restarting(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[int, int]:
-    """Map the jobs that were stopped to grow, and that can get their sizes now, to the GPUs they were stopped for."""
-    return {
-        job_id: gpus
-        for job_id, gpus in circumstances.restarting.items()
-        if (job := snapshot.jobs_by_id.get(job_id)) is not None and _broken_by(job, circumstances, GROWTH_RULES) is None
-    }
-
-
 def late_s(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[int, float]:
     """Map the jobs that can be lifted, since our changes have delayed them, to their realised delay."""
     jobs = (snapshot.jobs_by_id.get(job_id) for job_id in circumstances.ledger.realised_s_by_job)
@@ -83,8 +65,6 @@ def permitted(snapshot: Snapshot, circumstances: Circumstances) -> Permits:
         left_alone=refused,
         nice_only=nice_only(snapshot, circumstances, refused),
         stoppable=stoppable(snapshot, circumstances),
-        restartable=restartable(snapshot, circumstances),
-        restarting=restarting(snapshot, circumstances),
         delay_left_s=delays_left_s(snapshot, circumstances),
         late_s=late_s(snapshot, circumstances),
     )
@@ -160,10 +140,8 @@ def _rules_for(change: Recommendation, job: Job, circumstances: Circumstances) -
     if lifts(change) and circumstances.late_s(job) > 0.0:
         return OWED_RULES
     match change.action:
-        case Requeue(gpus_after=gpus):
-            return VICTIM_RULES if gpus is None else RESTART_RULES
-        case SetGpus() if job.job_id in circumstances.restarting:
-            return GROWTH_RULES
+        case Requeue():
+            return VICTIM_RULES
         case SetNice():
             return NICE_RULES
         case _:

@@ -18,7 +18,7 @@ from pydantic_core import PydanticSerializationError
 
 from advisor import __version__
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.actions import Action, Lever
+from advisor.domain.actions import Action, Lever, Reason
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
@@ -43,6 +43,8 @@ RECORDS_IN_FRAME: Final = 60
 _LEVEL: Final = 1
 # A larger record is damaged: a frame of 100,000 jobs has a tenth of it.
 _MOST_BYTES: Final = 1 << 30
+# Values of a list of nodes and of a stop that earlier versions had: GPU-time of a try, and the GPUs of a restart.
+_REMOVED_VALUES: Final = frozenset({"explored_gpu_s", "gpus_after"})
 
 ForecastRow = tuple[
     int,
@@ -246,6 +248,24 @@ def outcome_of(record: CycleRecord) -> bytes:
     return _outcome(_verdicts(record), _left_alone(record))
 
 
+def removed_reasons(outcome: bytes) -> tuple[str, ...]:
+    """Return the codes of reasons in a recorded outcome that this version does not have."""
+    verdicts = json.loads(outcome)["verdicts"]
+    return tuple(sorted({verdict["recommendation"]["reason"] for verdict in verdicts} - set(Reason)))
+
+
+def present_outcome(outcome: bytes) -> bytes:
+    """Return a recorded outcome without the empty values of actions that earlier versions wrote."""
+    whole = json.loads(outcome)
+    for verdict in whole["verdicts"]:
+        action = verdict["recommendation"]["action"]
+        for name in _REMOVED_VALUES & action.keys():
+            if not action[name]:
+                del action[name]
+    verdicts = json.dumps(whole["verdicts"], sort_keys=True, separators=(",", ":"))
+    return _outcome(verdicts, whole["left_alone"])
+
+
 def digest_of(outcome: bytes) -> str:
     """Return the SHA-256 of an outcome."""
     return hashlib.sha256(outcome).hexdigest()
@@ -277,7 +297,7 @@ def _left_alone(record: CycleRecord) -> tuple[tuple[int, str], ...]:
     return tuple(sorted(record.left_alone.items()))
 
 
-def _outcome(verdicts: str, left_alone: tuple[tuple[int, str], ...]) -> bytes:
+def _outcome(verdicts: str, left_alone: Sequence[Sequence[int | str]]) -> bytes:
     return f'{{"left_alone":{json.dumps(left_alone, separators=(",", ":"))},"verdicts":{verdicts}}}'.encode()
 
 

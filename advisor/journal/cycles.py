@@ -187,18 +187,16 @@ class CycleTables(JournalBase):
 
     def purposes(self, leases: Iterable[Lease]) -> Purposes:
         """Return why the changes of leases were made, as far as their proposals are kept."""
-        wanted = {(lease.job_id, lease.lever, action_text(lease.action)): lease for lease in leases}
+        wanted = {lease.action for lease in leases}
         with self._reading():
             rows = self._database.execute(
-                "SELECT job_id, lever, action, said FROM changes "
+                "SELECT lever, action, said FROM changes "
                 "WHERE done = ? AND job_id IN (SELECT value FROM json_each(?)) ORDER BY id",
-                (Done.RECOMMENDED, json.dumps(sorted({job_id for job_id, *_ in wanted}))),
+                (Done.RECOMMENDED, json.dumps(sorted({action.job_id for action in wanted}))),
             )
-            return {
-                (job_id, wanted[job_id, lever, action].lever): _purpose(text)
-                for job_id, lever, action, text in rows.fetchall()
-                if (job_id, lever, action) in wanted
-            }
+            proposed = [(action_of(lever, action), text) for lever, action, text in rows.fetchall()]
+        # Earlier versions wrote some actions with more values.
+        return {(action.job_id, action.lever): _purpose(text) for action, text in proposed if action in wanted}
 
     def recorded(self, cycle_id: int | None = None) -> Recorded:
         """Return a cycle recorded in full, by default the last one; raises `JournalError` if there is none."""

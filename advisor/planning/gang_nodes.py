@@ -25,7 +25,6 @@ from advisor.features.observe.snapshot_graph import residents_of_jobs, servers_o
 from advisor.features.policy import Decider
 from advisor.features.queue import QueueTable
 from advisor.planning.case import Case
-from advisor.planning.exploring import Explorer
 from advisor.planning.head import TurnInLine
 from advisor.planning.place_speeds import type_codes
 from advisor.planning.placement import can_be_spread, turns_near_head
@@ -55,7 +54,6 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
     if not wanted:
         return
     site = _Site.of(case)
-    explorer = site.explorer(case) if case.settings.explore_ratio > 0.0 else None
     taken: set[int] = set()
     for turn, fit in turns_near_head(case, queue, wanted):
         if turn.claim is None or fit.tier_now is None or fit.restricted:
@@ -66,9 +64,8 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
             continue
         job, names = queue.jobs[turn.row], sorted(case.table.names[row] for row in choice.chosen)
         if hold(case.fitter, job, names):
-            change = _recommendation(case, job, names, choice, site)
             taken |= set(choice.chosen)
-            yield change if explorer is None else explorer.tried(change, job, choice, taken)
+            yield _recommendation(case, job, names, choice, site)
 
 
 def usable_gpus(turn: TurnInLine, job: Job) -> Rows:
@@ -108,10 +105,6 @@ class _Site:
             models=models,
             types=type_codes(case.table, models),
         )
-
-    def explorer(self, case: Case) -> Explorer | None:
-        """Return what tries places in their stead; None where nothing can be tried."""
-        return Explorer.of(case, self.servers, self.residents, self.leaf_crossing)
 
     def view(self, queue: QueueTable) -> AgentView:
         """Return what the one agent sees that owns all servers."""

@@ -15,7 +15,6 @@ from advisor.planning import (
     gang_nodes,
     lift,
     placement,
-    running_sizes,
     soft_limit,
 )
 from advisor.planning.case import Case
@@ -58,8 +57,6 @@ LINE: Final[tuple[Proposer, ...]] = (
     ),
     # A gang that waits for a better place leaves its GPUs to others for now.
     Proposer(kind=Kind.RESIZE, levers=frozenset({Lever.GPU_COUNT}), propose=elastic.recommendations),
-    # What pending jobs leave idle.
-    Proposer(kind=Kind.RESIZE, levers=frozenset({Lever.GPU_COUNT}), propose=running_sizes.recommendations),
 )
 _RANKS: Final = {kind: rank for rank, kind in enumerate(Kind)}
 

@@ -116,11 +116,7 @@ def is_lift(change: Recommendation) -> bool:
 
 def is_tried(change: Recommendation) -> bool:
     """Return whether a change goes out only after a trial of its own or of its kind."""
-    # The size of a restart was decided as its job was stopped, and without it that was for nothing.
-    is_decided = change.reason is Reason.SIZE_OF_RESTART
-    return (
-        change.refused_by is None and not is_decided and not isinstance(change.action, SetNice | Requeue | SetNodeList)
-    )
+    return change.refused_by is None and not isinstance(change.action, SetNice | Requeue | SetNodeList)
 
 
 class Trial(Protocol):

@@ -9,13 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from advisor.errors import ModelError
 from advisor.features.observe.graph import Floats, Neighbours, Rows
 from advisor.features.observe.known_models import KnownModels
 from advisor.features.observe.site_speeds import SiteSpeeds
-from advisor.features.observe.subspaces import NOTHING_SEEN, Subspaces, subspaces_of
 from advisor.predict.interference_items import name_key
 from advisor.predict.library import PERFORMANCE, Held, check_fingerprint, checked_content
 from advisor.predict.manifest import GRAPH, PARAMETERS
@@ -33,7 +32,7 @@ class Parameters(BaseModel):
     """What stands beside the graph: the names of its rows, and where they come from.
 
     A model that was adapted to a site names the `prior` that it was adapted from and when the last job that it learnt
-    from ended; `gate` has the figures with which it was accepted, and `subspaces` what was seen of combinations.
+    from ended; `gate` has the figures with which it was accepted.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
@@ -46,19 +45,16 @@ class Parameters(BaseModel):
     prior: str = ""
     until: float = 0.0
     gate: dict[str, float] = Field(default_factory=dict)
-    subspaces: dict[str, Any] = Field(default_factory=dict)
 
-    @field_validator("subspaces")
+    @model_validator(mode="before")
     @classmethod
-    def _are_subspaces(cls, document: dict[str, Any]) -> dict[str, Any]:
-        """Raise `ValueError` where a document is given that holds no subspaces."""
-        if document:
-            subspaces_of(document)
-        return document
-
-    def seen(self) -> Subspaces:
-        """Return the combinations that were seen at the site, none where the model was not adapted to one."""
-        return subspaces_of(self.subspaces) if self.subspaces else NOTHING_SEEN
+    def _without_subspaces(cls, values: Any) -> Any:
+        """Drop what earlier versions counted of the places that were tried."""
+        return (
+            {name: value for name, value in values.items() if name != "subspaces"}
+            if isinstance(values, dict)
+            else values
+        )
 
 
 class PerformanceModel:
@@ -141,7 +137,6 @@ class PerformanceModel:
             place_weight=np.maximum(alone - placed, 0.0),
             neighbours=Neighbours.of(np.maximum(added, 0.0).reshape(rows, rows)),
             added_variance=np.maximum(paired_variance - of_type[mine], 0.0).reshape(rows, rows),
-            subspaces=self.parameters.seen(),
         )
 
     def known_models(self) -> KnownModels:

@@ -1,4 +1,4 @@
-"""Serves learned policies: ONNX graphs that score options, checked like every other model."""
+"""Serves policies by name: learned ones, graphs that score options, checked like every other model; and a rule."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,6 +10,7 @@ from advisor.domain.actions import Lever
 from advisor.errors import ModelError
 from advisor.features.board import FINGERPRINT, Board
 from advisor.features.policy import Options, Policy, Scores
+from advisor.features.price import PriceRule
 from advisor.predict.library import (
     PERFORMANCE,
     Held,
@@ -34,6 +35,8 @@ LEVER: Final = "sadvise_lever"
 VERSION_SIGN: Final = "@"
 # In place of a version: the last one that the site fitted, that in use where it fitted none.
 NEWEST: Final = "newest"
+# Rules that are served under a name as well; they have no versions.
+RULES: Final[Mapping[str, Policy]] = {PriceRule.name: PriceRule()}
 
 
 class ServedPolicy:
@@ -90,6 +93,8 @@ class OpenedPolicy:
 
     def __call__(self) -> Policy:
         """Return the policy, opened again if another version is in use since; raises `ModelError`."""
+        if self._name in RULES:
+            return RULES[self._name]
         held = held_policy(self._library, self._name)
         digest = f"{held.entry.digests[GRAPH]} {held.entry.digests[PARAMETERS]}"
         if digest != self._digest:
@@ -106,7 +111,7 @@ class OpenedPolicy:
 
 def open_policy(library: Library, name: str) -> Policy:
     """Check and open a policy by `NAME` or `NAME@VERSION`; raises `ModelError` if there is none or it is invalid."""
-    return served(held_policy(library, name), library)
+    return RULES[name] if name in RULES else served(held_policy(library, name), library)
 
 
 def held_policy(library: Library, name: str) -> Held:
@@ -115,6 +120,8 @@ def held_policy(library: Library, name: str) -> Held:
     there = policies(library)
     if kind not in there:
         raise ModelError(f"there is no policy {kind!a}: there are {', '.join(there) or 'none'}")
+    if kind in RULES:
+        raise ModelError(f"policy {kind} is a rule, which has no versions: give {kind} alone")
     if version == NEWEST:
         return library.newest(f"{POLICY}{kind}")
     return library.find(f"{POLICY}{kind}", version if has_version else None)
@@ -146,6 +153,6 @@ def digest_with_parameters(content: Mapping[str, bytes]) -> str:
 
 
 def policies(library: Library) -> tuple[str, ...]:
-    """Return the names of the policies that a library holds; raises `ModelError`."""
+    """Return the names of the rules, and of the policies that a library holds; raises `ModelError`."""
     kinds = {held.entry.kind for held in library.held()}
-    return tuple(sorted(kind.removeprefix(POLICY) for kind in kinds if kind.startswith(POLICY)))
+    return tuple(sorted({*RULES, *(kind.removeprefix(POLICY) for kind in kinds if kind.startswith(POLICY))}))

@@ -173,7 +173,7 @@ class Follower:
         made = SeenChange(
             lever=change.action.lever,
             applied_time=now,
-            reason=change.reason,
+            reason=str(change.reason),
             saved_s_low=change.expected.saved_s_low,
             saved_s_high=change.expected.saved_s_high,
             added_delay_s=change.expected.added_delay_max_s,

@@ -9,13 +9,12 @@ from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.lease import Lease
 from advisor.domain.outcome import SLOWDOWN_BOUND_S, Arm, JobOutcome
 from advisor.domain.standings import WINDOW_S, Standings
-from advisor.domain.units import HOUR_S, duration, plural
+from advisor.domain.units import duration, plural
 from advisor.domain.waits import Wait
 from advisor.planning.objective import credits_of
 from advisor.settings import Limits, PlanningSettings
 from advisor.trial.accuracy import Accuracy, run_time_accuracy, start_accuracy
 from advisor.trial.effect import Comparison, Conclusion, Effect, compared
-from advisor.trial.explored import ExploredTally, explored_tally
 from advisor.trial.tallies import LeverTally, PlacesGot, Share, lever_tallies, places_got
 from advisor.view.standing_report import Counterfactual, standing_rows, standing_sentences, standings_document
 from advisor.view.table_layout import TableForm
@@ -67,7 +66,6 @@ class Impact:
     changed: int
     levers: tuple[LeverTally, ...]
     places: tuple[PlacesGot, ...]
-    explored: ExploredTally
     starts: Accuracy
     run_times: Accuracy
     comparison: Comparison | None
@@ -100,7 +98,6 @@ def impact_of(
         places=places_got(
             journal.waits(since), (*journal.closed((), since), *journal.leases()), outcomes, since=since, now=now
         ),
-        explored=explored_tally(outcomes, since=since, now=now),
         starts=start_accuracy(lately),
         run_times=run_time_accuracy(lately),
         comparison=comparison,
@@ -130,7 +127,6 @@ def document(impact: Impact) -> dict[str, Any]:
         "jobs": {"ended": impact.ended, "changed": impact.changed},
         "levers": [_lever(tally) for tally in impact.levers],
         "places": [{"tier": place.tier.name.lower(), **_plain(place.got)} for place in impact.places],
-        "exploration": _exploration(impact.explored),
         "forecasts": {"start": _accuracy(impact.starts), "run_time": _accuracy(impact.run_times)},
         "counterfactual": standings_document(impact.counterfactual),
         "experiment": None
@@ -163,8 +159,6 @@ def rows(impact: Impact) -> Iterator[list[str]]:
         yield _share_row("lever", str(tally.lever), "in_time_by_forecast", tally.in_time_by_forecast)
     for place in impact.places:
         yield _share_row("place", place.tier.name.lower(), "got", place.got)
-    for figure, number in _exploration(impact.explored).items():
-        yield _row("exploration", "places", figure, number)
     for name, accuracy in (("start", impact.starts), ("run_time", impact.run_times)):
         yield _share_row("forecast", name, "held", _held(accuracy))
         yield _row("forecast", name, "error_factor", accuracy.error_factor, None, None, accuracy.jobs)
@@ -232,8 +226,6 @@ def _sentences(impact: Impact) -> Iterator[tuple[str, str]]:
             yield str(tally.lever), f"{of_forecast}: {_said(tally.in_time_by_forecast)}"
     for place in impact.places:
         yield "places", f"gangs that waited for one {place.tier.name.lower()} and got it: {_said(place.got)}"
-    if impact.explored.changes or impact.explored.jobs:
-        yield "exploration", _explored_words(impact.explored)
     for name, accuracy in (("starts", impact.starts), ("run times", impact.run_times)):
         if accuracy.jobs:
             share, off = _held(accuracy), f"half were off by a factor of {accuracy.error_factor:.3g} or more"
@@ -241,14 +233,6 @@ def _sentences(impact: Impact) -> Iterator[tuple[str, str]]:
             yield "forecasts", f"{name} against their median: {off}"
         else:
             yield "forecasts", f"{name}: none has come true or failed yet"
-
-
-def _explored_words(explored: ExploredTally) -> str:
-    share = "" if math.isnan(explored.ratio) else f", {explored.ratio:.2%} of those of all jobs"
-    return (
-        f"{plural(explored.changes, 'place')} tried to learn from; {plural(explored.jobs, 'job')} ran on such places "
-        f"for {explored.gpu_s / HOUR_S:.1f} GPU-hours{share}"
-    )
 
 
 def _of_experiment(comparison: Comparison) -> Iterator[tuple[str, str]]:
@@ -343,11 +327,6 @@ def _effect(effect: Effect) -> dict[str, Any]:
 def _plain(share: Share) -> dict[str, float | int | None]:
     ends = {"share": _number(share.ratio), "low": _number(share.low), "high": _number(share.high)}
     return {"count": share.count, "n": share.n, **ends}
-
-
-def _exploration(explored: ExploredTally) -> dict[str, float | int | None]:
-    hours = {"gpu_hours": explored.gpu_s / HOUR_S, "of_gpu_hours": explored.of_gpu_s / HOUR_S}
-    return {"changes": explored.changes, "jobs": explored.jobs, **hours, "share": _number(explored.ratio)}
 
 
 def _number(value: float) -> float | None:

@@ -10,7 +10,6 @@ from advisor.domain.units import duration, gain, plural
 from advisor.planning.checkpoint_requeue import GangNeedsThePlace
 from advisor.planning.compensation import DelayedByAdvice
 from advisor.planning.exchange import GivesPlace
-from advisor.planning.exploring import ExplorePlace
 from advisor.planning.lift import StartsNext
 from advisor.planning.soft_limit import RunsShorterThanLimit
 from advisor.view.table_layout import TableForm
@@ -27,7 +26,7 @@ FORM: Final = TableForm(
     names_omitted=False,
 )
 # The jobs that these delay are not counted one by one.
-_UNCOUNTED: Final = (DelayedByAdvice, ExplorePlace, GangNeedsThePlace, RunsShorterThanLimit)
+_UNCOUNTED: Final = (DelayedByAdvice, GangNeedsThePlace, RunsShorterThanLimit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +66,6 @@ def cost_to_others(change: Recommendation) -> CostToOthers:
             return CostToOthers(jobs=None, delay_s_max=facts.others_delayed_s_max)
         case GangNeedsThePlace() as facts:
             return CostToOthers(jobs=facts.victims, delay_s_max=facts.cost_s)
-        case ExplorePlace() as facts:
-            return CostToOthers(jobs=facts.affected, delay_s_max=None if facts.affected else 0.0)
         case _:
             return CostToOthers()
 

@@ -81,7 +81,6 @@ RULES_IN_WORDS: Final[Mapping[str, str]] = {
     ),
     "gpus_unchanged_by_nodes": "On fewer nodes the job would get fewer GPUs, as it asks for them per node or socket.",
     "size_within_range": "The size is outside the range that the user declared. To see it: `scontrol show job JOBID`.",
-    "restart_grows": "The job would not restart larger, or beyond the range that its user declared.",
     "shrinking_survives_limit": "The job would run longer with fewer GPUs, and could hit its time limit.",
     "limit_raised_within_ratio": (
         "The time limit would rise above {guard.max_limit_ratio} times the user's own (guard.max_limit_ratio)."
@@ -97,9 +96,6 @@ RULES_IN_WORDS: Final[Mapping[str, str]] = {
     "node_count_fixed": "The job has no fixed number of nodes, or not as many as were chosen.",
     "named_nodes_free": "The nodes that were chosen are no longer free. The next round chooses again.",
     "nodes_named_rarely": "Nodes were named for this job three times already. Slurm chooses from now on.",
-    "exploration_allowed": (
-        "It would try a place where planning.explore_ratio = {planning.explore_ratio} or the job itself rules that out."
-    ),
     # Changes of a cycle, together.
     "fair_to_user": (
         "Changes would delay this user's jobs by more than {guard.max_user_delay_s} in {guard.fairness_window_s} "
@@ -117,7 +113,6 @@ RULES_IN_WORDS: Final[Mapping[str, str]] = {
         "{guard.max_changes_per_account} changes per account and round are the most (guard.max_changes_per_account). "
         "The next round goes on."
     ),
-    "exploration_within_share": "The GPU-time for places to try is used up (planning.explore_ratio).",
     "changes_within_cap": (
         "{guard.max_changes} changes per round are the most (guard.max_changes). The next round goes on."
     ),
@@ -129,15 +124,12 @@ RULES_IN_WORDS: Final[Mapping[str, str]] = {
     ),
     # Running jobs.
     "preemption_on": "Running jobs are not stopped for gangs. To allow it: planning.preempt = true.",
-    "restarts_on": "Running jobs are not restarted to grow. To allow it: planning.resize_running = true.",
     "job_still_running": "It is not running, or has left the queue. Nothing to do.",
     "declares_checkpoint": "It declares no checkpoint. Its user can: `--comment='sadvise: ckpt=600'`.",
     "requeueable": "Slurm would not restart it. Its user can ask for that: `--requeue`.",
     "partition_allows_it": "guard.preempt_partitions does not name its partition.",
     "quantum_over": "It started less than 20 min ago. Wait.",
     "not_stopped_lately": "It was stopped within the last hour. Wait.",
-    "restarted_once": "It was restarted to grow within the last 30 days. That is done once.",
-    "stopped_to_grow": "It was not stopped to grow, or has started since.",
     "all_or_none": "The change needs others that were refused. It is made whole or not at all.",
     # Exchanges.
     "exchange_whole": "It is no exchange of two jobs, one up and one down.",

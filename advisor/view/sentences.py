@@ -17,11 +17,9 @@ from advisor.planning.beliefs import Basis
 from advisor.planning.checkpoint_requeue import GangNeedsThePlace
 from advisor.planning.compensation import DelayedByAdvice
 from advisor.planning.exchange import Exchanged, TakesPlace
-from advisor.planning.exploring import ExplorePlace
 from advisor.planning.gang_nodes import PlaceForGang
 from advisor.planning.lift import StartsNext
 from advisor.planning.placement import PlaceWorthWaiting
-from advisor.planning.running_sizes import GrowsForRestart, RestartsLarger
 from advisor.planning.sizing import Resizing
 from advisor.planning.soft_limit import RunsShorterThanLimit
 from advisor.planning.timer_out import TimerOut
@@ -46,12 +44,12 @@ def sentence(change: Recommendation) -> str:
             return _smaller_starts_sooner(facts, change.expected)
         case Resizing() as facts:
             return _idle_gpus_to_grow(facts, change.expected)
-        case PlaceWorthWaiting() | PlaceForGang() | ExplorePlace() as facts:
+        case PlaceWorthWaiting() | PlaceForGang() as facts:
             return _place(facts)
         case RunsShorterThanLimit() as facts:
             return _runs_shorter_than_limit(facts)
-        case GangNeedsThePlace() | RestartsLarger() | GrowsForRestart() as facts:
-            return _stopped(facts)
+        case GangNeedsThePlace() as facts:
+            return _gang_needs_the_place(facts)
         case DelayedByAdvice() as facts:
             return _delayed_by_advice(facts)
         case facts:
@@ -82,10 +80,13 @@ def assumption(change: Recommendation) -> str:
             return f"{spread}. At worst no such place comes free. {_seen(facts.timer)}{first}"
         case RunsShorterThanLimit() as facts:
             return f"Run times as forecast. At best there is such a gap now, at worst none opens. {_slip(facts)}"
-        case PlaceForGang() | ExplorePlace() as facts:
-            return _place_rests_on(facts)
-        case GangNeedsThePlace() | RestartsLarger() | GrowsForRestart() as facts:
-            return _stop_rests_on(facts)
+        case PlaceForGang():
+            return "What the place saves is not forecast. At worst others take the nodes first"
+        case GangNeedsThePlace() as facts:
+            return (
+                f"Run times as forecast. The cost is half a checkpoint interval, the restart, and the "
+                f"{duration(facts.run_s)} that the gang runs. A place for the job comes free then"
+            )
         case DelayedByAdvice():
             return "At worst its GPUs are not released sooner. At best it makes up for the delay"
         case facts:
@@ -158,14 +159,8 @@ def _idle_gpus_to_grow(facts: Resizing, expected: Expected) -> str:
     )
 
 
-def _place(facts: PlaceWorthWaiting | PlaceForGang | ExplorePlace) -> str:
-    match facts:
-        case PlaceWorthWaiting():
-            return _place_worth_waiting(facts)
-        case PlaceForGang():
-            return _place_for_gang(facts)
-        case ExplorePlace():
-            return _explore_place(facts)
+def _place(facts: PlaceWorthWaiting | PlaceForGang) -> str:
+    return _place_for_gang(facts) if isinstance(facts, PlaceForGang) else _place_worth_waiting(facts)
 
 
 def _place_worth_waiting(facts: PlaceWorthWaiting) -> str:
@@ -197,74 +192,11 @@ def _place_for_gang(facts: PlaceForGang) -> str:
     )
 
 
-def _place_rests_on(facts: PlaceForGang | ExplorePlace) -> str:
-    if isinstance(facts, ExplorePlace):
-        by = f"The policy {facts.by_policy}" if facts.by_policy else "Best fit"
-        return (
-            f"It saves nothing now: the model of the site learns from it. About 1 in 20 such jobs can lose more. {by} "
-            f"would have chosen {facts.instead_of}. With it, {facts.used_ratio:.0%} of the GPU-time for tries is used"
-        )
-    return "What the place saves is not forecast. At worst others take the nodes first"
-
-
-def _explore_place(facts: ExplorePlace) -> str:
-    seen = f"ran {plural(facts.seen, 'time')}" if facts.seen else "never ran"
-    who = f"It and {plural(facts.affected, 'other gang')}" if facts.affected else "It"
-    return (
-        f"{facts.gpus} GPUs are idle on {facts.nodes} nodes where such a gang {seen}. {who} can lose up to "
-        f"{facts.slowed_ratio_max:.1%} of speed, {facts.bound_ratio:.0%} at most. After {duration(facts.lease_s)} "
-        "Slurm chooses again"
-    )
-
-
-def _stopped(facts: GangNeedsThePlace | RestartsLarger | GrowsForRestart) -> str:
-    match facts:
-        case GangNeedsThePlace():
-            return _gang_needs_the_place(facts)
-        case RestartsLarger():
-            return _restarts_larger(facts)
-        case GrowsForRestart():
-            return _grows_for_restart(facts)
-
-
-def _stop_rests_on(facts: GangNeedsThePlace | RestartsLarger | GrowsForRestart) -> str:
-    match facts:
-        case GangNeedsThePlace():
-            return (
-                f"Run times as forecast. The cost is half a checkpoint interval, the restart, and the "
-                f"{duration(facts.run_s)} that the gang runs. A place for the job comes free then"
-            )
-        case RestartsLarger():
-            return (
-                f"Run times as forecast. {_scaling(facts.scaling_exponent)}. The cost is half a checkpoint interval "
-                "and the restart. At worst others take the GPUs, and it restarts at its own size"
-            )
-        case GrowsForRestart():
-            return "The gain is counted with the stop of the job"
-
-
 def _gang_needs_the_place(facts: GangNeedsThePlace) -> str:
     place = f"node {facts.place}" if facts.tier is LocalityTier.NODE else f"leaf switch {facts.place}"
     return (
         f"Job {facts.gang_job_id}, first in line with {facts.gang_gpus} GPUs, would end {duration(facts.gain_s)} "
         f"sooner on {place}. That takes stopping {plural(facts.victims, 'job')}, which costs {duration(facts.cost_s)}"
-    )
-
-
-def _restarts_larger(facts: RestartsLarger) -> str:
-    return (
-        f"No pending job can use {plural(facts.gpus_after - facts.gpus, 'idle GPU')}. Restarted from its checkpoint "
-        f"with {facts.gpus_after} instead of {facts.gpus} GPUs, it saves {duration(facts.saved_s)} of the "
-        f"{duration(facts.remaining_s)} left and loses {duration(facts.cost_s)}"
-    )
-
-
-def _grows_for_restart(facts: GrowsForRestart) -> str:
-    idle = facts.gpus_after == facts.gpus_meant
-    fewer = "" if idle else f", as not all of the {facts.gpus_meant} planned are idle"
-    return (
-        f"It was stopped to restart with {facts.gpus_after} GPUs instead of {facts.gpus}{fewer}. If it has not started "
-        f"in {duration(facts.lease_s)}, it gets its own size back"
     )
 
 

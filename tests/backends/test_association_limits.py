@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from advisor.backends.assoc_text import decode_associations, partition_qos
 from advisor.backends.association_limits import AssociationLimits, demand_of, exceeded
-from advisor.domain.actions import Requeue, SetGpus, SetNice
+from advisor.domain.actions import SetGpus, SetNice
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
@@ -238,19 +238,6 @@ def test_number_of_gpus_that_cannot_be_told_is_not_changed() -> None:
     said = Site().limits.against(make_recommendation(grown), job)
 
     assert said == "limits: the number of GPUs that the job would use is unknown"
-
-
-def test_running_job_is_not_stopped_for_a_size_that_its_limits_forbid() -> None:
-    site = Site(shown=own_with("MaxTRESPJ=gres/gpu=5"))
-
-    def stopped_for(gpus: int | None) -> str | None:
-        stop = Requeue(job_id=1, for_job_id=1, before=1.0, gpus_after=gpus)
-        return site.limits.against(make_recommendation(stop), MAIL)
-
-    assert stopped_for(6) == "limits: 6 would be beyond MaxTRESPJ=gres/gpu=5, of user 'mail' in account 'sub'"
-    assert stopped_for(5) is None
-    # For a gang it is stopped without a new size.
-    assert stopped_for(None) is None
 
 
 def test_qos_of_the_partition_binds_as_well() -> None:

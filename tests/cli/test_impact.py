@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from advisor.domain.actions import Lever, Reason, SetNice
+from advisor.domain.actions import Lever, SetNice
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import Interval
 from advisor.domain.lease import Ending, intended
@@ -328,24 +328,3 @@ def test_report_without_a_run_of_plain_slurm_says_so(sadvise: Sadvise, journal: 
 
     assert "plain Slurm was not run beside the cluster" in said.out
     assert json.loads(sadvise("report", "--journal", str(journal), "--json").out)["counterfactual"] is None
-
-
-def test_places_that_were_tried_are_counted_with_their_share(sadvise: Sadvise, tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    tried, plain = outcome(1, gpus=8), outcome(2, gpus=8)
-    change = SeenChange(
-        lever=Lever.NODE_LIST,
-        applied_time=(tried.start_time or 0.0) - 60.0,
-        reason=Reason.EXPLORE_PLACE,
-        ending=Ending.NO_LONGER_PENDING,
-    )
-    keep(path, replace(tried, changes=(change,)), plain)
-
-    words = sadvise("report", "--journal", str(path)).out
-    shown = json.loads(sadvise("report", "--journal", str(path), "--json").out)["exploration"]
-    rows = sadvise("report", "--journal", str(path), "-P").out
-
-    assert "1 place tried to learn from; 1 job ran on such places" in " ".join(words.split())
-    assert (shown["changes"], shown["jobs"], shown["share"]) == (1, 1, pytest.approx(0.5))
-    assert shown["gpu_hours"] == pytest.approx(shown["of_gpu_hours"] / 2)
-    assert "exploration|places|share|0.5|" in rows

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from advisor.config import Config
-from advisor.daemon.refit import adapt, refit
+from advisor.daemon.refit import refit
 from advisor.errors import SlurmError
-from advisor.settings import ForecastSettings, JournalSettings
+from advisor.settings import ForecastSettings
 from advisor.site.site_gate import RoundDeadline
 
 
@@ -53,22 +53,3 @@ def test_fit_ends_with_the_daemon(config: Config, tmp_path: Path) -> None:
 
     with pytest.raises(SlurmError, match="sadvised was asked to stop"):
         refit(config, patience)
-
-
-def test_adaptation_reads_the_journal_of_the_daemon_and_returns_its_last_line(config: Config, tmp_path: Path) -> None:
-    nice(tmp_path, f'printf "%s " "$@" >{tmp_path}/asked; echo "5 cycles" >&2; echo "site-3 is published" >&2')
-    config = replace(config, journal=JournalSettings(file=str(tmp_path / "journal.sqlite")))
-
-    result = adapt(config, RoundDeadline())
-
-    assert result == "site-3 is published"
-    assert (tmp_path / "asked").read_text().split()[5:] == [
-        "fit", "performance", "--from", str(tmp_path / "journal.sqlite"), "--models", str(tmp_path / "models"),
-    ]  # fmt: skip
-
-
-def test_adaptation_that_is_refused_says_why(config: Config, tmp_path: Path) -> None:
-    nice(tmp_path, 'echo "sadvise: error: performance: not published: 20% of later jobs" >&2; exit 1')
-
-    with pytest.raises(SlurmError, match="not published: 20% of later jobs"):
-        adapt(config, RoundDeadline())

@@ -16,11 +16,10 @@ import pytest
 from advisor.clock import Clock, SystemClock
 from advisor.config import Config
 from advisor.daemon.notify import Notifier
-from advisor.daemon.run import Daemon, NightlyFits
+from advisor.daemon.run import Daemon
 from advisor.daemon.service import Service
 from advisor.domain.mode import Mode, Modes
 from advisor.errors import ConfigError, SlurmUnavailableError
-from advisor.journal import SqliteJournal
 from tests.daemon.rounds import Site
 from tests.fake_cluster import fragmented
 
@@ -83,8 +82,6 @@ class Running:
     notifier: Notifier
     reloaded: Callable[[], Config]
     refitted: list[Config] = field(default_factory=list)
-    adapted: list[Config] = field(default_factory=list)
-    refused: str = ""
     clock: Clock = field(default_factory=SystemClock)
 
     def run(self, *beside: Callable[[], None]) -> tuple[bool, float]:
@@ -117,7 +114,7 @@ class Running:
         return Daemon(
             self.service,
             reload=self.reloaded,
-            fits=NightlyFits(refit=self._refit, adapt=self._adapt),
+            refit=self._refit,
             notifier=self.notifier,
             clock=self.clock,
             log=self.log,
@@ -137,12 +134,6 @@ class Running:
     def _refit(self, config: Config) -> str:
         self.refitted.append(config)
         return "fitted"
-
-    def _adapt(self, config: Config) -> str:
-        self.adapted.append(config)
-        if self.refused:
-            raise SlurmUnavailableError(self.refused)
-        return "performance: site-1 is published"
 
 
 @pytest.fixture
@@ -261,34 +252,10 @@ def test_a_broken_configuration_leaves_the_old_one_in_force(running: Running) ->
     assert heard.count("READY=1") == 2
 
 
-@pytest.mark.parametrize(
-    ("refused", "detail"),
-    [
-        ("", {"result": "performance: site-1 is published"}),
-        ("not published: 20% inside", {"fault": "not published: 20% inside"}),
-    ],
-    ids=["published", "refused"],
-)
-def test_nightly_adaptation_follows_the_fit_and_the_audit_keeps_its_result(
-    running: Running, refused: str, detail: dict[str, str]
-) -> None:
-    nightly = replace(running.service.config.daemon, refit=True, adapt=True)
-    running.service.reconfigure(replace(running.service.config, daemon=nightly))
-    running.refused = refused
-
-    running.daemon()._fit()
-    running.service.round()
-
-    assert len(running.refitted) == len(running.adapted) == 1
-    with SqliteJournal.read_only(Path(running.service.config.journal.file)) as journal:
-        row = journal.last("performance adapted")
-    assert row is not None and row.detail == detail
-
-
-def test_no_model_is_adapted_unless_configured(running: Running) -> None:
+def test_no_model_is_fitted_unless_configured(running: Running) -> None:
     running.daemon()._fit()
 
-    assert running.refitted == running.adapted == []
+    assert running.refitted == []
 
 
 def test_a_fault_of_our_own_does_not_end_the_rounds(running: Running) -> None:

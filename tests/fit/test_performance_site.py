@@ -1,5 +1,6 @@
 """The adaptation to a site: it finds the effects, follows a shift, and refuses what does not forecast later jobs."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import ModelError
-from advisor.fit.performance_fit import adapted
+from advisor.fit.performance_fit import adapted, no_samples
 from advisor.fit.performance_gate import share_at_bound, tables_of
 from advisor.fit.performance_graph import performance_exported
 from advisor.fit.performance_prior import FAMILY_SPREAD, MOST_MODELS, extended, prior_of
@@ -37,6 +38,14 @@ def test_prior_is_read_back_from_the_model_that_ships(shipped: PerformanceModel)
     assert (prior.models, prior.gpu_types, prior.spreads) == (written.models, written.gpu_types, written.spreads)
     assert np.abs(prior.log_speed - written.log_speed).max() < 1e-5
     assert np.abs(prior.floored - written.floored).max() < 1e-5
+
+
+def test_model_of_a_site_that_counted_what_was_tried_is_opened(shipped: PerformanceModel) -> None:
+    prior = prior_of(shipped)
+    exported = performance_exported(adapted(prior, no_samples(len(MODELS)), seed=1), seed=1)
+    counted = {**json.loads(exported.parameters), "subspaces": {"total": 3, "seen": {"bert|one leaf": [3, 1.0]}}}
+
+    assert PerformanceModel.of(exported.graph, json.dumps(counted)).parameters.models == MODELS
 
 
 def test_adapted_model_is_no_prior(shipped: PerformanceModel) -> None:

@@ -42,11 +42,9 @@ from tests.diagnose.test_causes import APART, TWO_NODES
 from tests.golden import random_queues
 from tests.golden.documents import DOCUMENTS, document, english
 from tests.golden.plans import RANDOM_QUEUES, RECORDED, random_record, recorded_record
-from tests.planning import exploring_site as exploring
 from tests.planning import test_gang_nodes as gang_nodes
 from tests.planning.test_checkpoint_requeue import FULL, GANG, judged
 from tests.planning.test_counterfactual import delayed
-from tests.planning.test_running_sizes import restarts
 
 SCOPES: tuple[Fairness, ...] = ("user", "account")
 SCOPED_SEEDS = 60
@@ -195,9 +193,7 @@ def _records() -> Iterator[CycleRecord]:
     for with_models in (False, True):
         yield from (recorded_record(name, with_models=with_models) for name in RECORDED)
     yield judged(make_cluster([*FULL, GANG]))
-    yield from restarts()
     yield gang_nodes.cycle(policy=gang_nodes.LastFirst()).judge(gang_nodes.site(gang_nodes.waiting()))
-    yield exploring.planned(exploring.queue(exploring.pending(), exploring.resident()))
     lease, jobs = delayed()
     yield Cycle().judge(make_snapshot(jobs), Memory(leases=(lease,)))
 

@@ -38,7 +38,6 @@ def test_every_cap_has_a_case() -> None:
         "account_within_cap",
         "fair_to_user",
         "fair_to_account",
-        "exploration_within_share",
     }
 
 

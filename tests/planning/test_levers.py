@@ -1,6 +1,5 @@
 """What a site lacks for each lever."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -76,28 +75,6 @@ def test_gain_reads_in_one_unit_with_its_range(value_s: float, low_s: float, hig
 
 def test_counts_agree_with_their_noun() -> None:
     assert (plural(1, "job"), plural(2, "job")) == ("1 job", "2 jobs")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("explore_ratio", -0.001, "explore_ratio must be at least 0 and at most 0.05"),
-        ("explore_ratio", 0.051, "explore_ratio must be at least 0 and at most 0.05"),
-        ("explore_ratio", float("nan"), "explore_ratio must be at least 0 and at most 0.05"),
-        ("explore_slowdown", 0.0, "explore_slowdown must be above 0 and at most 0.5"),
-        ("explore_slowdown", 0.51, "explore_slowdown must be above 0 and at most 0.5"),
-        ("explore_slowdown", float("nan"), "explore_slowdown must be above 0 and at most 0.5"),
-    ],
-)
-def test_exploration_has_bounds(name: str, value: float, words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(words)):
-        PlanningSettings(**{name: value})  # type: ignore[arg-type]
-
-
-def test_exploration_can_go_up_to_its_bounds() -> None:
-    most = PlanningSettings(explore_ratio=0.05, explore_slowdown=0.5)
-
-    assert (most.explore_ratio, most.explore_slowdown) == (0.05, 0.5)
 
 
 @pytest.mark.parametrize(

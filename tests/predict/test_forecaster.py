@@ -50,7 +50,6 @@ def test_all_shipped_models_are_sound_and_in_use() -> None:
         "policy-dl2",
         "policy-marl",
         "policy-metarl",
-        "policy-price",
     }
 
 

@@ -9,10 +9,19 @@ from advisor.domain.actions import Lever
 from advisor.errors import ModelError
 from advisor.features.board import JOB_COLUMNS, NODE_COLUMNS, Board
 from advisor.features.policy import Options, Policy
-from advisor.features.steps import OPTION_COLUMNS
+from advisor.features.steps import (
+    OPTION_COLUMNS,
+    Scaling,
+    elastic_jobs,
+    next_steps,
+    rungs,
+    step_options,
+    supply_of,
+)
 from advisor.fit.publish import Exported, publish_graph
+from advisor.planning.scorers import by_price
 from advisor.predict.library import Library
-from advisor.predict.manifest import GRAPH, POLICY, Parity
+from advisor.predict.manifest import FILE_NAME, GRAPH, POLICY, Parity
 from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.served_policy import LEVER, OpenedPolicy, ServedPolicy, open_policy, policies
 from tests.predict.graphs import doubling, endless, publish_sizes, scoring, unary
@@ -205,3 +214,44 @@ def test_refused_version_is_opened_once(tmp_path: Path, monkeypatch: pytest.Monk
         with pytest.raises(ModelError, match="not the file of its digest"):
             policy()
         monkeypatch.setattr("advisor.predict.served_policy.served", None)
+
+
+def test_rule_price_is_served_by_name_with_the_scores_of_its_formula(tmp_path: Path) -> None:
+    asked = np.array([2.0, 4.0])
+    jobs = elastic_jobs(
+        [Scaling(sizes=rungs([1, 2, 4, 8]), speed=np.sqrt(rungs([1, 2, 4, 8])), is_forecast=True)] * 2,
+        asked=asked,
+        run_s=np.array([7200.0, 600.0]),
+        run_is_forecast=np.ones(2, np.bool_),
+        limit_s=np.full(2, np.inf),
+        wait_s=np.zeros(2),
+        limit_ratio=1.0,
+    )
+    supply = supply_of(capacity=64.0, idle=16.0, wanted=6.0, waiting=3.0, node_gpus=8.0)
+    steps = next_steps(jobs, supply, jobs.first)
+    legal, offered = step_options(steps, np.arange(2))
+    policy = open_policy(Library(tmp_path), "price")
+
+    scores, state = policy.act(EMPTY, offered, b"kept")
+
+    assert OpenedPolicy(Library(tmp_path), "price")() is policy
+    assert (policy.name, policy.digest, state) == ("price", "", b"kept")
+    assert policy.levers == {Lever.GPU_COUNT}
+    assert scores == pytest.approx(by_price(steps, supply).ravel()[legal])
+
+
+def test_rule_has_no_versions_and_scores_no_other_options(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="policy price is a rule, which has no versions: give price alone"):
+        open_policy(Library(tmp_path), "price@default-1")
+    with pytest.raises(ModelError, match="policy price: it does not score options of gpu_count"):
+        open_policy(Library(tmp_path), "price").act(EMPTY, options("first"), b"")
+
+
+def test_library_in_which_the_rule_was_in_use_as_a_graph_is_read(tmp_path: Path) -> None:
+    publish_sizes(tmp_path)
+    manifest = tmp_path / FILE_NAME
+    manifest.write_text(manifest.read_text().replace("[in_use]", '[in_use]\npolicy-price = "default-1"'))
+    site = Library(tmp_path)
+
+    assert open_policy(site, "price").name == "price"
+    assert "policy-price" not in {held.entry.kind for held in site.held()}

@@ -35,11 +35,6 @@ LEVERS: Final = (
         policies=("price-sizes", "price-forecast", "price-sizes-oracle"),
     ),
     Lever(
-        name="order, sizes and restarts",
-        forecasts="run times, speeds",
-        policies=("price-sizes", "price-running", "price-running-oracle"),
-    ),
-    Lever(
         name="order and nodes of gangs",
         forecasts="interference (known from models without run times)",
         policies=("lift", "lift+place", "lift+place-oracle"),

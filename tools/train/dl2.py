@@ -114,18 +114,6 @@ def publish(
     publish_as(partial(publish_policy, run), models, version, use=use)
 
 
-@app.command("publish-rule")
-def publish_the_rule(
-    models: Annotated[Path, typer.Option(help="Folder of models.")],
-    version: Annotated[str, typer.Option(help="Name of the version.")] = "default-1",
-    use: Annotated[bool, typer.Option("--use", help="Put it in use there.")] = False,
-) -> None:
-    """Publish the rule price, the teacher of dl2, as policy-price."""
-    from tools.train.slurm.rule import publish_rule
-
-    publish_as(publish_rule, models, version, use=use)
-
-
 def publish_as(publish: Callable[..., Entry], models: Path, version: str, *, use: bool) -> None:
     """Publish a policy of today, and put it in use if asked to."""
     deterministic()

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from advisor.features.observe.graph import Floats, Floats32, Neighbours, Residents, Rows, Servers
-from advisor.features.observe.subspaces import NOTHING_SEEN, Subspaces
 
 OUTLOOK_COLUMNS: Final = ("behind_best", "behind_chosen", "slows_by_time", "unsure")
 
@@ -39,8 +38,7 @@ class SiteSpeeds:
 
     `log_speed` is that of a model alone on one GPU type, relative to its mean over types; `place_weight` the power to
     which the forecast inflation of a place is raised. Variances are those of logarithms of speeds: of one type, and of
-    a model beside one other. `neighbours.added` is the expected inflation that one other model adds. `subspaces` counts
-    what was tried at the site.
+    a model beside one other. `neighbours.added` is the expected inflation that one other model adds.
     """
 
     models: tuple[str, ...]
@@ -50,7 +48,6 @@ class SiteSpeeds:
     place_weight: Floats  # (n_models + 1,)
     neighbours: Neighbours  # tables (n_models + 1, n_models + 1)
     added_variance: Floats  # (n_models + 1, n_models + 1)
-    subspaces: Subspaces = NOTHING_SEEN
 
     @cached_property
     def _code_of_type(self) -> dict[str, int]:

@@ -99,7 +99,7 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
     lifted.BY_TRUE_SIZE,
     *lifted.SCOPED,
     *lifted.SIZED,
-    *lifted.RESTARTED,
+    lifted.SIZED_BY_FORECASTS,
     *lifted.PLACED,
     # What Dally's waiting gains within Slurm.
     AdvisedSlurm(

@@ -18,7 +18,6 @@ from advisor.sim.policies.learned_run_times import LearnedRunTimes
 from advisor.sim.policies.lifter import Lifter
 from advisor.sim.policies.mover import KnownRunTimes, Mover, RunTimes
 from advisor.sim.policies.placer import BY_RULE, BY_TRUTH, MARL, Places, with_spare_classes
-from advisor.sim.policies.restarter import Restarts, by_finish, by_forecast
 from advisor.sim.policies.sizer import Sizes, by_score, forecast_speeds, shipped_policy, true_speeds
 from advisor.sim.queueing import PAUSED
 from advisor.sim.simulated_policy import Problem, drive, leave_out
@@ -45,7 +44,7 @@ class LiftedSlurm:
     """The model of slurmctld whose pending jobs are lifted every `advise_every_s`.
 
     `fairness` is used in place of that of the options, and `mover` in place of the one that the fairness calls for.
-    `sizes` sizes the elastic jobs as well, `restarts` those that run, from a checkpoint; `places` gives nodes to gangs.
+    `sizes` sizes the elastic jobs as well, `places` gives nodes to gangs.
     """
 
     name: str
@@ -54,7 +53,6 @@ class LiftedSlurm:
     fairness: Fairness | None = None
     mover: MakeMover | None = None
     sizes: Sizes | None = None
-    restarts: Restarts | None = None
     places: Places | None = None
     requeue_loses_work: bool = True
 
@@ -76,11 +74,8 @@ class LiftedSlurm:
     def _steps(self, problem: Problem, mover: Mover) -> tuple[list[CycleStep], Run]:
         """Return what else is done in every cycle, and what runs the compiled loop in between."""
         steps: list[CycleStep] = []
-        sizer = None if self.sizes is None else self.sizes.sizer(problem, mover)
-        if sizer is not None:
-            steps.append(sizer)
-        if self.restarts is not None and sizer is not None:
-            steps.append(self.restarts.restarter(problem, sizer))
+        if self.sizes is not None:
+            steps.append(self.sizes.sizer(problem, mover))
         if self.places is None:
             return steps, run_slurm
         placer = self.places.placer(problem, mover)
@@ -158,38 +153,11 @@ SIZED: Final = tuple(
     )
 )
 
-# What restarts of running jobs with more GPUs add to sizes; `price-forecast` is what `price-running` adds to.
-RESTARTED: Final = tuple(
-    LiftedSlurm(
-        name=name,
-        summary=summary,
-        run_times=run_times,
-        sizes=Sizes(speeds=speeds, choose=partial(by_score, by_price), knows_run_s=True),
-        restarts=restarts,
-    )
-    for name, summary, run_times, speeds, restarts in (
-        (
-            "price-forecast",
-            "price-sizes, run times forecast as in lift-forecast",
-            LearnedRunTimes,
-            forecast_speeds,
-            None,
-        ),
-        (
-            "price-running",
-            "price-forecast, and running jobs restart from checkpoints with more GPUs",
-            LearnedRunTimes,
-            forecast_speeds,
-            Restarts(remaining=by_forecast, choose=partial(by_score, by_price)),
-        ),
-        (
-            "price-running-oracle",
-            "price-sizes-oracle, and running jobs restart from checkpoints with more GPUs",
-            by_run_times,
-            true_speeds,
-            Restarts(remaining=by_finish, choose=partial(by_score, by_price)),
-        ),
-    )
+SIZED_BY_FORECASTS: Final = LiftedSlurm(
+    name="price-forecast",
+    summary="price-sizes, run times forecast as in lift-forecast",
+    run_times=LearnedRunTimes,
+    sizes=Sizes(speeds=forecast_speeds, choose=partial(by_score, by_price), knows_run_s=True),
 )
 
 # What nodes for gangs add to lifts; those of a plugin are asked for at every start.

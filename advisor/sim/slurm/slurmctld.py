@@ -19,11 +19,6 @@ def ask_for_pass(m: Slurm, now: float) -> None:
 
 
 @native
-def requeue(s: State, m: Slurm, row: int, now: float) -> None:
-    """Stop a running job, which goes back to its last checkpoint and is held back for a while."""
-
-
-@native
 def watch_switches(s: State, m: Slurm, row: int, now: float) -> None:
     """Set the timer of a job to the end of its wait for few switches."""
 

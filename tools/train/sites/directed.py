@@ -1,7 +1,6 @@
-"""Explores at a simulated site where the performance model may be wrong, within the bounds of the live planner.
+"""Explores at a simulated site where the performance model may be wrong, within a bound on what that costs.
 
-The candidates, the bound and the score are those that `planning.exploring` has on Slurm; here gangs on one server are
-tried as well, on servers of another GPU type.
+Gangs on one server are tried as well, on servers of another GPU type.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,11 +10,11 @@ from typing import Final
 import numpy as np
 
 from advisor.features.observe.pointer import BestFit, Choice, choose_all
-from advisor.features.observe.safe_places import Prospect, Surroundings, best_try, prospect_of
-from advisor.features.observe.subspaces import Subspaces
 from tools.train.places.parts import Decision
 from tools.train.places.rules import Decide
 from tools.train.sites.cluster import SiteCluster
+from tools.train.sites.safe_places import Prospect, Surroundings, best_try, prospect_of
+from tools.train.sites.subspaces import Subspaces
 
 RATIO: Final = 0.05
 SLOWDOWN: Final = 0.15

@@ -8,9 +8,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.features.price import PRICE
 from advisor.features.steps import OPTION_COLUMNS
 from advisor.fit.publish import publish_graph
-from advisor.planning.scorers import PRICE, as_asked, by_gain, by_price
+from advisor.planning.scorers import as_asked, by_gain, by_price
 from advisor.predict.manifest import POLICY, Entry
 from advisor.sim.study.statistics import CellName, mean_over_cells
 from tools.train import checkpoints

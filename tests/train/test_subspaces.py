@@ -1,19 +1,13 @@
 """What is counted of places that were seen, and when more of them are worth a try."""
 
-import json
 import math
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from advisor.features.observe import subspaces as module
-from advisor.features.observe.subspaces import (
+from tools.train.sites.subspaces import (
     FIRST_RESIDUALS,
     MOST_SIGNATURES,
-    NOTHING_SEEN,
     PageHinkley,
     Signature,
     Subspace,
@@ -21,13 +15,12 @@ from advisor.features.observe.subspaces import (
     TryAllowance,
     share_of,
     span_of,
-    subspaces_of,
 )
 
 
 def after(residuals: list[float], signature: str = "a") -> Subspaces:
     """Return subspaces after the residuals of one signature."""
-    seen = NOTHING_SEEN
+    seen = Subspaces()
     for residual in residuals:
         seen = seen.updated(signature, residual)
     return seen
@@ -96,7 +89,7 @@ def test_rare_wrong_and_disputed_places_are_worth_more() -> None:
 
 
 def test_alike_places_are_worth_the_same() -> None:
-    assert NOTHING_SEEN.utilities(["a", "b"], np.array([0.1, 0.1])).tolist() == [0.0, 0.0]
+    assert Subspaces().utilities(["a", "b"], np.array([0.1, 0.1])).tolist() == [0.0, 0.0]
 
 
 def test_shift_is_found_and_steady_residuals_are_none() -> None:
@@ -131,47 +124,3 @@ def test_allowance_falls_with_the_residual_and_a_shift_renews_it() -> None:
     for _ in range(30):
         allowance = allowance.updated(4.0)
     assert allowance.kappa == 1.0
-
-
-def test_subspaces_come_back_from_their_document() -> None:
-    seen = after([2.0, 1.0]).updated("b", -3.0)
-
-    assert subspaces_of(seen.document()) == seen
-    assert subspaces_of(NOTHING_SEEN.document()) == NOTHING_SEEN
-
-
-@given(residuals=st.lists(st.tuples(st.sampled_from("abc"), st.floats(-9.0, 9.0)), max_size=60))
-def test_subspaces_come_back_from_json_as_they_were(residuals: list[tuple[str, float]]) -> None:
-    seen = NOTHING_SEEN
-    for signature, residual in residuals:
-        seen = seen.updated(signature, residual)
-
-    assert subspaces_of(json.loads(json.dumps(seen.document()))) == seen
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"total": -1},
-        {"total": True},
-        {"seen": {"a": [1, math.nan]}},
-        {"seen": {"a": ["1", 1.0]}},
-        {"seen": {"a": [1.5, 1.0]}},
-        {"seen": {"a": [1, "x"]}},
-        {"seen": {"a": [1, math.inf]}},
-        {"seen": []},
-        {"allowance": {}},
-        {"allowance": {"test": [1], "first": 0.0, "recent": 0.0}},
-    ],
-)
-def test_other_documents_are_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        subspaces_of({**NOTHING_SEEN.document(), **change})
-
-
-def test_too_many_signatures_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    document = after([1.0]).updated("b", 1.0).document()
-    monkeypatch.setattr(module, "MOST_SIGNATURES", 1)
-
-    with pytest.raises(ValueError, match="more than 1 signatures"):
-        subspaces_of(document)

@@ -15,7 +15,7 @@ import numpy as np
 from advisor.features.observe.graph import Flags, Floats, Residents, Rows, Servers
 from advisor.features.observe.pointer import Gang
 from advisor.features.observe.site_speeds import SiteSpeeds
-from advisor.features.observe.subspaces import Signature, share_of, span_of
+from tools.train.sites.subspaces import Signature, share_of, span_of
 
 # One-sided, 95 %.
 Z: Final = 1.64

@@ -6,8 +6,8 @@ no more than that. Signatures, score, and the test for shifts are our own interp
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -25,8 +25,6 @@ _MOST_NAMED: Final = 6
 DELTA: Final = 0.25
 THRESHOLD: Final = 15.0
 LARGEST_RESIDUAL: Final = 5.0
-# No document has larger numbers than this.
-_MOST_COUNTED: Final = 2**53
 # Residuals whose mean is the standard against which later ones are held.
 FIRST_RESIDUALS: Final = 16
 
@@ -169,53 +167,6 @@ class Subspaces:
         rare = np.sqrt(np.log(max(self.total, 1)) / (1.0 + counts))
         utility: Floats = _standardised(disagreement) + _standardised(residual) + COUNT_WEIGHT * rare
         return utility
-
-    def document(self) -> dict[str, Any]:
-        """Return them as plain values."""
-        test = self.allowance.test
-        return {
-            "total": self.total,
-            "seen": {name: [one.count, one.squared] for name, one in sorted(self.seen.items())},
-            "allowance": {
-                "test": [test.count, test.mean, test.rise, test.least],
-                "first": self.allowance.first,
-                "recent": self.allowance.recent,
-            },
-        }
-
-
-NOTHING_SEEN: Final = Subspaces()
-
-
-def subspaces_of(document: Mapping[str, Any]) -> Subspaces:
-    """Return subspaces from their plain values; raises `ValueError` where they are none."""
-    try:
-        count, *sums = document["allowance"]["test"]
-        mean, rise, least = map(_finite, sums)
-        test = PageHinkley(count=_counted(count), mean=mean, rise=rise, least=least)
-        first, recent = (_finite(document["allowance"][name]) for name in ("first", "recent"))
-        seen = {
-            str(name): Subspace(count=_counted(times), squared=_finite(squared))
-            for name, (times, squared) in document["seen"].items()
-        }
-        total = _counted(document["total"])
-    except (KeyError, TypeError, AttributeError) as err:
-        raise ValueError(f"these are no subspaces: {err}") from err
-    if len(seen) > MOST_SIGNATURES:
-        raise ValueError(f"more than {MOST_SIGNATURES} signatures")
-    return replace(NOTHING_SEEN, seen=seen, total=total, allowance=TryAllowance(test=test, first=first, recent=recent))
-
-
-def _counted(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_COUNTED:
-        raise ValueError(f"{value!r} is no count")
-    return value
-
-
-def _finite(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MOST_COUNTED:
-        raise ValueError(f"{value!r} is no number, or too large")
-    return float(value)
 
 
 def _standardised(values: Floats) -> Floats:

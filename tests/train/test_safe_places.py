@@ -8,8 +8,8 @@ import pytest
 
 from advisor.features.observe.graph import Neighbours, Residents, Servers
 from advisor.features.observe.pointer import Gang
-from advisor.features.observe.safe_places import PLACE_SPREAD, Prospect, Surroundings, Z, best_try, prospect_of
 from advisor.features.observe.site_speeds import SiteSpeeds
+from tools.train.sites.safe_places import PLACE_SPREAD, Prospect, Surroundings, Z, best_try, prospect_of
 
 GANG = Gang(gpus=8, fewest_nodes=2, model=0, leaf_inflation=1.1, spine_inflation=1.3, run_s=3600.0, wait_s=0.0)
 ADDED, VARIANCE = 0.1, 0.0009

@@ -1,0 +1,129 @@
+"""A journal of a version that tried places and restarted running jobs to grow, in a version that does neither."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from advisor.apply.applier import Applier
+from advisor.cycle import Cycle
+from advisor.domain.actions import Lever, Requeue, SetNodeList
+from advisor.domain.gang import GpuScope
+from advisor.domain.lease import Ending
+from advisor.journal import SqliteJournal, opened
+from tests.builders import HOUR_S, TAKEN_AT, gpu_counts, make_gang, make_hints, make_job
+from tests.cli.conftest import Sadvise
+from tests.fake_cluster import FakeCluster
+
+SCRIPT = Path(__file__).parents[1] / "recorded" / "journal" / "removed-actions.sql"
+# Its cycles: a place that was tried, named nodes, a stop to grow, the size of a restart, a stop for a gang.
+TRY, NAMED, STOP_TO_GROW, SIZE, STOP_FOR_GANG = "12345"
+REMOVED = [(TRY, "explore_place"), (STOP_TO_GROW, "restart_with_more_gpus"), (SIZE, "size_of_restart")]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the journal as that version left it."""
+    path = tmp_path / "journal.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.executescript(SCRIPT.read_text())
+    path.chmod(0o600)
+    return path
+
+
+def test_it_is_intact_and_leases_keep_their_reasons(path: Path) -> None:
+    with opened(path) as journal:
+        leases = journal.leases()
+        purposes = journal.purposes(leases)
+        verified = journal.verify()
+        (stop,) = journal.closed([3])
+
+    assert verified.is_intact
+    assert {lease.lever for lease in leases} == {Lever.NODE_LIST, Lever.GPU_COUNT}
+    assert purposes[1, Lever.NODE_LIST].reason == "explore_place"
+    assert stop.action == Requeue(job_id=3, for_job_id=3, before=TAKEN_AT - 2 * HOUR_S)
+
+
+def test_nodes_of_a_try_and_size_of_a_restart_are_taken_back_when_they_are_due(path: Path) -> None:
+    on_two = make_gang(4, scope=GpuScope.NODE, nodes_min=2, nodes_max=2, required_nodes=("n01", "n02"))
+    grown = make_job(3, gang=make_gang(8), reason="Resources", hints=make_hints(gpus=(1, 8)))
+    cluster = FakeCluster(jobs={1: make_job(1, gang=on_two), 3: grown}, now=TAKEN_AT + HOUR_S)
+    with opened(path) as journal:
+        applier = Applier(source=cluster, actuator=cluster, cycle=Cycle(), journal=journal)
+
+        applier.return_due(cluster.now)
+
+        assert {(lease.job_id, lease.ending) for lease in journal.closed([1, 3])} == {
+            (1, Ending.TAKEN_BACK),
+            (3, Ending.TAKEN_BACK),
+            (3, Ending.DONE_FOR_GOOD),
+        }
+    assert cluster.jobs[1].gang.required_nodes == ()
+    assert cluster.jobs[3].gang.gpu_count == sum(gpus.count for gpus in gpu_counts(4))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("journal",),
+        ("journal", "changes"),
+        ("journal", "cycles"),
+        ("journal", "audit"),
+        ("report",),
+        ("report", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_commands_that_read_it_work(sadvise: Sadvise, path: Path, arguments: tuple[str, ...]) -> None:
+    outcome = sadvise(*arguments, "--journal", str(path))
+
+    assert (outcome.exit_code, outcome.err) == (0, "")
+
+
+def test_changes_show_a_removed_reason_by_its_name(sadvise: Sadvise, path: Path) -> None:
+    rows = sadvise("journal", "changes", "--journal", str(path), "--json").out
+
+    assert all(reason in rows for _, reason in REMOVED)
+
+
+@pytest.mark.parametrize(("cycle", "reason"), REMOVED)
+def test_cycle_that_proposed_what_was_removed_is_not_planned_again(
+    sadvise: Sadvise, path: Path, cycle: str, reason: str
+) -> None:
+    outcome = sadvise("replay", cycle, "--journal", str(path))
+
+    assert outcome.exit_code == 1
+    assert outcome.err == (
+        f"sadvise: error: cycle {cycle} cannot be planned again: it proposed {reason}, which was removed: "
+        "--with-config shows what would be planned today\n"
+    )
+
+
+@pytest.mark.parametrize(("cycle", "reason"), REMOVED)
+def test_what_would_be_planned_today_is_shown_beside_it(sadvise: Sadvise, path: Path, cycle: str, reason: str) -> None:
+    outcome = sadvise("replay", cycle, "--with-config", "--json", "--journal", str(path))
+
+    assert outcome.exit_code == 0
+    assert reason in {difference["recorded"] for difference in json.loads(outcome.out)["differences"]}
+
+
+def test_other_cycles_are_planned_again_without_the_values_that_their_actions_had(sadvise: Sadvise, path: Path) -> None:
+    stop, named = (sadvise("replay", cycle, "--json", "--journal", str(path)) for cycle in (STOP_FOR_GANG, NAMED))
+
+    assert json.loads(stop.out)["same"] is True
+    # The name of the policy is not recorded with its choices.
+    assert {difference["what"] for difference in json.loads(named.out)["differences"]} == {
+        "node_list evidence",
+        "node_list text",
+    }
+
+
+def test_list_of_nodes_is_read_without_what_a_try_booked(path: Path) -> None:
+    with SqliteJournal.read_only(path) as journal:
+        (named,) = (lease.action for lease in journal.leases() if lease.lever is Lever.NODE_LIST)
+        (ended,) = journal.outcomes(0.0)
+
+    assert named == SetNodeList(job_id=1, before=(), after=("n01", "n02"))
+    assert [change.reason for change in ended.changes] == ["explore_place"]

@@ -59,7 +59,7 @@ def test_every_file_named_is_there(document: Path) -> None:
 
 
 def test_decision_on_shared_algorithms_names_each_that_a_simulated_policy_shares_with_the_planner() -> None:
-    page = (ROOT / "docs/decisions/0013-algorithms-shared-with-the-simulator.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/decisions/simulator.md").read_text(encoding="utf-8")
     shared = {
         alias.name
         for path in (ROOT / "advisor/sim/policies").glob("*.py")

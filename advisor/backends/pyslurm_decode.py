@@ -2,7 +2,7 @@
 
 pyslurm shows how many GPUs a job asks for with `--gpus` only where the site counts GPUs as TRES, of which type only
 where that type is counted, and never in which form. What it does not show is unknown here, never none
-(docs/decisions/0010-what-pyslurm-shows.md).
+(docs/decisions/slurm.md).
 """
 
 import json

@@ -1,7 +1,7 @@
 """Reads what seldom changes: the site's configuration, its topology, and whether this user can see the queue.
 
 Slurm's own files are read first, since slurmctld would need three requests of the four that a snapshot
-can cost (docs/decisions/0002-four-rpcs.md). The result is kept for some minutes.
+can cost (docs/decisions/slurm.md). The result is kept for some minutes.
 """
 
 import os

@@ -5,7 +5,7 @@
 
 Raises the probability of choices whose jobs did better than is usual, and lowers that of the others. The result is
 published beside the other versions and not put in use: see it in shadow and in `sadvise models compare` first. What one
-user can teach is bounded (docs/decisions/0031-learning-from-the-journal.md): by the caps of `experience`, by clipped
+user can teach is bounded (docs/decisions/forecasts.md): by the caps of `experience`, by clipped
 returns, and by the distance of the new version from the served one on what the journal observed.
 """
 

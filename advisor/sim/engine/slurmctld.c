@@ -65,10 +65,9 @@ static void note_pass(Slurm *m, double now) {
 
 static inline bool is_idle(const State *s) { return s->tally->pending == 0 && s->tally->waiting == 0; }
 
-/* Skip the passes over the full queue that found no job while none was pending. */
-static void skip_idle_passes(const State *s, Slurm *m, double now) {
-    if (is_idle(s))
-        while (m->control->full_time < now) note_pass(m, m->control->full_time);
+/* Skip the passes over the full queue before an instant, which find nothing to start. */
+static void skip_passes(Slurm *m, double now) {
+    while (m->control->full_time < now) note_pass(m, m->control->full_time);
 }
 
 /* What a main pass finds for an entry of the line: nodes, none, or a reason to pass it over. */
@@ -127,7 +126,8 @@ static void main_pass(State *s, Slurm *m, double now) {
     if (s->tally->waiting > 0) admit_waiting(s, m, now);
 }
 
-static double next_event(State *s, Slurm *m) {
+/* Return the next instant at which something can happen; if `is_settled`, passes over the full queue do not count. */
+static double next_event(State *s, Slurm *m, bool is_settled) {
     const Control *control = m->control;
     /* A pass over an empty line still keeps the next one away. */
     double pass_time = least(control->pass_time, control->direct_time);
@@ -137,18 +137,23 @@ static double next_event(State *s, Slurm *m) {
     bool is_stuck = now == INFINITY && s->tally->running == 0 && !awaits_decay(s, m);
     if (is_stuck) return now;
     if (s->tally->pending > 0) now = least(now, most(s->tally->now, control->calc_time + control->calc_period_s));
-    if (!is_idle(s)) now = least(now, control->full_time);
+    if (!is_settled && !is_idle(s)) now = least(now, control->full_time);
     return now;
 }
 
-/* Recalculate priorities as of the last full period; while no job is pending they are not needed. */
-static void keep_priorities(State *s, Slurm *m, double now) {
+/* Recalculate priorities as of the last full period; while no job is pending they are not needed.
+ *
+ * Return whether a pass can now come to another end.
+ */
+static bool keep_priorities(State *s, Slurm *m, double now) {
     const Control *control = m->control;
     double periods = floor((now - control->calc_time) / control->calc_period_s + 1e-9);
-    if (periods < 1.0) return;
+    if (periods < 1.0) return false;
     recalculate(s, m, control->calc_time + periods * control->calc_period_s);
     /* Slurm looks again in any case; over the same line and the same nodes it comes to the same end. */
-    if (s->tally->pending > 0 && (reprioritise(s, m, now) || control->has_limits)) ask_for_pass(m, now);
+    bool is_changed = s->tally->pending > 0 && (reprioritise(s, m, now) || control->has_limits);
+    if (is_changed) ask_for_pass(m, now);
+    return is_changed;
 }
 
 /* Set the timer of a job to the end of its wait for few switches. */
@@ -234,50 +239,86 @@ EXPORT void requeue(State *s, Slurm *m, int64_t row, double now) {
     set_timer(s, row);
 }
 
-/* Apply failures and repairs of nodes; the jobs of a failed node are requeued. */
-static void apply_faults(State *s, Slurm *m, double now) {
+/* Apply failures and repairs of nodes; the jobs of a failed node are requeued. Return whether there were any. */
+static bool apply_faults(State *s, Slurm *m, double now) {
     int64_t before = s->tally->faults;
     for (int64_t victim; (victim = next_victim(s, now)) != NONE;) requeue(s, m, victim, now);
     if (s->tally->faults > before) ask_for_pass(m, now);
+    return s->tally->faults > before;
+}
+
+/* Handle what is due at an instant, before the schedulers run; return whether they can now come to another end. */
+static bool handle_instant(State *s, Slurm *m, double now) {
+    Tally *tally = s->tally;
+    Control *control = m->control;
+    bool is_changed = false;
+    while (tally->timers > 0 && s->jobs[s->timers[0]].timer <= now) {
+        handle_due(s, m, s->timers[0], now);
+        is_changed = true;
+    }
+    is_changed |= apply_faults(s, m, now);
+    if (control->eligible_due_time <= now) {
+        control->eligible_due_time = INFINITY;
+        ask_for_backfill(m, now);
+        is_changed = true;
+    }
+    is_changed |= keep_priorities(s, m, now);
+    while (tally->arrived < s->n_jobs && s->jobs[tally->arrived].submit_time <= now) {
+        submit(s, m, tally->arrived, now);
+        tally->arrived++;
+        is_changed = true;
+    }
+    return is_changed;
+}
+
+/* Run the schedulers that are due, after what was due before them was handled.
+ *
+ * Return whether the passes over the full queue that follow come to the same end as the last one, which started
+ * nothing, until something changes. Of what a main pass sees, only reservations change with time alone: all other
+ * instants that count have a timer.
+ */
+static bool schedule(State *s, Slurm *m, double now, bool is_settled) {
+    Tally *tally = s->tally;
+    Control *control = m->control;
+    int64_t running = tally->running, waiting = tally->waiting;
+    bool is_tick = least(control->pass_time, control->full_time) <= now;
+    if (is_tick || control->direct_time <= now) {
+        bool is_full = control->full_time <= now;
+        main_pass(s, m, now);
+        control->direct_time = INFINITY;
+        /* A pass beside the ticks does not keep the next one away. */
+        if (is_tick) note_pass(m, now);
+        bool is_found = tally->running > running || tally->waiting < waiting;
+        /* While no job is in the line, the passes are what wakes the calculation of priorities. */
+        is_settled = is_full && !is_found && s->n_bookings == 0 && tally->pending > 0;
+    }
+    if (control->backfill_due_time <= now) {
+        backfill_pass(s, m, now);
+        is_settled = false;
+    }
+    if (tally->waiting > 0 && tally->running > running) ask_for_backfill(m, now + 1.0);
+    return is_settled;
 }
 
 /* Run until all jobs have ended (DONE), `until` (PAUSED), or the segments are full (FULL). */
 EXPORT int64_t run_slurm(State *s, Slurm *m, double until) {
     Tally *tally = s->tally;
-    Control *control = m->control;
+    bool is_settled = false;
     for (;;) {
         if (s->n_segments - tally->segments < tally->running + 2) return FULL;
-        double now = next_event(s, m);
+        double now = next_event(s, m, is_settled);
         if (now == INFINITY) {
             give_up_waiting(s, m);
             return DONE;
         }
         if (now > until) {
+            if (is_settled) skip_passes(m, nextafter(until, INFINITY));
             tally->now = until;
             return PAUSED;
         }
         tally->now = now;
-        skip_idle_passes(s, m, now);
-        while (tally->timers > 0 && s->jobs[s->timers[0]].timer <= now) handle_due(s, m, s->timers[0], now);
-        apply_faults(s, m, now);
-        if (control->eligible_due_time <= now) {
-            control->eligible_due_time = INFINITY;
-            ask_for_backfill(m, now);
-        }
-        keep_priorities(s, m, now);
-        while (tally->arrived < s->n_jobs && s->jobs[tally->arrived].submit_time <= now) {
-            submit(s, m, tally->arrived, now);
-            tally->arrived++;
-        }
-        int64_t running = tally->running;
-        bool is_tick = least(control->pass_time, control->full_time) <= now;
-        if (is_tick || control->direct_time <= now) {
-            main_pass(s, m, now);
-            control->direct_time = INFINITY;
-            /* A pass beside the ticks does not keep the next one away. */
-            if (is_tick) note_pass(m, now);
-        }
-        if (control->backfill_due_time <= now) backfill_pass(s, m, now);
-        if (tally->waiting > 0 && tally->running > running) ask_for_backfill(m, now + 1.0);
+        if (is_settled || is_idle(s)) skip_passes(m, now);
+        if (handle_instant(s, m, now)) is_settled = false;
+        is_settled = schedule(s, m, now, is_settled);
     }
 }

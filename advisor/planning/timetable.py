@@ -201,10 +201,15 @@ class Timetable:
 
     def _few_nodes_are_enough(self, job: Job, steps: list[int]) -> bool:
         """Return whether few enough nodes have the GPUs of a job at all of some steps: a quick check."""
-        by_node = self._gpus_of(job).by_node
-        gpus, most_nodes = np.minimum.reduce(by_node[steps]), min(job.gang.nodes_max or MOST, by_node.shape[1])
+        gang, by_node = job.gang, self._gpus_of(job).by_node
+        gpus, most_nodes = np.minimum.reduce(by_node[steps]), min(gang.nodes_max or MOST, by_node.shape[1])
+        if len(gang.per_node) == 1:
+            # A node with fewer is no part of the gang.
+            gpus = gpus[gpus >= gang.per_node[0].count]
+            if len(gpus) < gang.nodes_min:
+                return False
         largest = np.partition(gpus, -most_nodes)[-most_nodes:] if most_nodes < len(gpus) else gpus
-        return int(largest.sum()) >= (job.gang.gpu_count or 0)
+        return int(largest.sum()) >= (gang.gpu_count or 0)
 
     def _lowest(self, begin: int, end: int) -> list[int]:
         """Return the steps from `begin` until `end` at which least is idle: the first, and where jobs begin."""

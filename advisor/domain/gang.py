@@ -191,19 +191,16 @@ class GangRequest:
 
         A per-socket request depends on the node's sockets, so it does not determine the number.
         """
+        # In plain steps, as a cycle asks for it several times for every job.
         if not self.gpus_known:
             return None
-        match self.scope:
-            case None:
-                return 0
-            case GpuScope.JOB:
-                return min(_total(self.per_job), MOST)
-            case GpuScope.NODE:
-                return min(_total(self.per_node) * self.nodes_min, MOST)
-            case GpuScope.TASK:
-                return min(_total(self.per_task) * self.tasks, MOST)
-            case GpuScope.SOCKET:
-                return None
+        if self.per_job:
+            return min(_total(self.per_job), MOST)
+        if self.per_node:
+            return min(_total(self.per_node) * self.nodes_min, MOST)
+        if self.per_socket:
+            return None
+        return min(_total(self.per_task) * self.tasks, MOST)
 
     @property
     def gpu_share(self) -> float:
@@ -220,7 +217,10 @@ class GangRequest:
     @property
     def gpu_type(self) -> str | None:
         """The one GPU type of the request; None for any or several types."""
-        types = {gpu.gpu_type for gpu in self.all_counts}
+        counts = self.all_counts
+        if len(counts) == 1:
+            return counts[0].gpu_type
+        types = {gpu.gpu_type for gpu in counts}
         return types.pop() if len(types) == 1 else None
 
     @property
@@ -235,4 +235,4 @@ class GangRequest:
 
 
 def _total(counts: tuple[GpuCount, ...]) -> int:
-    return sum(gpu.count for gpu in counts)
+    return counts[0].count if len(counts) == 1 else sum(gpu.count for gpu in counts)

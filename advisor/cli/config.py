@@ -7,7 +7,6 @@ import typer
 from advisor import __version__
 from advisor.cli.options import ConfigFile, Json, NoHeader, Parsable
 from advisor.config import effective_values, example_toml, load_config
-from advisor.daemon.live_parts import opened_policy
 from advisor.view.table_layout import TableForm
 from advisor.view.terminal import print_json, print_rows, print_table
 
@@ -25,6 +24,9 @@ def check(config: ConfigFile = None) -> None:
     loaded = load_config(config, os.environ)
     for key in ("policy", "shadow"):
         if getattr(loaded.daemon, key):
+            # Beside a policy, nothing of the daemon is needed.
+            from advisor.daemon.live_parts import opened_policy
+
             opened_policy(loaded, key)
     where = sorted(set(loaded.origins.values()))
     typer.echo(f"valid: {', '.join(where) if where else 'no file and no variable sets a value, all defaults'}")

@@ -3,9 +3,9 @@
 import io
 import os
 import sys
-from typing import Final
 
-_UNEXPECTED: Final = "sadvise: unexpected error, a fault of sadvise: report it with these lines, see docs/debug.md"
+# Without `typing`, which takes as long to import as all else that `--version` does.
+_UNEXPECTED = "sadvise: unexpected error, a fault of sadvise: report it with these lines, see docs/debug.md"
 
 
 def main() -> None:

@@ -225,11 +225,3 @@ def test_text_is_made_safe_without_loss() -> None:
     assert escaped("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
     assert one_line("a\nb") == "a b"
     assert parsable([["a|b", "c\n"]]) == "a\\x7cb|c\\n\n"
-
-
-def test_version_loads_nothing_heavy() -> None:
-    code = "import sys; sys.argv = ['sadvise', '-V']; from advisor.cli.main import main; main(); print(*sys.modules)"
-
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-
-    assert not {"typer", "pydantic", "numpy", "rich", "structlog", "ClusterShell"} & set(loaded)

@@ -2,8 +2,6 @@
 
 import json
 import shlex
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,23 +52,6 @@ def test_demo_takes_one_screen(sadvise: Sadvise) -> None:
 
     assert len(lines) <= 24
     assert {"reorder", "resize", "consolidate"} <= {line.split()[1] for line in lines if line[:3].strip().isdecimal()}
-
-
-def test_demo_imports_only_what_it_uses() -> None:
-    program = (
-        "import atexit, sys; from advisor.cli.main import main; sys.argv = ['sadvise', 'recommend', '--demo']; "
-        "atexit.register(lambda: print(*sys.modules, file=sys.stderr)); main()"
-    )
-
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    modules = set(process.stderr.split())
-    assert "consolidate" in process.stdout
-    assert not modules & {
-        "apscheduler", "asyncio", "flask", "pandas", "scipy", "sklearn", "sqlite3", "textual", "yaml",
-        "advisor.backends.sources", "advisor.site.round_state", "advisor.journal",
-        "advisor.sim.live.trial_child", "advisor.watch.viewer",
-    }  # fmt: skip
 
 
 def test_json_has_the_published_shape(sadvise: Sadvise) -> None:

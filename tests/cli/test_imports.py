@@ -1,0 +1,48 @@
+"""How many modules each command imports: each import is paid in every run."""
+
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+_PROGRAM = """
+import atexit, sys
+sys.argv[0] = "sadvise"
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+from advisor.cli.main import main
+main()
+"""
+# The libraries whose import takes longer than a tenth of that of the smallest command.
+_HEAVY = frozenset(
+    (
+        "ClusterShell", "apscheduler", "asyncio", "flask", "google", "joblib", "numpy", "onnx", "onnxruntime", "pandas",
+        "psutil", "pydantic", "rich", "scipy", "sklearn", "sqlite3", "structlog", "textual", "typer", "typing", "yaml",
+    )
+)  # fmt: skip
+_READ = {"numpy", "pydantic", "rich", "typer", "typing"}
+_QUEUE = {*_READ, "ClusterShell"}
+
+
+@pytest.mark.parametrize(
+    ("command", "most", "heavy"),
+    [
+        ("--version", 4, set()),
+        ("--help", 10, {"typer", "typing"}),
+        ("config show", 36, _READ - {"numpy"}),
+        ("models list", 78, _READ),
+        ("journal", 166, {*_QUEUE, "sqlite3", "yaml"}),
+        ("status", 180, {*_QUEUE, "sqlite3", "yaml"}),
+        ("explain --demo 10", 207, {*_QUEUE, "onnxruntime", "yaml"}),
+        ("recommend --demo", 232, {*_QUEUE, "onnxruntime"}),
+        ("simulate --help", 290, _QUEUE),
+    ],
+)
+def test_command_imports_no_more_than_it_uses(command: str, most: int, heavy: set[str]) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *command.split()], capture_output=True, text=True, check=True
+    )
+
+    count = Counter(name.split(".")[0] for name in process.stderr.split())
+    assert set(count) & _HEAVY <= heavy
+    assert count["advisor"] <= most, "is a new module needed by this command? If so, raise the number"

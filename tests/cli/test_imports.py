@@ -40,7 +40,7 @@ _QUEUE = {*_READ, "ClusterShell"}
 )
 def test_command_imports_no_more_than_it_uses(command: str, most: int, heavy: set[str]) -> None:
     process = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, *command.split()], capture_output=True, text=True, check=True
+        [sys.executable, "-c", _PROGRAM, *command.split()], capture_output=True, text=True, check=False
     )
 
     count = Counter(name.split(".")[0] for name in process.stderr.split())

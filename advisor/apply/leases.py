@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from advisor.domain.actions import Lever, Requeue, SetNice, SetNodeList
+from advisor.domain.actions import Lever, SetNice, SetNodeList
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, request_without
 from advisor.domain.request import REQUEUED
@@ -47,13 +47,9 @@ def sight_of(lease: Lease, snapshot: Snapshot) -> Sight:
     if snapshot.leaves_out(lease.job_id):
         return Sight.UNREAD
     job = snapshot.jobs_by_id.get(lease.job_id)
-    if (
-        job is not None
-        and not snapshot.shows(job, lease.lever)
-        and (job.is_pending or isinstance(lease.action, Requeue))
-    ):
+    if job is not None and not snapshot.shows(job, lease.lever) and (job.is_pending or lease.action.stops_a_job):
         return Sight.UNREAD
-    if isinstance(lease.action, Requeue):
+    if lease.action.stops_a_job:
         # The lease of a running job: another run, or none, means that the job was stopped.
         runs_on = job is not None and lease.action.held_by(job) == lease.action.before
         return Sight.BEFORE if runs_on else Sight.OURS

@@ -47,11 +47,18 @@ class Reason(StrEnum):
 
 
 class _Action:
-    """Change a value of a job from `before` to `after`; every kind of action declares their types."""
+    """Change a value of a job from `before` to `after`; every kind of action declares their types.
+
+    What differs between kinds stands here, so that no other module lists them: whether an action `can_be_undone`,
+    `stops_a_job` that runs, `reserves_nodes` for a job, and `is_simulated`, which the model of slurmctld does.
+    """
 
     __slots__ = ()
     lever: ClassVar[Lever]
     can_be_undone: ClassVar[bool] = True
+    stops_a_job: ClassVar[bool] = False
+    reserves_nodes: ClassVar[bool] = False
+    is_simulated: ClassVar[bool] = True
 
     job_id: int
     before: Any
@@ -412,6 +419,8 @@ class SetNodeList(_Update):
     """Name the nodes on which a gang is to start; both lists are sorted, and an empty one names none."""
 
     lever = Lever.NODE_LIST
+    reserves_nodes = True
+    is_simulated = False
 
     job_id: int
     before: tuple[str, ...]
@@ -449,6 +458,8 @@ class Requeue(_Action):
 
     lever = Lever.CHECKPOINT_REQUEUE
     can_be_undone = False
+    stops_a_job = True
+    is_simulated = False
 
     job_id: int
     for_job_id: int

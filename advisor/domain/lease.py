@@ -194,7 +194,7 @@ def intended(
         priority=_priority(job, previous),
         planned_start=earlier_of(planned_start, None if previous is None else previous.planned_start),
         would_start_time=earlier_of(
-            now if isinstance(action, Requeue) or (planned_start is not None and planned_start <= now) else None,
+            now if action.stops_a_job or (planned_start is not None and planned_start <= now) else None,
             None if previous is None else previous.would_start_time,
         ),
         request=request,

@@ -67,7 +67,7 @@ def starts_within_bound(change: Recommendation, _job: Job, circumstances: Circum
     Free nodes that are named for a job go to it before the jobs behind it, so that it keeps its place.
     """
     planned, latest, bound_s = change.planned_start, change.latest_start, circumstances.limits.max_added_delay_s
-    if latest is None or bound_s == float("inf") or isinstance(change.action, SetNodeList):
+    if latest is None or bound_s == float("inf") or change.action.reserves_nodes:
         return True
     return planned is not None and latest - planned <= bound_s
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from advisor.domain.actions import Requeue, SetNice, SetNodeList, SetNodeRange
+from advisor.domain.actions import SetNice, SetNodeRange
 from advisor.domain.lease import Ending, Lease, LeaseState, gave_place
 from advisor.settings import Limits
 
@@ -70,9 +70,7 @@ def ledger_of(leases: Iterable[Lease], now: float, limits: Limits) -> Ledger:
         objected=frozenset(lease.job_id for lease in known if person_objected(lease)),
         gave_place=gave_place(known),
         named_by_job=Counter(
-            lease.job_id
-            for lease in known
-            if isinstance(lease.action, SetNodeList) and lease.ending is not Ending.NOT_APPLIED
+            lease.job_id for lease in known if lease.action.reserves_nodes and lease.ending is not Ending.NOT_APPLIED
         ),
     )
 
@@ -112,7 +110,7 @@ def _realised_s(lease: Lease, now: float, *, since: float) -> float:
     if lease.would_start_time is None:
         return 0.0
     passed_s = max(0.0, until - max(since, lease.would_start_time))
-    return max(passed_s, lease.added_delay_s) if isinstance(lease.action, Requeue) else passed_s
+    return max(passed_s, lease.added_delay_s) if lease.action.stops_a_job else passed_s
 
 
 def person_objected(lease: Lease) -> bool:

@@ -128,7 +128,7 @@ def _exchange_refusal(
 
 def _refusal(change: Recommendation, job: Job | None, circumstances: Circumstances) -> str | None:
     """Return the first rule that a change breaks by itself; None if all hold."""
-    stops = isinstance(change.action, Requeue)
+    stops = change.action.stops_a_job
     if job is None:
         return "job_still_running" if stops else "job_still_pending"
     broken = _broken_by(job, circumstances, _rules_for(change, job, circumstances))

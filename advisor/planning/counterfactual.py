@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import Lever, Requeue
+from advisor.domain.actions import Lever
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, earlier_of
 from advisor.domain.plan import Plan, Recommendation
@@ -116,7 +116,7 @@ def _with_planned_start(
     change: Recommendation, case: Case, line: "_Line", start_s: float, leases: Sequence[Lease]
 ) -> Recommendation:
     now = case.snapshot.taken_at
-    if isinstance(change.action, Requeue):
+    if change.action.stops_a_job:
         return replace(change, planned_start=now)
     row = line.row_by_job.get(change.job_id)
     if row is None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
-from advisor.domain.actions import Lever, Reason, Requeue, SetNice, SetNodeList
+from advisor.domain.actions import Lever, Reason, SetNice
 from advisor.domain.forecast import Interval
 from advisor.domain.plan import Kind, Recommendation
 from advisor.domain.units import HOUR_S
@@ -116,7 +116,7 @@ def is_lift(change: Recommendation) -> bool:
 
 def is_tried(change: Recommendation) -> bool:
     """Return whether a change goes out only after a trial of its own or of its kind."""
-    return change.refused_by is None and not isinstance(change.action, SetNice | Requeue | SetNodeList)
+    return change.refused_by is None and change.action.is_simulated and not isinstance(change.action, SetNice)
 
 
 class Trial(Protocol):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.cycle import CycleRecord
-from advisor.domain.actions import Action, SetNodeList
+from advisor.domain.actions import Action
 from advisor.domain.memory import NO_STATE
 from advisor.domain.plan import Recommendation
 from advisor.errors import SimulationError
@@ -86,9 +86,7 @@ class PlanPair:
     @property
     def simulated(self) -> tuple[Sequence[Recommendation], Sequence[Recommendation]]:
         """The plans without names of nodes, which the model of slurmctld does not know."""
-        first, second = (
-            [change for change in plan if not isinstance(change.action, SetNodeList)] for plan in self.plans
-        )
+        first, second = ([change for change in plan if not change.action.reserves_nodes] for plan in self.plans)
         return first, second
 
     @property
@@ -100,9 +98,7 @@ class PlanPair:
     @property
     def names_differ(self) -> bool:
         """Whether the plans name different nodes."""
-        first, second = (
-            {action for action in _actions(plan) if isinstance(action, SetNodeList)} for plan in self.plans
-        )
+        first, second = ({action for action in _actions(plan) if action.reserves_nodes} for plan in self.plans)
         return first != second
 
 

@@ -1,6 +1,7 @@
 """Settings of every test: what it needs of its machine, what was left out, and the second limit of time."""
 
 import faulthandler
+import gc
 import os
 from collections.abc import Generator
 from typing import Any, Final, TextIO
@@ -8,7 +9,7 @@ from typing import Any, Final, TextIO
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import groups, left_out, needs
+from tests import groups, left_out, needs, tried_once
 from tests.built_packages import packages
 
 __all__ = ["packages"]
@@ -30,7 +31,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(needs)
     config.pluginmanager.register(left_out)
     config.pluginmanager.register(groups)
+    config.pluginmanager.register(tried_once)
     config.stash[_STDERR] = os.fdopen(os.dup(2), "w")
+    # A collection makes modules and tests, all of which stay: to look for garbage among them takes a third of its time.
+    gc.disable()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -46,6 +50,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.no_cover)
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, but not among what was collected."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:

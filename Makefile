@@ -41,6 +41,7 @@ demo: $(VENV)/.installed  ## the advice for the queue that ships with the packag
 test: $(VENV)/.installed-dev  ## the tests that need no Slurm, no root and no network: about eight minutes on two cores
 	$(PYTEST) --numprocesses auto --dist worksteal -m "not live and not slow" $(COVERAGE)
 
+test-rest: export SADVISE_ALL_EXAMPLES := 1
 test-rest: $(VENV)/.installed-train  ## slow tests, and those that need more than Python: packages, a browser, PyTorch, root
 	$(PYTEST) --numprocesses auto --dist worksteal -m "not live and (slow or needs)"
 

@@ -11,11 +11,14 @@ from hypothesis import HealthCheck, settings
 
 from tests import groups, left_out, needs, tried_once
 from tests.built_packages import packages
+from tests.examples import examples
 
 __all__ = ["packages"]
 
 # How long an example takes says how busy the machine is. Every run draws other examples, so that they add up.
-settings.register_profile("untimed", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "untimed", max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("untimed")
 
 # At its limit, pytest-timeout raises in the test, shows the stacks of all threads and lets the other tests run. A test

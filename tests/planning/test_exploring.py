@@ -19,6 +19,7 @@ from advisor.journal.rows import action_text
 from advisor.settings import PlanningSettings
 from advisor.view.sentences import assumption, sentence
 from tests.builders import DAY_S, HOUR_S, LEAVES, MINUTE_S, TAKEN_AT, make_gang, make_hints
+from tests.examples import examples
 from tests.planning.exploring_site import (
     EXPLORING,
     HALVES,
@@ -239,7 +240,7 @@ def runners(draw: st.DrawFn) -> list[Job]:
     return [resident(20 + number, place, model=models[number]) for number, place in enumerate(places)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     running=runners(),
     added=tables(),

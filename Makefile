@@ -26,13 +26,14 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m advisor.sim.engine.build
 	@touch $@
 
+# Tests import a part of these, which Python compiles then.
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) "pip>=26.1"
-	$(PIP) --group dev
+	$(PIP) --no-compile --group dev
 	@touch $@
 
 $(VENV)/.installed-train: $(VENV)/.installed-dev
-	$(PIP) --group train
+	$(PIP) --no-compile --group train
 	@touch $@
 
 demo: $(VENV)/.installed  ## the advice for the queue that ships with the package

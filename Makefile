@@ -26,13 +26,14 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m advisor.sim.engine.build
 	@touch $@
 
+# Tests import a part of these, which Python compiles then.
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) "pip>=26.1"
-	$(PIP) --group dev
+	$(PIP) --no-compile --group dev
 	@touch $@
 
 $(VENV)/.installed-train: $(VENV)/.installed-dev
-	$(PIP) --group train
+	$(PIP) --no-compile --group train
 	@touch $@
 
 demo: $(VENV)/.installed  ## the advice for the queue that ships with the package
@@ -41,6 +42,7 @@ demo: $(VENV)/.installed  ## the advice for the queue that ships with the packag
 test: $(VENV)/.installed-dev  ## the tests that need no Slurm, no root and no network: about eight minutes on two cores
 	$(PYTEST) --numprocesses auto --dist worksteal -m "not live and not slow" $(COVERAGE)
 
+test-rest: export SADVISE_ALL_EXAMPLES := 1
 test-rest: $(VENV)/.installed-train  ## slow tests, and those that need more than Python: packages, a browser, PyTorch, root
 	$(PYTEST) --numprocesses auto --dist worksteal -m "not live and (slow or needs)"
 

@@ -1,6 +1,7 @@
 """Settings of every test: what it needs of its machine, what was left out, and the second limit of time."""
 
 import faulthandler
+import gc
 import os
 from collections.abc import Generator
 from typing import Any, Final, TextIO
@@ -8,13 +9,16 @@ from typing import Any, Final, TextIO
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import groups, left_out, needs
+from tests import groups, left_out, needs, tried_once
 from tests.built_packages import packages
+from tests.examples import examples
 
 __all__ = ["packages"]
 
 # How long an example takes says how busy the machine is. Every run draws other examples, so that they add up.
-settings.register_profile("untimed", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "untimed", max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("untimed")
 
 # At its limit, pytest-timeout raises in the test, shows the stacks of all threads and lets the other tests run. A test
@@ -30,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(needs)
     config.pluginmanager.register(left_out)
     config.pluginmanager.register(groups)
+    config.pluginmanager.register(tried_once)
     config.stash[_STDERR] = os.fdopen(os.dup(2), "w")
 
 
@@ -46,6 +51,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.no_cover)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage among the modules and tests that are collected, now or later: all of them stay.
+
+    It takes a third of the time of the collection.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:

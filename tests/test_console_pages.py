@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import fromstring
@@ -85,9 +86,15 @@ def named_commands(text: str) -> Iterator[list[str]]:
             yield shlex.split(command)
 
 
+@cache
+def tree() -> Any:
+    """Return the commands; those that typer makes cost more than all that is asked of them."""
+    return whole_tree()
+
+
 def unknown_of(words: list[str]) -> str:
     """Return what of a command line does not exist, "" if all does."""
-    command: Any = whole_tree()
+    command = tree()
     context = typer.Context(command, info_name="sadvise")
     while hasattr(command, "get_command") and words and not words[0].startswith("-"):
         name, *words = words

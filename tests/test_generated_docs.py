@@ -11,6 +11,7 @@ from jsonschema.exceptions import ValidationError
 from advisor.backends.snapshot_file import write_snapshot
 from advisor.domain.snapshot import Snapshot
 from tests.builders import make_job, make_snapshot
+from tests.examples import examples
 from tests.strategies import snapshots
 from tools.generate_docs import DOCS, PAGES, main, stale_pages
 
@@ -44,7 +45,7 @@ def test_pages_just_written_are_fresh(tmp_path: Path) -> None:
     assert {page.name for page in (tmp_path / "docs").iterdir()} == PAGES.keys()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(snapshot=snapshots())
 def test_a_written_snapshot_is_valid_by_the_schema(
     snapshot: Snapshot, tmp_path_factory: pytest.TempPathFactory

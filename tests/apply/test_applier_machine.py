@@ -30,6 +30,7 @@ from advisor.domain.waits import Wait
 from advisor.errors import SlurmUnavailableError
 from advisor.journal import SqliteJournal
 from tests.builders import make_gang, make_job, make_recommendation
+from tests.examples import examples
 from tests.fake_cluster import FakeCluster
 
 JOBS = (1, 2)
@@ -455,4 +456,6 @@ class Applying(RuleBasedStateMachine):
 
 @pytest.mark.no_cover
 def test_every_change_is_owned_or_taken_back_whatever_happens() -> None:
-    run_state_machine_as_test(Applying, settings=settings(max_examples=100, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(
+        Applying, settings=settings(max_examples=examples(100), stateful_step_count=30, deadline=None)
+    )

@@ -10,6 +10,7 @@ from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
 from tests.backends.fake_slurm import FakeSlurm, job_row
+from tests.examples import examples
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -79,7 +80,7 @@ _CHANGES = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(["1", "2", "3"]), _CHANGES), min_size=2, max_size=5))
 def test_reader_that_read_before_reads_what_a_fresh_one_does(queues: list[dict[str, Mapping[str, str]]]) -> None:
     slurm = FakeSlurm()

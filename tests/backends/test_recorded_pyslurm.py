@@ -19,6 +19,7 @@ from advisor.errors import DecodeError
 from advisor.planning.levers import missing_by_lever
 from advisor.settings import PlanningSettings
 from tests.backends import recorded_pyslurm
+from tests.examples import examples
 
 # What happened between the two readings: this job started on n03.
 STARTED_BETWEEN = 105
@@ -145,7 +146,7 @@ def dropped(raw: Raw, names: frozenset[str]) -> Raw:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @example({66: frozenset(("time_limit",))})
 @given(
     st.dictionaries(

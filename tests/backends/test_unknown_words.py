@@ -27,6 +27,7 @@ from advisor.domain.snapshot import Snapshot
 from tests.backends import recorded, recorded_pyslurm
 from tests.backends.fake_slurm import FakeSlurm, job_row, node_row
 from tests.backends.test_json_source import slurm
+from tests.examples import examples
 
 WORDS: Final = st.from_regex(
     r"[A-Z]{3,9}(_[A-Z]{2,6})?|[a-z]{2,6}:[a-z]{2,6}(:[a-z_]{2,9}){0,2}(:[0-9])?", fullmatch=True
@@ -48,7 +49,7 @@ def _conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CONF", str(path))
 
 
-many_words = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many_words = settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def text(fake: FakeSlurm) -> Snapshot:
@@ -112,7 +113,7 @@ def test_unknown_word_of_sinfo_costs_its_own_node_or_partition(field: str, word:
 
 
 @pytest.mark.parametrize("kind", ["job", "node", "partition"])
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), word=WORDS)
 def test_unknown_word_of_json_costs_its_own_row(kind: str, data: st.DataObject, word: str) -> None:
     commands = {"job": "squeue -a --json", "node": "scontrol -a show node --json"}

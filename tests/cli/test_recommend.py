@@ -95,6 +95,7 @@ def test_long_text_has_what_the_short_one_counts(sadvise: Sadvise) -> None:
     assert "with --long  7 jobs left alone, 1 lever this site lacks, 1 gap in what was read" in short
 
 
+@pytest.mark.usefixtures("untried")
 def test_every_recommendation_shows_reason_gain_and_both_commands(sadvise: Sadvise) -> None:
     out = sadvise("recommend", "--demo", "--long").out
     changes = json.loads(sadvise("recommend", "--demo", "--json").out)["recommendations"]
@@ -111,6 +112,7 @@ def test_left_alone_jobs_are_counted_by_rule(sadvise: Sadvise) -> None:
     assert "2 not_heterogeneous" in sadvise("recommend", "--demo", "-j", "18,19").out
 
 
+@pytest.mark.usefixtures("untried")
 def test_parsable_output_has_one_line_per_recommendation_and_no_stray_bar(sadvise: Sadvise) -> None:
     lines = sadvise("recommend", "--demo", "-P").out.splitlines()
 
@@ -127,11 +129,13 @@ def test_chosen_fields_come_in_the_order_and_width_asked_for(sadvise: Sadvise) -
     assert {"conso", "resiz"} <= {line.split()[0] for line in out[1:]}
 
 
+@pytest.mark.usefixtures("untried")
 def test_exit_code_tells_that_something_would_change(sadvise: Sadvise) -> None:
     assert sadvise("recommend", "--demo", "--exit-code").exit_code == 3
     assert sadvise("recommend", "--demo", "--exit-code", "-u", "nobody").exit_code == 0
 
 
+@pytest.mark.usefixtures("untried")
 @pytest.mark.parametrize(
     ("option", "value", "kept"),
     [
@@ -210,6 +214,7 @@ def test_lever_that_the_site_lacks_is_named_with_what_is_missing(sadvise: Sadvis
     assert "no lever     nice: PriorityType is priority/basic" in out
 
 
+@pytest.mark.usefixtures("untried")
 def test_hostile_names_reach_the_terminal_spelled_out(sadvise: Sadvise, tmp_path: Path) -> None:
     demo = read_snapshot(demo_path())
     nasty = "\x1b[2Jowned\nfake|row\x00[red]\u202e"
@@ -349,6 +354,7 @@ def test_policy_that_is_not_there_is_an_error(sadvise: Sadvise) -> None:
     assert done.err == "sadvise: error: there is no policy 'lineal': there are dl2, marl, metarl, price\n"
 
 
+@pytest.mark.usefixtures("untried")
 def test_programs_read_whose_job_a_change_is_about(sadvise: Sadvise) -> None:
     rows = sadvise("recommend", "--demo", "-o", "job_id,job_ids,name,user,account,partition", "-P").out.splitlines()
     changes = json.loads(sadvise("recommend", "--demo", "--json").out)["recommendations"]
@@ -364,6 +370,7 @@ def test_programs_read_whose_job_a_change_is_about(sadvise: Sadvise) -> None:
     assert all(change["user"] and change["job_ids"][0] == change["job_id"] for change in changes)
 
 
+@pytest.mark.usefixtures("untried")
 def test_top_keeps_the_changes_that_save_most_in_their_order(sadvise: Sadvise) -> None:
     def changes(*arguments: str) -> list[Any]:
         found: list[Any] = json.loads(sadvise("recommend", "--demo", "--json", *arguments).out)["recommendations"]

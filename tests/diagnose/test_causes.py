@@ -30,6 +30,7 @@ from tests.builders import (
     make_topology,
 )
 from tests.diagnose.diagnosing import FULL, GPU, IDLE, causes, diagnosis
+from tests.examples import examples
 from tests.strategies import snapshots
 
 
@@ -352,7 +353,7 @@ def test_hostile_words_of_slurm_stay_raw_in_values_and_out_of_sentences() -> Non
     assert "\x1b" not in found.first.text + "".join(found.first.remedies)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(snapshots(), st.randoms())
 def test_every_job_of_every_snapshot_has_an_answer_that_listing_order_does_not_change(
     snapshot: Snapshot, random: Random

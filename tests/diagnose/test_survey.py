@@ -33,6 +33,7 @@ from tests.builders import (
     make_snapshot,
     make_topology,
 )
+from tests.examples import examples
 from tests.strategies import snapshots
 
 
@@ -277,7 +278,7 @@ def test_empty_cluster_has_an_overview() -> None:
     assert (found.taken_at, found.gpu_types, found.oldest) == (TAKEN_AT, (), None)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(snapshots())
 def test_numbers_of_a_type_add_up(snapshot: Snapshot) -> None:
     for found in overview(snapshot).gpu_types:
@@ -290,7 +291,7 @@ def test_numbers_of_a_type_add_up(snapshot: Snapshot) -> None:
         assert (found.largest.under_leaf or 0) <= found.largest.anywhere
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(snapshots(), st.randoms())
 def test_listing_order_does_not_matter(snapshot: Snapshot, random: Random) -> None:
     jobs, nodes = list(snapshot.jobs), list(snapshot.nodes)

@@ -23,7 +23,7 @@ PACKAGE = Path(advisor.__file__).parent
 THE_TABLE = "domain/releases.py"
 # A release that decides nothing, by the module that names it.
 ALLOWED = {
-    "sim/slurm_cluster.py": ["26.05"],  # the version that the simulated Slurm has
+    "sim/slurm/slurm_cluster.py": ["26.05"],  # the version that the simulated Slurm has
 }
 
 RELEASE_IN_TEXT = re.compile(r"(?<![\d.])2\d\.(?:0[1-9]|1[0-2])(?!\d)")

@@ -13,6 +13,7 @@ from advisor.domain.node import GpuPool, Node
 from advisor.domain.snapshot import Snapshot
 from advisor.features.capacity import Fit, Fitter, node_table
 from tests.builders import make_node, make_snapshot
+from tests.examples import examples
 
 
 def fit(snapshot: Snapshot, gang: GangRequest) -> Fit:
@@ -136,7 +137,7 @@ def any_set_is_enough(snapshot: Snapshot, gang: GangRequest, *, now: bool) -> bo
     return False
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(small_clusters(), small_gangs())
 def test_no_gang_is_promised_more_than_there_is(snapshot: Snapshot, gang: GangRequest) -> None:
     found = fit(snapshot, gang)
@@ -147,7 +148,7 @@ def test_no_gang_is_promised_more_than_there_is(snapshot: Snapshot, gang: GangRe
         assert not any_set_is_enough(snapshot, gang, now=False)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(small_clusters(), small_gangs())
 def test_simple_gang_that_could_start_is_never_overlooked(snapshot: Snapshot, gang: GangRequest) -> None:
     one_need = replace(gang, per_job=(), tasks=max(2, gang.tasks)) if gang.nodes_max else replace(gang, per_task=())
@@ -164,7 +165,7 @@ def test_order_of_nodes_does_not_matter(snapshot: Snapshot, gang: GangRequest, r
     assert fit(replace(snapshot, nodes=tuple(nodes)), gang) == fit(snapshot, gang)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(small_clusters(), small_gangs(), st.integers(0, 4), st.integers(0, 4), st.integers(0, 100))
 def test_more_idle_resources_never_move_a_gang_away(
     snapshot: Snapshot, gang: GangRequest, gpus: int, cpus: int, memory_mib: int
@@ -191,7 +192,7 @@ def test_more_idle_resources_never_move_a_gang_away(
         assert before.tier_ever <= before.tier_now
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(small_clusters(), small_gangs())
 def test_fewest_nodes_are_the_first_of_the_range_that_are_enough(snapshot: Snapshot, gang: GangRequest) -> None:
     fitter = Fitter(snapshot, node_table(snapshot))
@@ -205,7 +206,7 @@ def test_fewest_nodes_are_the_first_of_the_range_that_are_enough(snapshot: Snaps
     assert fewest == (fits[0] if fits else None)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(small_clusters(), small_gangs())
 def test_one_fitter_answers_like_a_fresh_one_for_each_question(snapshot: Snapshot, gang: GangRequest) -> None:
     fitter = Fitter(snapshot, node_table(snapshot))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import ConfigError
+from advisor.fit.fitted import Fitted
 from advisor.fit.interference_files import measured, read_sides
 from advisor.fit.interference_fit import fit_interference, fit_measured
 from advisor.fit.interference_kernel import Chosen, Weights, covariance, left_out, pairs_left_out, search
@@ -21,6 +22,12 @@ from tests.fit.interference_tables import (
     gavel_rows,
     write,
 )
+
+
+@pytest.fixture(scope="module")
+def of_nodes(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+    """A fit to pairs on shared nodes."""
+    return fit_interference([write(tmp_path_factory.mktemp("pairs"), DEEPSHARE, deepshare_rows())], seed=3)
 
 
 @pytest.mark.slow
@@ -39,33 +46,27 @@ def test_one_fit_takes_both_ways_of_sharing_and_is_published(tmp_path: Path) -> 
     assert entry.parity.max_error <= entry.parity.tolerance
 
 
-def test_fit_to_one_way_of_sharing_can_be_published(tmp_path: Path) -> None:
-    fitted = fit_interference([write(tmp_path, DEEPSHARE, deepshare_rows())], seed=3)
-
-    entry = publish(fitted, tmp_path / "models", "site-1", today="2026-11-21")
+def test_fit_to_one_way_of_sharing_can_be_published(of_nodes: Fitted, tmp_path: Path) -> None:
+    entry = publish(of_nodes, tmp_path / "models", "site-1", today="2026-11-21")
 
     assert entry.parity.rows >= 20
 
 
-def test_equal_inputs_give_equal_models(tmp_path: Path) -> None:
-    path = write(tmp_path, DEEPSHARE, deepshare_rows())
+def test_equal_inputs_give_equal_models(of_nodes: Fitted, tmp_path: Path) -> None:
+    again = fit_interference([write(tmp_path, DEEPSHARE, deepshare_rows())], seed=3)
 
-    first, second = (fit_interference([path], seed=3) for _ in range(2))
-
-    assert first.parameters == second.parameters
+    assert again.parameters == of_nodes.parameters
     assert all(
-        np.array_equal(one.coef_, two.coef_) for one, two in zip(first.regressors, second.regressors, strict=True)
+        np.array_equal(one.coef_, two.coef_) for one, two in zip(again.regressors, of_nodes.regressors, strict=True)
     )
 
 
-def test_order_of_rows_moves_forecasts_by_rounding_only(tmp_path: Path) -> None:
-    rows = deepshare_rows()
-    path = write(tmp_path, DEEPSHARE, rows)
-    turned = write(tmp_path, DEEPSHARE, rows[::-1], name="turned.csv")
+def test_order_of_rows_moves_forecasts_by_rounding_only(of_nodes: Fitted, tmp_path: Path) -> None:
+    turned = write(tmp_path, DEEPSHARE, deepshare_rows()[::-1], name="turned.csv")
 
-    first, second = (fit_interference([file], seed=3).metrics for file in (path, turned))
+    fitted = fit_interference([turned], seed=3)
 
-    assert first == pytest.approx(second, rel=1e-6)
+    assert fitted.metrics == pytest.approx(of_nodes.metrics, rel=1e-6)
 
 
 def test_too_few_rows_are_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import node_table
 from advisor.planning.earliest import earliest_by_limits
 from tests.builders import HOUR_S, TAKEN_AT, make_config, make_gang, make_job, make_node, make_snapshot
+from tests.examples import examples
 from tests.strategies import snapshots
 
 
@@ -132,7 +133,7 @@ def test_node_that_its_last_known_job_leaves_counts_as_empty_unless_jobs_are_hid
     assert hours_until(make_snapshot(jobs, nodes, config=make_config(private_data=("jobs",)))) is None
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(snapshots(), st.floats(0, 3 * HOUR_S))
 def test_gang_never_fits_later_when_a_job_ends_sooner(snapshot: Snapshot, sooner_s: float) -> None:
     jobs = [replace(job, end_time=None if job.end_time is None else job.end_time - sooner_s) for job in snapshot.jobs]

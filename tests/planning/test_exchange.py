@@ -25,6 +25,7 @@ from advisor.sim.policies.exchanger import Exchanger
 from advisor.sim.traces.trace import Trace
 from advisor.view.sentences import assumption, sentence
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_job, make_stretch
+from tests.examples import examples
 from tests.planning.queues import busy, lifts_of
 from tests.planning.simulated_rounds import simulated_rounds
 from tests.sim.building import make_trace
@@ -205,7 +206,7 @@ def lines(draw: st.DrawFn) -> list[Job]:
     ]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(jobs=lines(), count=st.sampled_from([1, 3, 20]))
 def test_as_many_jobs_as_before_stand_ahead_of_every_job_of_others(jobs: list[Job], count: int) -> None:
     snapshot = busy(*jobs)
@@ -254,7 +255,7 @@ def traces(draw: st.DrawFn) -> Trace:
     return replace(make_trace([full, full, *waiting]), accounts=(draw(st.sampled_from(["", "lab"])),))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     trace=traces(),
     fairness=st.sampled_from(["user", "account"]),

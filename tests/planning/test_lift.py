@@ -41,6 +41,7 @@ from tests.builders import (
     make_snapshot,
     make_stretch,
 )
+from tests.examples import examples
 from tests.planning.queues import busy, lifts_of, shorts
 from tests.planning.simulated_rounds import simulated_rounds
 from tests.planning.test_soft_limit import run_time
@@ -408,7 +409,7 @@ def queues(draw: st.DrawFn) -> Trace:
     return make_trace([full, full, *sorted(waiting, key=lambda job: job["submit_time"])])
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     trace=queues(),
     fairness=st.sampled_from(["trade", "site"]),

@@ -18,6 +18,7 @@ from advisor.planning.case import EVERY_LEVER
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.sentences import sentence
 from tests.builders import DAY_S, HOUR_S, make_gang, make_hints, make_job, make_node, make_snapshot
+from tests.examples import examples
 from tests.strategies import snapshots
 
 # Low bounds, so that small random queues give the planner something to do.
@@ -61,7 +62,7 @@ def contended(draw: st.DrawFn) -> Snapshot:
     return make_snapshot([*running, *pending], nodes)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(snapshots())
 def test_every_accepted_change_acts_on_a_job_that_may_be_changed(snapshot: Snapshot) -> None:
     record = EAGER.judge(snapshot)
@@ -75,7 +76,7 @@ def test_every_accepted_change_acts_on_a_job_that_may_be_changed(snapshot: Snaps
         assert change.action.held_by(change.action.applied_to(job)) == change.action.after
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(contended(), st.randoms(use_true_random=False))
 def test_listing_order_does_not_matter(snapshot: Snapshot, chance: random.Random) -> None:
     jobs, nodes = list(snapshot.jobs), list(snapshot.nodes)
@@ -88,7 +89,7 @@ def test_listing_order_does_not_matter(snapshot: Snapshot, chance: random.Random
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(contended())
 def test_planning_after_applying_soon_proposes_nothing_new(snapshot: Snapshot) -> None:
     # A resize changes what other gangs find idle, which can call for a timer next.
@@ -112,7 +113,7 @@ def test_planning_after_applying_soon_proposes_nothing_new(snapshot: Snapshot) -
     assert record.recommendations == ()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(contended())
 def test_no_change_breaks_a_published_bound(snapshot: Snapshot) -> None:
     record = EAGER.judge(snapshot)
@@ -140,7 +141,7 @@ def test_no_change_breaks_a_published_bound(snapshot: Snapshot) -> None:
                 raise AssertionError(change)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(contended())
 def test_lift_passes_just_the_jobs_it_counts(snapshot: Snapshot) -> None:
     changes = replace(EAGER, levers=frozenset({Lever.NICE})).judge(snapshot).recommendations
@@ -156,7 +157,7 @@ def test_lift_passes_just_the_jobs_it_counts(snapshot: Snapshot) -> None:
         assert change.expected.added_delay_max_s == 0.0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(contended())
 def test_equal_snapshots_give_equal_words(snapshot: Snapshot) -> None:
     first, second = EAGER.judge(snapshot), EAGER.judge(replace(snapshot))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
+from hypothesis import settings as drawn
 from hypothesis import strategies as st
 
 from advisor.cycle import Cycle
@@ -24,6 +24,7 @@ from advisor.planning.line import plan
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.sentences import assumption, sentence
 from tests.builders import DAY_S, HOUR_S, MINUTE_S, make_config, make_gang, make_job, make_node, make_snapshot
+from tests.examples import examples
 from tests.planning.test_planner import contended
 
 SOFT = {"max_switch_wait": "86400", "time_min_as_soft_limit": ""}
@@ -285,7 +286,7 @@ def test_accepted_soft_limit_is_not_proposed_again_once_applied() -> None:
     assert soft_limits(Plan(recommendations=cycle.judge(after).judged)) == {}
 
 
-@examples(max_examples=100, deadline=None)
+@drawn(max_examples=examples(100), deadline=None)
 @given(contended(), st.data())
 def test_every_soft_limit_lies_below_its_limit_above_nine_in_ten_run_times_and_passes_the_guard(
     drawn: Snapshot, data: st.DataObject

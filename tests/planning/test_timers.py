@@ -30,6 +30,7 @@ from tests.builders import (
     make_snapshot,
     make_topology,
 )
+from tests.examples import examples
 from tests.planning.test_placement import RANGE, ahead, half_idle_nodes, one_idle_node_per_leaf, timers, waiting
 from tests.planning.test_planner import contended
 
@@ -366,7 +367,7 @@ def histories(draw: st.DrawFn) -> tuple[Wait, ...]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     snapshot=contended(),
     waits=histories(),

@@ -24,6 +24,7 @@ from advisor.predict.run_time_features import RUNS_KEPT
 from advisor.predict.throughput import ThroughputForecaster
 from advisor.predict.throughput_site import SitePoints
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_node, make_snapshot
+from tests.examples import examples
 from tests.predict.run_time_jobs import make_ended, make_jobs
 
 NODES = [make_node(name, used=4 if name in ("n01", "n02") else 0) for name in ("n01", "n02", "n03", "n04")]
@@ -110,7 +111,7 @@ def queues(draw: st.DrawFn) -> list[tuple[Snapshot, EndedJobs | None]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(queues())
 def test_what_is_kept_is_what_would_be_forecast_anew(steps: list[tuple[Snapshot, EndedJobs | None]]) -> None:
     keeps, learnt = forecaster(), list[EndedJobs]()

@@ -28,6 +28,7 @@ from advisor.planning.plan_trial import NO_TRIAL, PlanTrial, untried
 from advisor.replay.deviations import cycle_of, deviations, replayed
 from advisor.settings import Limits, PlanningSettings
 from tests.builders import HOUR_S, TAKEN_AT, make_job, make_snapshot, make_stretch
+from tests.examples import examples
 from tests.fake_cluster import HOLD, fragmented
 from tests.journal.contract import ACTIONS, wait
 from tests.planning.test_policies import Scripted, queue
@@ -67,7 +68,7 @@ def journal(tmp_path: Path) -> Iterator[SqliteJournal]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seen=st.lists(snapshots(), min_size=1, max_size=3),
     memory_s=st.sampled_from([600.0, 3600]),
@@ -116,7 +117,7 @@ def test_record_and_replay_give_the_same_bytes(
     journal.close_file()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(snapshot=snapshots(), memory_s=st.sampled_from([600.0, 3600]), drifted=st.booleans())
 def test_plan_with_a_model_on_probation_is_that_without_its_run_times(
     snapshot: Snapshot, memory_s: float, drifted: bool

@@ -12,6 +12,7 @@ from advisor.settings import Limits, PlanningSettings
 from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.traces.trace import Trace
+from tests.examples import examples
 from tests.sim.building import make_trace, run_of
 
 CLUSTER = "nodes=1,gpus=2"
@@ -56,7 +57,7 @@ def due_s(plain: Run) -> np.ndarray:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(trace=attacks())
 def test_only_overdue_jobs_start_before_an_overdue_one(trace: Trace) -> None:
     plain, advised = (run_of(trace, CLUSTER, policy, OPTIONS) for policy in ("slurm", "lift"))

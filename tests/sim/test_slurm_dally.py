@@ -22,6 +22,7 @@ from advisor.sim.policies.advised import AdvisedSlurm, follow
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch, drive
 from advisor.sim.state import State, outcomes
 from advisor.sim.traces.trace import Trace
+from tests.examples import examples
 from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends
 from tests.sim.test_advised import EAGER, one_node, queue_of_one_long_and_four_short
 
@@ -211,7 +212,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     trace=gangs(),
     cluster=clusters(),

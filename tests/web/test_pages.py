@@ -25,6 +25,7 @@ from advisor.watch.reading import Planned, Reading
 from advisor.web.content import Content
 from advisor.web.spellings import cost
 from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job, make_recommendation
+from tests.examples import examples
 from tests.made_rounds import change, lease, nice_action, step
 from tests.strategies import HOSTILE
 from tests.web.conftest import client_of
@@ -204,7 +205,7 @@ def named(text: str) -> Snapshot:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     text=st.text(HOSTILE + "ab=/&-!", min_size=1, max_size=12)
     | st.sampled_from(

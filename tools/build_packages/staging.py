@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
+from importlib.util import source_from_cache
 from pathlib import Path
 
 from advisor.backends.installation import PACKAGED
@@ -91,7 +92,6 @@ def build_stages(
     # Chosen for both packages at once, so that every library of one goes with those of the other.
     pins = _pin(environment, wheel, constraint, program / DEPENDENCIES, env)
     _install(environment, f"{wheel}", pins, env)
-    _finish(environment, program, interpreter, env)
     before = set(environment.rglob("*"))
     _install(environment, f"{wheel}[{EXTRAS}]", pins, env)
     _finish(environment, program, interpreter, env)
@@ -177,14 +177,18 @@ def _finish(environment: Path, folder: Path, interpreter: Path, env: Mapping[str
 
 
 def _move_new(program: Path, extras: Path, before: set[Path]) -> None:
-    """Move what is in the environment of the program, and was not before, to the tree of the extras."""
+    """Move what is in the environment of the program, and was not before, to the tree of the extras.
+
+    What was compiled goes with its source.
+    """
     for path in sorted((program / PREFIX).rglob("*")):
-        if path not in before and not path.is_dir():
+        source = Path(source_from_cache(path)) if path.parent.name == "__pycache__" else path
+        if source not in before and not path.is_dir():
             target = extras / path.relative_to(program)
             target.parent.mkdir(parents=True, exist_ok=True)
             path.rename(target)
     for path in sorted((program / PREFIX).rglob("*"), reverse=True):
-        if path not in before and path.is_dir():
+        if path not in before and path.is_dir() and not any(path.iterdir()):
             path.rmdir()
 
 

@@ -24,6 +24,8 @@ _UNCOPIED: Final = shutil.ignore_patterns("__pycache__", ".*")
 _MEMORY: Final = 8 << 30
 # The tests of several processes share the cores.
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+# Of the tests of drawn values; see tests/examples.py.
+_ALL_EXAMPLES: Final = {"SADVISE_ALL_EXAMPLES": "1"}
 # What pytest returns for tests that passed, and for none that ran.
 _PASSED, _NONE_RAN = 0, 5
 
@@ -159,7 +161,7 @@ class Copy:
 
     def _env(self, *, keep: bool) -> dict[str, str]:
         """Return the environment of a run; only a run without a fault keeps what it compiles."""
-        env = os.environ | _ONE_THREAD | {"PYTHONPATH": str(self.root)}
+        env = os.environ | _ONE_THREAD | _ALL_EXAMPLES | {"PYTHONPATH": str(self.root)}
         return env if keep else env | {"PYTHONDONTWRITEBYTECODE": "1"}
 
 

@@ -13,6 +13,7 @@ from advisor.sim.live.rollout_trial import RolloutTrial
 from advisor.sim.live.slurm_rollout import SlurmRollout
 from advisor.sim.policies.advised import few_rollouts
 from tests.builders import make_recommendation
+from tests.examples import examples
 from tests.fake_cluster import fragmented
 from tests.sim.building import make_trace, run_of
 from tests.sim.live.rollout_contract import CASE, check
@@ -63,7 +64,7 @@ def test_cycle_records_the_trial_of_its_plan() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seen=snapshots())
 def test_no_snapshot_makes_a_trial_fail(seen: Snapshot) -> None:
     changes = changes_of(seen)

@@ -12,6 +12,7 @@ from advisor.sim.queueing import FULL
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.state import RUNNING, with_room
 from advisor.sim.traces.trace import Trace
+from tests.examples import examples
 from tests.sim.building import make_trace
 from tests.sim.policies.test_placer import TIMES, LastFirst, Waits, held, placed
 from tests.sim.policies.test_state_board import clusters, traces
@@ -98,7 +99,7 @@ def test_node_that_backfill_reserves_for_an_earlier_job_is_not_offered() -> None
     assert len(recorded.choices) == 1
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(trace=traces(), cluster=clusters(), times=TIMES, chooser=st.sampled_from([BestFit(), LastFirst()]))
 def test_every_choice_fits_the_nodes_that_are_free(
     trace: Trace, cluster: Cluster, times: list[float], chooser: Chooser

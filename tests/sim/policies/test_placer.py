@@ -28,6 +28,7 @@ from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.state import PENDING, RUNNING
 from advisor.sim.traces.trace import Trace
+from tests.examples import examples
 from tests.sim.building import bytes_of, make_problem, make_trace
 from tests.sim.policies.test_state_board import clusters, go_on, started, traces
 from tests.sim.test_engine import mixed_requests
@@ -80,7 +81,7 @@ def held(simulated: SimulatedSlurm, row: int) -> set[int]:
     return set(simulated.state.held_nodes[job["pool"] : job["pool"] + job["span"]].tolist())
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(trace=traces(), cluster=clusters(), times=TIMES, chooser=st.sampled_from([BestFit(), LastFirst()]))
 def test_gang_with_nodes_starts_there_or_gets_its_request_back(
     trace: Trace, cluster: Cluster, times: list[float], chooser: Chooser

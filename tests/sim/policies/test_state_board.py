@@ -26,6 +26,7 @@ from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import with_room
 from advisor.sim.traces.trace import Trace
 from tests.builders import size_of
+from tests.examples import examples
 from tests.sim.building import make_state, make_trace
 from tests.sim.test_engine import mixed_requests
 
@@ -154,7 +155,7 @@ def bits(board: Board) -> tuple[bytes, ...]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(trace=traces(), cluster=clusters(), stops=STOPS, seed=st.integers(0, 3), depth=st.sampled_from([1, 3, 500]))
 def test_board_of_the_arrays_is_that_of_the_snapshot(
     trace: Trace, cluster: Cluster, stops: list[Stop], seed: int, depth: int

@@ -18,6 +18,7 @@ from advisor.sim.policies.state_graph import gpus_on_each, model_rows_of, reside
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm.slurm_placement import per_node
 from advisor.sim.traces.trace import Trace
+from tests.examples import examples
 from tests.sim.building import make_trace
 from tests.sim.policies.test_state_board import clusters, go_on, started, traces
 
@@ -68,7 +69,7 @@ def graphs(simulated: SimulatedSlurm, trace: Trace, seed: int) -> tuple[ClusterG
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(120), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(trace=traces(), cluster=clusters(), times=TIMES, draws=st.integers(0, 99))
 def test_graph_of_the_arrays_is_that_of_the_snapshot(
     trace: Trace, cluster: Cluster, times: list[float], draws: int

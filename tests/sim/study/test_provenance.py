@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,16 @@ from advisor.sim.study.provenance import deciding_files, deciding_sources
 from tools.train import TOOLS
 
 ROOT = Path(advisor.__file__).parent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _parsed_once() -> Iterator[None]:
+    """Parse a source that has not changed once."""
+    imported = provenance._imported
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(provenance, "_imported", cache(lambda content, package: tuple(imported(content, package))))
+        yield
+
 
 EVERY_POLICY = """
 import json, sys
@@ -115,10 +126,7 @@ def one_of_each_folder() -> list[str]:
 # Reads all sources once for each of them.
 @pytest.mark.slow
 @pytest.mark.no_cover
-def test_one_more_byte_in_a_deciding_file_changes_the_digest(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = provenance._imported
-    # A source that has not changed is not parsed again.
-    monkeypatch.setattr(provenance, "_imported", cache(lambda content, package: tuple(imported(content, package))))
+def test_one_more_byte_in_a_deciding_file_changes_the_digest(copied: Path) -> None:
     changed = [copied / name for name in one_of_each_folder()] + [copied.parent / "models" / "manifest.toml"]
     digests = [program_digest(copied, copied.parent / "models")]
 

@@ -17,6 +17,7 @@ from advisor.sim.study.statistics import (
     mean_over_cells,
     paired_difference,
 )
+from tests.examples import examples
 
 NAN = float("nan")
 ONE = CellName("one", 0)
@@ -56,7 +57,7 @@ def test_a_factor_on_every_job_is_found_without_doubt(factor: float, share: floa
     assert change.high == pytest.approx(change.percent, abs=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(scale=st.floats(1e-3, 1e6), seed=st.integers(0, 100))
 def test_neither_the_unit_nor_the_side_matters(scale: float, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -22,6 +22,7 @@ from advisor.sim.traces.sampling import (
 )
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 from advisor.sim.traces.trace_file import read_trace, write_trace
+from tests.examples import examples
 
 MODELS = tuple(MODEL_WEIGHTS)
 ALL_SAMPLED = (
@@ -242,7 +243,7 @@ def test_a_few_users_submit_most_jobs_and_each_has_one_account() -> None:
     assert 2 <= len(filled.accounts) <= 4
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(seed=st.integers(0, 2**64), count=st.integers(1, 30), profiles=st.sampled_from([(), ("bert",), MODELS]))
 def test_a_filled_trace_is_valid_and_survives_a_file(
     tmp_path_factory: pytest.TempPathFactory, seed: int, count: int, profiles: tuple[str, ...]

@@ -1,9 +1,12 @@
-"""The layout of the package: few modules in its root, and no name that stands for two things."""
+"""The layout of the package: few modules in its root, no name that stands for two things, and no circle of imports."""
 
 import ast
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import advisor
 from advisor.cli.app import BRANCHES
@@ -73,3 +76,45 @@ def test_a_public_class_name_occurs_once() -> None:
 
 def test_no_module_has_a_vague_name() -> None:
     assert sorted(path.stem for path in modules() if path.stem in VAGUE) == []
+
+
+def imported(path: Path, names: set[str]) -> set[str]:
+    """Return the modules of `names` that a module imports when it is imported itself."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        match node:
+            case ast.Import(names=aliases):
+                found |= {alias.name for alias in aliases}
+            case ast.ImportFrom(module=str(module), names=aliases):
+                found |= {
+                    f"{module}.{alias.name}" if f"{module}.{alias.name}" in names else module for alias in aliases
+                }
+    return found & names
+
+
+def circle_in(imports: Mapping[str, set[str]]) -> list[str]:
+    """Return modules that import each other in a circle, [] where none do."""
+    sorter = TopologicalSorter(imports)
+    try:
+        sorter.prepare()
+    except CycleError as err:
+        return list(err.args[1])
+    return []
+
+
+@pytest.mark.parametrize("package", ["advisor", "tools"])
+def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
+    root = ROOT.parent
+    paths = {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (root / package).rglob("*.py")
+    }
+
+    imports = {name: imported(path, set(paths)) - {name} for name, path in paths.items()}
+
+    assert sum(map(len, imports.values())) > 300
+    assert circle_in(imports) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert set(circle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}

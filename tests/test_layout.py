@@ -82,13 +82,11 @@ def imported(path: Path, names: set[str]) -> set[str]:
     """Return the modules of `names` that a module imports when it is imported itself."""
     found: set[str] = set()
     for node in ast.parse(path.read_text()).body:
-        match node:
-            case ast.Import(names=aliases):
-                found |= {alias.name for alias in aliases}
-            case ast.ImportFrom(module=str(module), names=aliases):
-                found |= {
-                    f"{module}.{alias.name}" if f"{module}.{alias.name}" in names else module for alias in aliases
-                }
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inside | ({node.module} if inside - names else set())
     return found & names
 
 

@@ -138,11 +138,12 @@ def request(draw: Random, gpus: int, nodes: Sequence[str]) -> list[str]:
         (0.1, f"--nodelist={draw.choice(nodes)}"),
         (0.1, f"--mincpus={draw.choice((2, 6, 14))}"),
         (0.1, "--ntasks-per-node=2"),
+        (0.15 if form == "gpus" else 0.0, f"--ntasks={draw.randint(1, 3)}"),
         (0.05, "--contiguous"),
         (0.05, "--threads-per-core=1"),
         (0.05, "--cores-per-socket=4"),
         (0.05, "--constraint=a100"),
-        (0.3, "--partition=odd"),
+        (0.3, draw.choice(("--partition=odd", "--partition=odd", "--partition=gpu,odd"))),
     ):
         if draw.random() < chance:
             options.append(drawn)
@@ -247,6 +248,11 @@ class Trial:
         """Return what squeue prints of a job."""
         return self.live.run("squeue", "-h", "-a", "-j", str(job.job_id), "-o", layout, check=False).strip()
 
+    def _gives(self, job: Job) -> str:
+        """Return the nodes that a job has, with their CPUs and GPUs; they can be fewer than it asked for."""
+        shown = self.live.run("scontrol", "-d", "show", "job", str(job.job_id), check=False)
+        return "".join(f" {line.strip()}" for line in shown.splitlines() if "CPU_IDs=" in line)
+
     def release(self, job: Job) -> None:
         """Let Slurm start a job that was held or was to wait."""
         self.live.run("scontrol", "release", str(job.job_id), check=False)
@@ -268,7 +274,7 @@ class Trial:
             seed=self.seed,
             source=self.source,
             request=request,
-            slurm_says=self.squeue(job, "%T %r %S"),
+            slurm_says=f"{self.squeue(job, '%T %r %S')}{self._gives(job)}",
             sadvise_says=self.said[job.job_id],
             cluster=self.cluster,
         )

@@ -52,6 +52,10 @@ def requests(scope: GpuScope, count: int, gres_type: str | None = None) -> Mappi
     return {scope: (Gres(name="gpu", gres_type=gres_type, count=count),)}
 
 
+EIGHT, TWELVE = requests(GpuScope.JOB, 8), requests(GpuScope.JOB, 12)
+CPU_PER_GPU = (Gres(name="gpu", gres_type=None, count=1),)
+
+
 @pytest.mark.parametrize(
     ("states", "state"),
     [
@@ -123,7 +127,33 @@ def test_unequal_numbers_of_tasks_with_gpus_are_in_doubt(
     assert job(requests=requests(scope, 1), cpus=tasks, tasks=tasks, tasks_per_node=2).gang.uncounted == uncounted
 
 
-EIGHT, TWELVE = requests(GpuScope.JOB, 8), requests(GpuScope.JOB, 12)
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({"tasks_asked": True}, ((1, 1), False, ()), id="one task"),
+        pytest.param({"tasks_asked": True, "tasks": 2}, ((1, 2), True, ()), id="two tasks"),
+        pytest.param({"tasks_asked": False}, ((1, 2), True, ()), id="tasks left open"),
+        pytest.param({"tasks_asked": True, "cpus_per_gres": CPU_PER_GPU}, ((1, 2), True, ()), id="CPUs with GPUs"),
+        pytest.param({}, ((1, 2), True, ("--ntasks",)), id="not shown"),
+        pytest.param({"cpus_per_gres": CPU_PER_GPU}, ((1, 2), True, ()), id="not shown, CPUs with GPUs"),
+        pytest.param({"requests": EIGHT}, ((1, 2), True, ()), id="not shown, one node holds it"),
+        pytest.param({"nodes_max": 4, "nodes_open": False}, ((1, 4), False, ()), id="range"),
+    ],
+)
+def test_one_task_gets_one_node_where_it_is_shown_and_is_in_doubt_where_it_is_not(
+    changes: dict[str, object], expected: tuple[tuple[int, int], bool, tuple[str, ...]]
+) -> None:
+    made = record(**{"requests": TWELVE, "nodes_shown": 2, "nodes_open": True, "tres": Tres(nodes=1), **changes})
+
+    [read], _ = jobs_and_unread([made], NODES, hides_lone_tasks=True)
+    [elsewhere], _ = jobs_and_unread([made], NODES)
+
+    gang = read.gang
+    assert ((gang.nodes_min, gang.nodes_max), gang.nodes_open, gang.uncounted) == expected
+    assert elsewhere.gang.uncounted == ()
+
+
+requests(GpuScope.JOB, 8), requests(GpuScope.JOB, 12)
 
 
 @pytest.mark.parametrize(

@@ -252,7 +252,18 @@ def test_node_range_beyond_the_limit_of_a_partition_starts_nothing_there(
     found = fit(snapshot, gang, "narrow")
 
     assert (found.tier_now, found.doubts) == (now, doubts)
-    assert fit(snapshot, gang, "narrow", "wide").fits_now
+    both = fit(snapshot, gang, "narrow", "wide")
+    assert (both.fits_now, both.doubts) == (True, ())
+
+
+def test_node_limit_is_in_doubt_where_the_other_partitions_do_worse() -> None:
+    nodes = [make_node("n1", used=8), make_node("n2")]
+    partitions = [make_partition("narrow", nodes=("n2",), max_nodes_per_job=1), make_partition("busy", nodes=("n1",))]
+    gang = make_gang(3, nodes_max=2, tasks=2, cpus=2, memory_mib_per_node=1)
+
+    found = fit(make_snapshot(nodes=nodes, partitions=partitions), gang, "narrow", "busy")
+
+    assert (found.tier_now, found.doubts) == (NODE, (Doubt.NODE_LIMIT,))
 
 
 def test_partition_decides_which_nodes_count() -> None:

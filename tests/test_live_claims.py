@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tests.builders import make_job
+from tests.builders import make_gang, make_job
 from tools import live_claims
 from tools.live_claims import Found, Trial, _table, cluster, request
 from tools.live_slurm.roots import RELEASES
@@ -33,12 +33,13 @@ def test_wrong_claims_are_listed_below_the_counts() -> None:
         "claims": {"fits now": 7},
         "missed": {},
         "hidden": {"fits now, wrong": 2},
+        "short": {"impossible": 3},
         "wrong": [{**wrong, "slurm_says": "PENDING Resources N/A", "sadvise_says": "priority"}],
     }
 
     lines = list(_table([document]))
 
-    assert lines[1].split() == ["22.05", "7", "1", "0", "2"]
+    assert lines[1].split() == ["22.05", "7", "1", "0", "2", "3"]
     assert lines[2] == "22.05 seed 3 text: fits now: root: --gpus=1 (PENDING Resources N/A; priority)"
 
 
@@ -91,3 +92,32 @@ def test_impossible_job_that_slurm_expects_to_start_is_tried_on_the_emptied_clus
 
     assert (found.claims["impossible"], len(found.wrong)) == (1, int(starts))
     assert not live.queue
+
+
+@pytest.mark.parametrize(
+    ("given", "is_short"),
+    [
+        ("", False),
+        ("   Nodes=n03 CPU_IDs=0-3,8-11 Mem=8000 GRES=gpu:2(IDX:0-1)\n", True),
+        ("   Nodes=n[01-02] CPU_IDs=0 Mem=8000 GRES=vram:20(CNT:20),gpu:a100:2(IDX:0,3)\n", False),
+        ("   Nodes=n01 CPU_IDs=0 Mem=0 GRES=gpu:a100:2(IDX:0-1),gpu:v100:1(IDX:2)\n   Nodes=n02 CPU_IDs=0 Mem=0 GRES=\n",
+         True),
+    ],
+)  # fmt: skip
+def test_a_job_with_fewer_gpus_than_it_asks_for_is_short(given: str, *, is_short: bool) -> None:
+    class Live:
+        def run(self, *_: str, check: bool) -> str:
+            assert not check
+            return f"JobId=1 JobName=wrap\n   NumNodes=1\n{given}"
+
+    trial = Trial(
+        live=Live(),  # type: ignore[arg-type]  # what is used of a live cluster
+        seed=1,
+        source="json",
+        requests={},
+        said={},
+        cluster="",
+        found=Found(),
+    )
+
+    assert trial.is_short(make_job(1, gang=make_gang(4))) is is_short

@@ -8,12 +8,14 @@ held: a job that fits now has to start in the next passes, one that is impossibl
 emptied cluster if Slurm expects it to, and a resize that starts now has to start at that size. A claim that something
 unread bars is no claim. Jobs that start although no claim was made are counted as missed, and claims about an option
 that Slurm hides from the reader, which says so, as hidden. It takes root. It exits with 1 if more than 1 in 1,000
-claims is wrong.
+claims is wrong. A job that Slurm gives fewer GPUs than it asks for has not started as asked; such starts are counted
+as short.
 """
 
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -27,6 +29,7 @@ from typing import Any, Final
 from advisor.backends.particulars_reader import read_particulars
 from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import open_source
+from advisor.backends.spelling import node_names
 from advisor.clock import SystemClock
 from advisor.cycle import Cycle
 from advisor.domain.actions import Lever, SetGpus
@@ -52,6 +55,9 @@ MOST_WRONG: Final = 1e-3
 ONLY_OTHERS: Final = frozenset((Cause.PRIORITY, Cause.NOT_TRIED, Cause.UNKNOWN, Cause.HELD_BY_USER, Cause.HELD_BY_ADMIN,
                                 Cause.HELD, Cause.BEGIN_TIME))  # fmt: skip
 
+# What `scontrol -d show job` prints of the nodes that a job has.
+_NODES_GIVEN: Final = re.compile(r"Nodes=(\S+) CPU_IDs=.*? GRES=(\S*)")
+_GPUS_GIVEN: Final = re.compile(r"\bgpu(?::[a-z]\w*)?:(\d+)\(")
 
 # By release and reader: the option of a job that Slurm does not show it, which the reader says of each queue.
 HIDDEN: Final = {("22.05", "text"): "--exclude", ("26.05", "json"): "--exclusive"}
@@ -73,11 +79,12 @@ class Wrong:
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What one release came to: claims by kind, those that were wrong, starts without a claim, and `HIDDEN` ones."""
+    """What one release came to: claims by kind, those that were wrong, `HIDDEN`, short, and starts without a claim."""
 
     claims: Counter[str] = field(default_factory=Counter)
     missed: Counter[str] = field(default_factory=Counter)
     hidden: Counter[str] = field(default_factory=Counter)
+    short: Counter[str] = field(default_factory=Counter)
     wrong: list[Wrong] = field(default_factory=list)
 
 
@@ -249,9 +256,18 @@ class Trial:
         return self.live.run("squeue", "-h", "-a", "-j", str(job.job_id), "-o", layout, check=False).strip()
 
     def _gives(self, job: Job) -> str:
-        """Return the nodes that a job has, with their CPUs and GPUs; they can be fewer than it asked for."""
+        """Return the nodes that a job has, with their CPUs and GPUs."""
         shown = self.live.run("scontrol", "-d", "show", "job", str(job.job_id), check=False)
         return "".join(f" {line.strip()}" for line in shown.splitlines() if "CPU_IDs=" in line)
+
+    def is_short(self, job: Job) -> bool:
+        """Return whether a job has started with fewer GPUs than it asks for."""
+        gives = self._gives(job)
+        gpus = sum(
+            len(node_names(names, field="Nodes")) * sum(map(int, _GPUS_GIVEN.findall(gres)))
+            for names, gres in _NODES_GIVEN.findall(gives)
+        )
+        return bool(gives) and gpus < (job.gang.gpu_count or 0)
 
     def release(self, job: Job) -> None:
         """Let Slurm start a job that was held or was to wait."""
@@ -265,6 +281,9 @@ class Trial:
             self.found.hidden[f"{claim}, {'right' if is_right else 'wrong'}"] += 1
             return
         self.found.claims[claim] += 1
+        if claim == "impossible" and not is_right and self.is_short(job):
+            self.found.short[claim] += 1
+            is_right = True
         if is_right:
             return
         request = f"{job.user}: {' '.join(self.requests[job.job_id])}"
@@ -443,6 +462,7 @@ def _document(release: str, found: Found) -> dict[str, Any]:
         "claims": dict(found.claims),
         "missed": dict(found.missed),
         "hidden": dict(found.hidden),
+        "short": dict(found.short),
         "wrong": [asdict(each) for each in found.wrong],
     }
 
@@ -459,11 +479,11 @@ def _apart(release: str, minutes: float, seed: int) -> dict[str, Any]:
 
 def _table(documents: Sequence[dict[str, Any]]) -> Iterator[str]:
     kinds = sorted({kind for document in documents for kind in document["claims"]})
-    yield f"{'release':9}{''.join(f'{kind:>28}' for kind in kinds)}{'wrong':>8}{'missed':>8}{'hidden':>8}"
+    yield f"{'release':9}{''.join(f'{kind:>28}' for kind in kinds)}{'wrong':>8}{'missed':>8}{'hidden':>8}{'short':>8}"
     for document in documents:
         claims = "".join(f"{document['claims'].get(kind, 0):28}" for kind in kinds)
-        missed, hidden = (sum(document[key].values()) for key in ("missed", "hidden"))
-        yield f"{document['release']:9}{claims}{len(document['wrong']):8}{missed:8}{hidden:8}"
+        others = "".join(f"{sum(document[key].values()):8}" for key in ("missed", "hidden", "short"))
+        yield f"{document['release']:9}{claims}{len(document['wrong']):8}{others}"
     for document in documents:
         for each in document["wrong"]:
             yield _line(each)

@@ -375,6 +375,7 @@ def _head(dependency: str) -> str:
 
 def _gang(record: JobRecord, most_gpus: int, doubted_above: int, *, pending: bool) -> GangRequest:
     nodes_min, nodes_max = _node_range(record, pending=pending)
+    tasks, cpus = _tasks_and_cpus(record, nodes_max, pending=pending)
     memory_mib = record.tres.memory_mib
     return _asked(
         tuple(record.requests.items()),
@@ -384,8 +385,8 @@ def _gang(record: JobRecord, most_gpus: int, doubted_above: int, *, pending: boo
         nodes_min=min(nodes_min, MOST),
         nodes_max=min(nodes_max, MOST),
         nodes_open=pending and _is_open(record, nodes_min, most_gpus),
-        tasks=min(record.tasks, MOST),
-        cpus=min(record.cpus, MOST),
+        tasks=min(tasks, MOST),
+        cpus=min(cpus, MOST),
         cpus_per_node=min(record.cpus_per_node, MOST),
         tasks_per_node=min(record.tasks_per_node, MOST) or None,
         tmp_disk_mib=min(record.tmp_disk_mib, MOST**2),
@@ -394,7 +395,7 @@ def _gang(record: JobRecord, most_gpus: int, doubted_above: int, *, pending: boo
         only_beside=record.user if record.only_user else "",
         uncounted=(
             *record.uncounted,
-            *_in_doubt_with_gpus_per_task(record),
+            *_in_doubt(record, nodes_min, nodes_max),
             *(("--ntasks",) if pending and _can_be_one_task_of(record, doubted_above) else ()),
         ),
         switches=(record.switch_count, record.switch_wait_s),
@@ -403,18 +404,33 @@ def _gang(record: JobRecord, most_gpus: int, doubted_above: int, *, pending: boo
     )
 
 
-def _in_doubt_with_gpus_per_task(record: JobRecord) -> tuple[str, ...]:
-    """Name the options that some releases refuse or count otherwise beside GPUs for each task.
+def _in_doubt(record: JobRecord, nodes_min: int, nodes_max: int) -> tuple[str, ...]:
+    """Name the options that some releases refuse or count otherwise.
 
-    --mincpus beyond the CPUs of the tasks, and --ntasks-per-node where the nodes would hold unequal numbers of tasks.
+    Beside GPUs for each task these are --mincpus, and --ntasks-per-node where the nodes would hold unequal numbers of
+    tasks; beside several nodes it is --mincpus that is no multiple of --cpus-per-task.
     """
-    if not record.requests.get(GpuScope.TASK):
-        return ()
+    per_task, asked = bool(record.requests.get(GpuScope.TASK)), record.cpus_per_node
+    # Slurm shows the CPUs of all tasks, or of one where the number of tasks follows from a range of nodes.
+    cpus = {record.cpus // record.tasks, 0 if per_task or record.tasks > nodes_min else record.cpus} - {0}
+    is_own = bool(cpus) and asked not in {1, *(each * max(1, record.tasks_per_node) for each in cpus)}
     holds = {
-        "--mincpus": 0 < record.cpus < record.cpus_per_node,
-        "--ntasks-per-node": record.tasks_per_node > 0 and record.tasks % record.tasks_per_node > 0,
+        "--mincpus": is_own and (per_task or (nodes_max > 1 and any(asked % each for each in cpus))),
+        "--ntasks-per-node": per_task and record.tasks_per_node > 0 and record.tasks % record.tasks_per_node > 0,
     }
     return tuple(option for option, there in holds.items() if there)
+
+
+def _tasks_and_cpus(record: JobRecord, nodes_max: int, *, pending: bool) -> tuple[int, int]:
+    """Return the tasks of a job and their CPUs.
+
+    Slurm 24.11 checks a job submitted with --hold at its release, and starts it without the tasks that its nodes do not
+    take.
+    """
+    most = nodes_max * record.tasks_per_node
+    if not pending or record.eligible_time is not None or not 0 < most < record.tasks:
+        return record.tasks, record.cpus
+    return most, record.cpus * most // record.tasks
 
 
 def _can_be_one_task_of(record: JobRecord, gpus: int) -> bool:

@@ -197,10 +197,15 @@ class Fitter:
     def _counts_on_more_nodes(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
         """Return whether a gang fits now only on more nodes than it may have, as far as Slurm shows.
 
-        Slurm gives a job no more nodes than tasks, and does not show whether the tasks were asked for. Nor does each
-        reader tell an open node count from one that is the estimate: within the estimate it fits either way.
+        Slurm gives a job no more nodes than tasks, and does not show whether the tasks were asked for. With
+        --ntasks-per-node some releases give it no more than hold its tasks. Nor does each reader tell an open node
+        count from one that is the estimate: within the estimate it fits either way.
         """
-        bounds = (gang.nodes_max if gang.nodes_open else None, gang.tasks if _asks_for_tasks(gang) else None)
+        bounds = (
+            gang.nodes_max if gang.nodes_open else None,
+            gang.tasks if _asks_for_tasks(gang) else None,
+            -(-gang.tasks // gang.tasks_per_node) if gang.tasks_per_node else None,
+        )
         most = min((bound for bound in bounds if bound is not None), default=None)
         if most is None or (gang.most_nodes is not None and gang.most_nodes <= most):
             return False

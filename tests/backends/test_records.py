@@ -118,6 +118,39 @@ def test_more_cpus_of_a_node_than_tasks_with_gpus_take_are_in_doubt(
 
 
 @pytest.mark.parametrize(
+    ("cpus_per_node", "changes", "is_doubted"),
+    [
+        pytest.param(6, {}, True, id="no whole tasks"),
+        pytest.param(8, {}, False, id="two tasks"),
+        pytest.param(4, {}, False, id="filled in"),
+        pytest.param(1, {}, False, id="not asked"),
+        pytest.param(6, {"cpus": 4, "tres": Tres(nodes=2)}, True, id="range of nodes"),
+        pytest.param(4, {"cpus": 4, "tres": Tres(nodes=2)}, False, id="range of nodes, filled in"),
+        pytest.param(8, {"requests": requests(GpuScope.TASK, 1)}, True, id="GPUs of tasks"),
+        pytest.param(4, {"requests": requests(GpuScope.TASK, 1)}, False, id="GPUs of tasks, filled in"),
+        pytest.param(6, {"nodes_max": 1, "nodes_shown": 1}, False, id="one node"),
+    ],
+)
+def test_least_cpus_of_several_nodes_are_in_doubt_unless_they_are_those_of_whole_tasks(
+    cpus_per_node: int, changes: dict[str, object], *, is_doubted: bool
+) -> None:
+    asked = {"nodes_shown": 2, "nodes_max": 2, "tasks": 2, "cpus": 8, "requests": requests(GpuScope.NODE, 1), **changes}
+
+    gang = job(cpus_per_node=cpus_per_node, **asked).gang
+
+    assert gang.uncounted == (("--mincpus",) if is_doubted else ())
+
+
+@pytest.mark.parametrize(("eligible_time", "expected"), [(None, (2, 4)), (1000.0, (3, 6))])
+def test_tasks_that_no_node_takes_count_unless_slurm_has_yet_to_check_the_request(
+    eligible_time: float | None, expected: tuple[int, int]
+) -> None:
+    gang = job(nodes_max=1, tasks=3, cpus=6, tasks_per_node=2, eligible_time=eligible_time).gang
+
+    assert (gang.tasks, gang.cpus) == expected
+
+
+@pytest.mark.parametrize(
     ("scope", "tasks", "uncounted"),
     [(GpuScope.TASK, 3, ("--ntasks-per-node",)), (GpuScope.TASK, 4, ()), (GpuScope.JOB, 3, ())],
 )

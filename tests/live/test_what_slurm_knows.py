@@ -249,12 +249,15 @@ def test_job_whose_reservation_has_ended_is_pending_and_held(
 
 # Options, whether they fit now in the partition with three nodes that have 2 of 4 GPUs idle and one that has none, and
 # whether Slurm starts them there. Where it does and nothing is promised, Slurm does not show enough of the request. The
-# job with None is started by backfill on 24.11, and not on 22.05 and 26.05.
+# jobs with None are started on some of the releases.
 NODE_COUNTS: Final[dict[str, tuple[bool, bool | None]]] = {
     "--gpus-per-task=1 --ntasks=4 --nodes=4": (False, False),
     "--gpus-per-task=1 --ntasks=4 --nodelist=n04": (False, False),
     "--gpus=6 --ntasks-per-node=2": (False, None),
     "--gpus=6 --nodes=2": (False, False),
+    "--gpus=4 --nodes=1-2 --ntasks-per-node=2": (False, None),
+    "--gpus-per-node=1 --nodes=2 --cpus-per-task=4 --mincpus=6": (False, None),
+    "--gpus-per-node=1 --nodes=2 --cpus-per-task=4 --mincpus=8": (True, True),
     "--partition=narrow --gres=gpu:1 --nodes=1-3": (False, False),
     "--partition=narrow --gpus=4 --nodes=2-3": (False, False),
     "--partition=narrow --gpus=2 --nodes=2-3": (True, True),

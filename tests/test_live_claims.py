@@ -100,7 +100,7 @@ def test_impossible_job_that_slurm_expects_to_start_is_tried_on_the_emptied_clus
         ("", False),
         ("   Nodes=n03 CPU_IDs=0-3,8-11 Mem=8000 GRES=gpu:2(IDX:0-1)\n", True),
         ("   Nodes=n[01-02] CPU_IDs=0 Mem=8000 GRES=vram:20(CNT:20),gpu:a100:2(IDX:0,3)\n", False),
-        ("   Nodes=n01 CPU_IDs=0 Mem=0 GRES=gpu:a100:2(IDX:0-1),gpu:v100:1(IDX:2)\n   Nodes=n02 CPU_IDs=0 Mem=0 GRES=\n",
+        ("   Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:a100:2(IDX:0-1),gpu:v100:1(IDX:2)\n   Nodes=n2 CPU_IDs=0 Mem=0 GRES=\n",
          True),
     ],
 )  # fmt: skip

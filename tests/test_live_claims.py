@@ -5,6 +5,8 @@ from random import Random
 
 import pytest
 
+from advisor.domain.actions import SetGpus, SizeRequest
+from advisor.domain.gang import GpuCount, GpuScope
 from tests.builders import make_gang, make_job
 from tools import live_claims
 from tools.live_claims import Found, Trial, _table, cluster, request
@@ -121,3 +123,44 @@ def test_a_job_with_fewer_gpus_than_it_asks_for_is_short(given: str, *, is_short
     )
 
     assert trial.is_short(make_job(1, gang=make_gang(4))) is is_short
+
+
+class Resized:
+    """A cluster that notes what is sent to it, and starts every job."""
+
+    release = "24.11"
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, ...]] = []
+
+    def run(self, *argv: str, check: bool = True) -> str:
+        assert not check
+        self.sent.append(argv)
+        return "" if "R,CG,S" in argv else "RUNNING"
+
+    def wait_for(self, predicate: Callable[[], bool], *_: float, what: str) -> None:
+        assert predicate(), what
+
+
+def test_a_resize_is_sent_before_its_job_is_tried() -> None:
+    live, found = Resized(), Found()
+    trial = Trial(
+        live=live,  # type: ignore[arg-type]  # what is used of a live cluster
+        seed=1,
+        source="json",
+        requests={1: []},
+        said={1: ""},
+        cluster="",
+        found=found,
+    )
+    resize = SetGpus(
+        job_id=1,
+        before=SizeRequest(gpus=(GpuCount(count=4),)),
+        after=SizeRequest(gpus=(GpuCount(count=2),)),
+        scope=GpuScope.JOB,
+    )
+
+    trial.attempt(make_job(1), None, resize)
+
+    assert live.sent[0] == ("scontrol", *resize.command())
+    assert dict(found.claims) == {"starts now at another size": 1}

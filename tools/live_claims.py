@@ -239,9 +239,12 @@ def claim_of(diagnosis: Diagnosis) -> str | None:
     return "fits now" if causes <= ONLY_OTHERS else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Trial:
-    """A queue that was read, what is claimed of its jobs, and where the results go."""
+    """A queue that was read, what is claimed of its jobs, and where the results go.
+
+    `is_hidden` is whether a job that runs has an option that is hidden, which can bar others from its nodes.
+    """
 
     live: LiveCluster
     seed: int
@@ -250,6 +253,12 @@ class Trial:
     said: dict[int, str]
     cluster: str
     found: Found
+    is_hidden: bool = False
+
+    def uses_hidden(self, job_id: int) -> bool:
+        """Return whether a job was submitted with an option that its release hides from the reader."""
+        hidden = HIDDEN.get((self.live.release, self.source))
+        return hidden is not None and any(option.startswith(hidden) for option in self.requests.get(job_id, ()))
 
     def squeue(self, job: Job, layout: str) -> str:
         """Return what squeue prints of a job."""
@@ -276,8 +285,7 @@ class Trial:
 
     def judge(self, job: Job, claim: str, *, is_right: bool) -> None:
         """Count a claim, and keep it if it was wrong; those about a job with a hidden option apart."""
-        hidden = HIDDEN.get((self.live.release, self.source))
-        if hidden is not None and any(option.startswith(hidden) for option in self.requests[job.job_id]):
+        if self.is_hidden or self.uses_hidden(job.job_id):
             self.found.hidden[f"{claim}, {'right' if is_right else 'wrong'}"] += 1
             return
         self.found.claims[claim] += 1
@@ -298,12 +306,12 @@ class Trial:
             cluster=self.cluster,
         )
         self.found.wrong.append(wrong)
-        print(_line(asdict(wrong)), file=sys.stderr)
+        print(_line(asdict(wrong)), self.cluster, sep="\n", file=sys.stderr)
 
     def attempt(self, job: Job, claim: str | None, resize: SetGpus | None) -> None:
         """Let Slurm start one job, all others being held, and hold that against what was claimed of it."""
         if resize is not None:
-            self.live.run(*resize.command(), check=False)
+            self.live.run("scontrol", *resize.command(), check=False)
         self.release(job)
         claimed = resize is not None or claim is not None
         has_started = started(self.live, job.job_id, LONGEST_S if claimed else PATIENCE_S)
@@ -359,6 +367,7 @@ def described(live: LiveCluster) -> str:
             ("scontrol", "-o", "show", "node"),
             ("scontrol", "-o", "show", "partition"),
             ("scontrol", "-o", "show", "reservation"),
+            ("sinfo", "-N", "-h", "-O", "NodeHost,Partition,CPUsState,GresUsed:60"),
             ("squeue", "-a", "-t", "R", "-O", "JobID,UserName,NodeList,tres-alloc:120,OverSubscribe"),
         )
     )
@@ -383,6 +392,7 @@ def round_of(live: LiveCluster, draw: Random, seed: int, found: Found) -> None:
         for job_id, each in diagnoses.items()
     }
     trial = Trial(live=live, seed=seed, source=name, requests=requests, said=said, cluster=described(live), found=found)
+    trial.is_hidden = any(trial.uses_hidden(job.job_id) for job in snapshot.jobs if not job.is_pending)
     eligible = [job for job in waiting if not job.held and job.eligible_time is not None
                 and job.eligible_time <= snapshot.taken_at]  # fmt: skip
     if eligible:

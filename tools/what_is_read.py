@@ -69,9 +69,11 @@ REQUESTS: Final = (
           "on 24.11 one task with more --gpus than a node has is doubted by the readers `text` and `pyslurm`, which do "
           "not show whether it was asked for"),
     Entry("--ntasks-per-node", "NTPerNode", "tasks_per_node", "",
-          "with --gpus-per-task doubted where the tasks are no multiple of it, which 26.05 never starts"),
+          "doubted above the number of tasks, and with --gpus-per-task where that is no multiple of it: 26.05 never starts "
+          "these"),
     Entry("--mincpus", "MinCPUs", "minimum_cpus_per_node", "",
-          "as CPUs that every node must have; with --gpus-per-task doubted where they are more than the tasks take"),
+          "as CPUs that every node must have; with --gpus-per-task doubted, and beside several nodes where it is no "
+          "multiple of --cpus-per-task"),
     Entry("--dependency", "Dependency", "dependency", "dependencies", "such a job is left alone"),
     Entry("--exclude", "ExcNodes", "excluded_nodes", "excluded_nodes", "22.05: not by the reader `text`"),
     Entry(
@@ -134,6 +136,13 @@ DOUBTS: Final[Mapping[Doubt, Entry]] = {
         "max_nodes",
         "max_nodes",
         "26.05 shows the tasks of other jobs so, too",
+    ),
+    Doubt.UNEQUAL_NODES: Entry(
+        "--gpus and --nodes of at least two, where fewer of the nodes have all of the GPUs and others have less",
+        "tres-per-job",
+        "tres_per_job",
+        "tres_per_job",
+        "22.05, which can give the first nodes all of them and then has none for the others",
     ),
     Doubt.GPUS_UNKNOWN: Entry(
         "forms of --gpus that pyslurm hides", "tres-per-job", "tres_per_job", "tres_per_job", "left alone"

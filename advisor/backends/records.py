@@ -408,7 +408,8 @@ def _in_doubt(record: JobRecord, nodes_min: int, nodes_max: int) -> tuple[str, .
     """Name the options that some releases refuse or count otherwise.
 
     Beside GPUs for each task these are --mincpus, and --ntasks-per-node where the nodes would hold unequal numbers of
-    tasks; beside several nodes it is --mincpus that is no multiple of --cpus-per-task.
+    tasks; beside several nodes it is --mincpus that is no multiple of --cpus-per-task; and in any case
+    --ntasks-per-node above the number of tasks.
     """
     per_task, asked = bool(record.requests.get(GpuScope.TASK)), record.cpus_per_node
     # Slurm shows the CPUs of all tasks, or of one where the number of tasks follows from a range of nodes.
@@ -416,7 +417,8 @@ def _in_doubt(record: JobRecord, nodes_min: int, nodes_max: int) -> tuple[str, .
     is_own = bool(cpus) and asked not in {1, *(each * max(1, record.tasks_per_node) for each in cpus)}
     holds = {
         "--mincpus": is_own and (per_task or (nodes_max > 1 and any(asked % each for each in cpus))),
-        "--ntasks-per-node": per_task and record.tasks_per_node > 0 and record.tasks % record.tasks_per_node > 0,
+        "--ntasks-per-node": record.tasks < record.tasks_per_node
+        or (per_task and record.tasks_per_node > 0 and record.tasks % record.tasks_per_node > 0),
     }
     return tuple(option for option, there in holds.items() if there)
 

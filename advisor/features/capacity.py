@@ -33,6 +33,7 @@ class Doubt(StrEnum):
     GPUS_UNKNOWN = "gpus_unknown"
     NODE_COUNT = "node_count"
     NODE_LIMIT = "node_limit"
+    UNEQUAL_NODES = "unequal_nodes"
     PARTITION_UNKNOWN = "partition_unknown"
 
 
@@ -190,6 +191,7 @@ class Fitter:
             Doubt.GPUS_UNKNOWN: not gang.gpus_known,
             Doubt.NODE_COUNT: self._counts_on_more_nodes(gang, partitions),
             Doubt.NODE_LIMIT: self._counts_on_a_limit(gang, partitions),
+            Doubt.UNEQUAL_NODES: self._can_run_out_of_gpus(gang, partitions),
             Doubt.PARTITION_UNKNOWN: not partitions or not self._number_by_partition.keys() >= set(partitions),
         }
         return tuple(doubt for doubt, there in holds.items() if there)
@@ -226,6 +228,13 @@ class Fitter:
             return False
         views = (_When.NOW, _When.IN_SERVICE)
         return not sure or any(self._tier(when, gang, sure) != self._tier(when, gang, partitions) for when in views)
+
+    def _can_run_out_of_gpus(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
+        """Return whether the first nodes can take all GPUs of a gang, where Slurm then has none for the others."""
+        if gang.nodes_min < 2 or not gang.per_job or not self._snapshot.config.traits.first_nodes_take_all:
+            return False
+        offers = (self._offer(_When.NOW, gang, name) for name in self._asked(_When.NOW, gang, partitions))
+        return any(offer is not None and offer.can_run_out(gang.nodes_min) for offer in offers)
 
     def _is_barred(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
         """Return whether what a gang needs beside GPUs, CPUs and memory bars nodes that plans count on for it."""

@@ -152,7 +152,12 @@ def test_tasks_that_no_node_takes_count_unless_slurm_has_yet_to_check_the_reques
 
 @pytest.mark.parametrize(
     ("scope", "tasks", "uncounted"),
-    [(GpuScope.TASK, 3, ("--ntasks-per-node",)), (GpuScope.TASK, 4, ()), (GpuScope.JOB, 3, ())],
+    [
+        (GpuScope.TASK, 3, ("--ntasks-per-node",)),
+        (GpuScope.TASK, 4, ()),
+        (GpuScope.JOB, 3, ()),
+        (GpuScope.JOB, 1, ("--ntasks-per-node",)),
+    ],
 )
 def test_unequal_numbers_of_tasks_with_gpus_are_in_doubt(
     scope: GpuScope, tasks: int, uncounted: tuple[str, ...]

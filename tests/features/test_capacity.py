@@ -268,6 +268,29 @@ def test_node_limit_is_in_doubt_where_the_other_partitions_do_worse() -> None:
     assert (found.tier_now, found.doubts) == (NODE, (Doubt.NODE_LIMIT,))
 
 
+@pytest.mark.parametrize(
+    ("idle", "gpus", "nodes_min", "version", "is_doubted"),
+    [
+        ((4, 1, 1), 3, 2, "22.05.8", True),
+        ((4, 1, 1), 3, 2, "24.11.5", False),
+        ((3, 3, 1), 4, 3, "22.05.8", True),
+        ((2, 1, 1), 4, 3, "22.05.8", False),
+        ((2, 2, 2), 4, 3, "22.05.8", False),
+        ((4, 1, 1), 3, 1, "22.05.8", False),
+    ],
+)
+def test_gpus_that_the_first_nodes_can_take_are_in_doubt(
+    idle: tuple[int, ...], gpus: int, nodes_min: int, version: str, *, is_doubted: bool
+) -> None:
+    snapshot = replace(cluster(*idle, per_node=4), config=make_config(slurm_version=version))
+    gang = make_gang(gpus, nodes_min=nodes_min, nodes_max=3, memory_mib_per_node=1)
+
+    found = fit(snapshot, gang)
+
+    assert found.fits_now
+    assert (Doubt.UNEQUAL_NODES in found.doubts) is is_doubted
+
+
 def test_partition_decides_which_nodes_count() -> None:
     partitions = [
         make_partition("big", nodes=("n1", "n2")),

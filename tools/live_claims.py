@@ -393,7 +393,8 @@ def round_of(live: LiveCluster, draw: Random, seed: int, found: Found) -> None:
     }
     trial = Trial(live=live, seed=seed, source=name, requests=requests, said=said, cluster=described(live), found=found)
     trial.is_hidden = any(trial.uses_hidden(job.job_id) for job in snapshot.jobs if not job.is_pending)
-    eligible = [job for job in waiting if not job.held and job.eligible_time is not None
+    # Those of the filling that wait, too: Slurm keeps nodes for them.
+    eligible = [job for job in snapshot.pending if not job.held and job.eligible_time is not None
                 and job.eligible_time <= snapshot.taken_at]  # fmt: skip
     if eligible:
         live.run("scontrol", "hold", ",".join(str(job.job_id) for job in eligible), check=False)

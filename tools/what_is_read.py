@@ -138,10 +138,10 @@ DOUBTS: Final[Mapping[Doubt, Entry]] = {
         "26.05 shows the tasks of other jobs so, too",
     ),
     Doubt.UNEQUAL_NODES: Entry(
-        "--gpus and --nodes of at least two, where fewer of the nodes have all of the GPUs and others have less",
-        "tres-per-job",
-        "tres_per_job",
-        "tres_per_job",
+        "--gpus or --gpus-per-task and --nodes of at least two, where fewer nodes have all GPUs and others have less",
+        "tres-per-job tres-per-task",
+        "tres_per_job tres_per_task",
+        "tres_per_job tres_per_task",
         "22.05, which can give the first nodes all of them and then has none for the others",
     ),
     Doubt.GPUS_UNKNOWN: Entry(

@@ -545,6 +545,9 @@ def _is_open(record: JobRecord, nodes_min: int, most_gpus: int) -> bool:
         return record.nodes_open
     if nodes_min > 1 or record.nodes_max > max(1, record.nodes_shown):
         return False
+    if record.priority == 0 and record.eligible_time is None:
+        # Slurm checks the request of a job submitted with --hold, and so its estimate, at the release.
+        return True
     times = {GpuScope.JOB: 1, GpuScope.TASK: record.tasks}
     asked = (
         sum(gpu.count for gpu in gpu_counts(requested(record.requests.get(scope, ())))) * factor

@@ -39,8 +39,9 @@ class Traits:
     left its tasks open, and never started; releases other than 22.05, 24.11 and 26.05 were not observed.
     `mincpus_cut_to_limit` is whether a job gets no more CPUs of a node than MaxCPUsPerNode where it asks for more with
     `--mincpus`, and else never starts; releases between 22.05 and 24.11 were not observed.
-    `first_nodes_take_all` is whether a job with `--gpus` on several nodes that differ can get so many GPUs of the first
-    of them that none is left for the others, and does not start; releases between 22.05 and 24.11 were not observed.
+    `first_nodes_take_all` is whether a job with `--gpus` or `--gpus-per-task` on several nodes that differ can get so
+    many GPUs of the first of them that none is left for the others, and does not start; releases between 22.05 and
+    24.11 were not observed.
     `cpus_per_gpu_update_keeps_priority` is whether a job with `--cpus-per-gpu` has its old priority again once an
     update of it is reverted.
 

@@ -231,7 +231,8 @@ class Fitter:
 
     def _can_run_out_of_gpus(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
         """Return whether the first nodes can take all GPUs of a gang, where Slurm then has none for the others."""
-        if gang.nodes_min < 2 or not gang.per_job or not self._snapshot.config.traits.first_nodes_take_all:
+        counted = gang.per_job or gang.per_task
+        if gang.nodes_min < 2 or not counted or not self._snapshot.config.traits.first_nodes_take_all:
             return False
         offers = (self._offer(_When.NOW, gang, name) for name in self._asked(_When.NOW, gang, partitions))
         return any(offer is not None and offer.can_run_out(gang.nodes_min) for offer in offers)

@@ -380,3 +380,12 @@ def test_jobs_that_cannot_be_read_are_listed_beside_the_others() -> None:
 def test_one_job_that_cannot_be_read_is_an_error_where_all_are_wanted() -> None:
     with pytest.raises(DecodeError, match="its row is too long"):
         jobs_of([record(), UnreadJob(job_id=9, why="its row is too long")], NODES)
+
+
+@pytest.mark.parametrize(("eligible_time", "is_open"), [(None, True), (1000.0, False)])
+def test_node_count_of_a_held_job_that_slurm_has_not_checked_is_an_estimate(
+    eligible_time: float | None, *, is_open: bool
+) -> None:
+    asked = {"priority": 0, "nodes_shown": 1, "nodes_max": 1, "requests": requests(GpuScope.TASK, 1), "tasks": 3}
+
+    assert job(**asked, eligible_time=eligible_time).gang.nodes_open is is_open

@@ -289,6 +289,8 @@ def test_gpus_that_the_first_nodes_can_take_are_in_doubt(
 
     assert found.fits_now
     assert (Doubt.UNEQUAL_NODES in found.doubts) is is_doubted
+    by_task = replace(gang, per_job=(), per_task=(GpuCount(count=1),), tasks=gpus, cpus=gpus)
+    assert (Doubt.UNEQUAL_NODES in fit(snapshot, by_task).doubts) is is_doubted
 
 
 def test_partition_decides_which_nodes_count() -> None:

@@ -72,8 +72,8 @@ REQUESTS: Final = (
           "doubted above the number of tasks, and with --gpus-per-task where that is no multiple of it: 26.05 never "
           "starts these"),
     Entry("--mincpus", "MinCPUs", "minimum_cpus_per_node", "",
-          "as CPUs that every node must have; with --gpus-per-task doubted, and beside several nodes where it is no "
-          "multiple of --cpus-per-task"),
+          "as CPUs that every node must have; doubted with --gpus-per-task and --ntasks-per-node, and beside several "
+          "nodes where it is no multiple of --cpus-per-task"),
     Entry("--dependency", "Dependency", "dependency", "dependencies", "such a job is left alone"),
     Entry("--exclude", "ExcNodes", "excluded_nodes", "excluded_nodes", "22.05: not by the reader `text`"),
     Entry(

@@ -376,6 +376,7 @@ def _head(dependency: str) -> str:
 def _gang(record: JobRecord, most_gpus: int, doubted_above: int, *, pending: bool) -> GangRequest:
     nodes_min, nodes_max = _node_range(record, pending=pending)
     tasks, cpus = _tasks_and_cpus(record, nodes_max, pending=pending)
+    in_doubt = _in_doubt(record, nodes_min, nodes_max)
     memory_mib = record.tres.memory_mib
     return _asked(
         tuple(record.requests.items()),
@@ -387,7 +388,8 @@ def _gang(record: JobRecord, most_gpus: int, doubted_above: int, *, pending: boo
         nodes_open=pending and _is_open(record, nodes_min, most_gpus),
         tasks=min(tasks, MOST),
         cpus=min(cpus, MOST),
-        cpus_per_node=min(record.cpus_per_node, MOST),
+        # What is in doubt makes nothing impossible.
+        cpus_per_node=1 if "--mincpus" in in_doubt else min(record.cpus_per_node, MOST),
         tasks_per_node=min(record.tasks_per_node, MOST) or None,
         tmp_disk_mib=min(record.tmp_disk_mib, MOST**2),
         memory_mib_per_node=min(memory_mib // (record.tres.nodes or nodes_min), MOST**2) if memory_mib else None,
@@ -395,7 +397,7 @@ def _gang(record: JobRecord, most_gpus: int, doubted_above: int, *, pending: boo
         only_beside=record.user if record.only_user else "",
         uncounted=(
             *record.uncounted,
-            *_in_doubt(record, nodes_min, nodes_max),
+            *in_doubt,
             *(("--ntasks",) if pending and _can_be_one_task_of(record, doubted_above) else ()),
         ),
         switches=(record.switch_count, record.switch_wait_s),
@@ -408,15 +410,16 @@ def _in_doubt(record: JobRecord, nodes_min: int, nodes_max: int) -> tuple[str, .
     """Name the options that some releases refuse or count otherwise.
 
     Beside GPUs for each task these are --mincpus, and --ntasks-per-node where the nodes would hold unequal numbers of
-    tasks; beside several nodes it is --mincpus that is no multiple of --cpus-per-task; and in any case
-    --ntasks-per-node above the number of tasks.
+    tasks; beside --ntasks-per-node it is --mincpus; beside several nodes --mincpus that is no multiple of
+    --cpus-per-task; and in any case --ntasks-per-node above the number of tasks.
     """
     per_task, asked = bool(record.requests.get(GpuScope.TASK)), record.cpus_per_node
     # Slurm shows the CPUs of all tasks, or of one where the number of tasks follows from a range of nodes.
     cpus = {record.cpus // record.tasks, 0 if per_task or record.tasks > nodes_min else record.cpus} - {0}
     is_own = bool(cpus) and asked not in {1, *(each * max(1, record.tasks_per_node) for each in cpus)}
     holds = {
-        "--mincpus": is_own and (per_task or (nodes_max > 1 and any(asked % each for each in cpus))),
+        "--mincpus": is_own
+        and (per_task or record.tasks_per_node > 0 or (nodes_max > 1 and any(asked % each for each in cpus))),
         "--ntasks-per-node": record.tasks < record.tasks_per_node
         or (per_task and record.tasks_per_node > 0 and record.tasks % record.tasks_per_node > 0),
     }

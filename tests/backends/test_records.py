@@ -129,6 +129,8 @@ def test_more_cpus_of_a_node_than_tasks_with_gpus_take_are_in_doubt(
         pytest.param(8, {"requests": requests(GpuScope.TASK, 1)}, True, id="GPUs of tasks"),
         pytest.param(4, {"requests": requests(GpuScope.TASK, 1)}, False, id="GPUs of tasks, filled in"),
         pytest.param(6, {"nodes_max": 1, "nodes_shown": 1}, False, id="one node"),
+        pytest.param(16, {"tasks_per_node": 2, "nodes_max": 1, "nodes_shown": 1}, True, id="tasks of a node"),
+        pytest.param(8, {"tasks_per_node": 2}, False, id="tasks of a node, filled in"),
     ],
 )
 def test_least_cpus_of_several_nodes_are_in_doubt_unless_they_are_those_of_whole_tasks(
@@ -139,6 +141,7 @@ def test_least_cpus_of_several_nodes_are_in_doubt_unless_they_are_those_of_whole
     gang = job(cpus_per_node=cpus_per_node, **asked).gang
 
     assert gang.uncounted == (("--mincpus",) if is_doubted else ())
+    assert gang.cpus_per_node == (1 if is_doubted else cpus_per_node)
 
 
 @pytest.mark.parametrize(("eligible_time", "expected"), [(None, (2, 4)), (1000.0, (3, 6))])

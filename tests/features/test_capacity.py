@@ -220,8 +220,12 @@ def test_each_node_takes_a_task(gang: GangRequest, now: LocalityTier | None) -> 
         pytest.param(make_gang(6), False, id="open without an estimate"),
         pytest.param(make_gang(6, nodes_max=3, tasks=2, cpus=2), True, id="fewer tasks"),
         pytest.param(make_gang(6, nodes_max=3, tasks=3, cpus=3), False, id="as many tasks"),
-        pytest.param(make_gang(4, nodes_max=2, tasks=2, cpus=2, tasks_per_node=2), True, id="tasks of one node"),
-        pytest.param(make_gang(4, nodes_max=2, tasks=2, cpus=2, tasks_per_node=1), False, id="tasks of two nodes"),
+        pytest.param(
+            replace(make_gang(4, nodes_max=2, tasks=2, cpus=2), tasks_per_node=2), True, id="tasks of one node"
+        ),
+        pytest.param(
+            replace(make_gang(4, nodes_max=2, tasks=2, cpus=2), tasks_per_node=1), False, id="tasks of two nodes"
+        ),
         pytest.param(make_gang(6, nodes_min=2, nodes_max=3, tasks=2, cpus=1), False, id="tasks made of the nodes"),
     ],
 )

@@ -164,3 +164,21 @@ def test_a_resize_is_sent_before_its_job_is_tried() -> None:
 
     assert live.sent[0] == ("scontrol", *resize.command())
     assert dict(found.claims) == {"starts now at another size": 1}
+
+
+def test_a_busy_slurmctld_is_given_the_passes_that_it_has_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, cycles = [0.0], [10]
+
+    class Live:
+        def run(self, *argv: str, check: bool) -> str:
+            assert (argv, check) == (("sdiag",), False)
+            return f"Main\n\tTotal cycles: {cycles[0]}\nBackfill\n\tTotal cycles: {cycles[0]}\n"
+
+    monkeypatch.setattr(live_claims.time, "monotonic", lambda: clock[0])
+    patience = live_claims.Patience(Live(), 6.0)  # type: ignore[arg-type]  # what is used of a live cluster
+
+    def is_over(seconds: float, passes: int) -> bool:
+        clock[0], cycles[0] = seconds, passes
+        return patience.is_over()
+
+    assert [is_over(5.0, 20), is_over(7.0, 12), is_over(8.0, 13), is_over(25.0, 10)] == [False, False, True, True]

@@ -47,6 +47,9 @@ USERS: Final = ("games", "mail")
 # What Slurm is given to start a job that it can start: several passes of both schedulers, on a busy machine more.
 PATIENCE_S: Final = 6.0
 LONGEST_S: Final = 30.0
+LEAST_PASSES: Final = 3
+# How much longer these passes are waited for.
+_AT_MOST: Final = 4.0
 # Of the jobs about which nothing is claimed, how many are tried, for the count of those that start all the same.
 UNCLAIMED: Final = 0.2
 PASSES: Final = "bf_interval=2,sched_interval=2,bf_resolution=1"
@@ -203,10 +206,33 @@ def fill(live: LiveCluster, draw: Random) -> dict[int, list[str]]:
     return requests
 
 
+class Patience:
+    """A time that slurmctld is given, longer where its schedulers have made few passes in it."""
+
+    def __init__(self, live: LiveCluster, within_s: float) -> None:
+        self._live, self._begun, self._within_s = live, time.monotonic(), within_s
+        self._before = self._passes()
+
+    def is_over(self) -> bool:
+        """Return whether the time has passed, with enough passes of each scheduler."""
+        passed_s = time.monotonic() - self._begun
+        if not self._within_s <= passed_s < _AT_MOST * self._within_s:
+            return passed_s >= self._within_s
+        return all(now - then >= LEAST_PASSES for now, then in zip(self._passes(), self._before, strict=False))
+
+    def wait(self) -> None:
+        """Wait until it is over."""
+        while not self.is_over():
+            time.sleep(0.3)
+
+    def _passes(self) -> list[int]:
+        return list(map(int, re.findall(r"Total cycles:\s*(\d+)", self._live.run("sdiag", check=False))))
+
+
 def started(live: LiveCluster, job_id: int, within_s: float) -> bool:
     """Return whether a job has started, after at most the passes that Slurm is given."""
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
+    patience = Patience(live, within_s)
+    while not patience.is_over():
         if live.run("squeue", "-h", "-a", "-j", str(job_id), "-o", "%T", check=False).strip() not in ("PENDING", ""):
             return True
         time.sleep(0.3)
@@ -331,7 +357,7 @@ class Trial:
         for job in jobs:
             self.release(job)
         if jobs:
-            time.sleep(PATIENCE_S)
+            Patience(self.live, PATIENCE_S).wait()
         planned = []
         for job in jobs:
             said = self.squeue(job, "%T %S")
@@ -351,7 +377,7 @@ class Trial:
         for job in left:
             self.release(job)
         while left:
-            time.sleep(2 * PATIENCE_S)
+            Patience(self.live, 2 * PATIENCE_S).wait()
             fired = [job for job in left if not self.squeue(job, "%T").startswith("PENDING")]
             for job in fired or left:
                 self.judge(job, "impossible", is_right=not fired)

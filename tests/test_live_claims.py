@@ -1,5 +1,6 @@
 """The program that tries claims: what it draws, and how it sums up."""
 
+import time
 from collections.abc import Callable
 from random import Random
 
@@ -174,7 +175,7 @@ def test_a_busy_slurmctld_is_given_the_passes_that_it_has_not_made(monkeypatch: 
             assert (argv, check) == (("sdiag",), False)
             return f"Main\n\tTotal cycles: {cycles[0]}\nBackfill\n\tTotal cycles: {cycles[0]}\n"
 
-    monkeypatch.setattr(live_claims.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     patience = live_claims.Patience(Live(), 6.0)  # type: ignore[arg-type]  # what is used of a live cluster
 
     def is_over(seconds: float, passes: int) -> bool:

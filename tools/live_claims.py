@@ -422,8 +422,14 @@ def round_of(live: LiveCluster, draw: Random, seed: int, found: Found) -> None:
     # Those of the filling that wait, too: Slurm keeps nodes for them.
     eligible = [job for job in snapshot.pending if not job.held and job.eligible_time is not None
                 and job.eligible_time <= snapshot.taken_at]  # fmt: skip
-    if eligible:
-        live.run("scontrol", "hold", ",".join(str(job.job_id) for job in eligible), check=False)
+    for job in eligible:
+        # Of a list, slurmctld holds none after one that has started.
+        live.run("scontrol", "hold", str(job.job_id), check=False)
+    # Those that have started since the queue was read have nodes that the claims about others count on.
+    overtaken = [job.job_id for job in eligible if trial.squeue(job, "%T") != "PENDING"]
+    for job_id in overtaken:
+        ended(live, job_id)
+    waiting = [job for job in waiting if job.job_id not in overtaken]
     planned = trial.attempt_all(
         [job for job in waiting if claimed[job.job_id] == "impossible" and job.job_id not in resizes]
     )

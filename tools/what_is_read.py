@@ -69,8 +69,8 @@ REQUESTS: Final = (
           "on 24.11 one task with more --gpus than a node has is doubted by the readers `text` and `pyslurm`, which do "
           "not show whether it was asked for"),
     Entry("--ntasks-per-node", "NTPerNode", "tasks_per_node", "",
-          "doubted above the number of tasks, and with --gpus-per-task where that is no multiple of it: 26.05 never "
-          "starts these"),
+          "doubted above the number of tasks, and with --gpus or --gpus-per-task where that is no multiple of it: "
+          "26.05 never starts these"),
     Entry("--mincpus", "MinCPUs", "minimum_cpus_per_node", "",
           "as CPUs that every node must have; doubted with --gpus-per-task and --ntasks-per-node, and beside several "
           "nodes where it is no multiple of --cpus-per-task"),

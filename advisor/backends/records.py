@@ -409,11 +409,12 @@ def _gang(record: JobRecord, most_gpus: int, doubted_above: int, *, pending: boo
 def _in_doubt(record: JobRecord, nodes_min: int, nodes_max: int) -> tuple[str, ...]:
     """Name the options that some releases refuse or count otherwise.
 
-    Beside GPUs for each task these are --mincpus, and --ntasks-per-node where the nodes would hold unequal numbers of
-    tasks; beside --ntasks-per-node it is --mincpus; beside several nodes --mincpus that is no multiple of
-    --cpus-per-task; and in any case --ntasks-per-node above the number of tasks.
+    --mincpus is in doubt beside GPUs for each task and beside --ntasks-per-node, and beside several nodes if it is no
+    multiple of --cpus-per-task; --ntasks-per-node above the number of tasks, and where the nodes would hold unequal
+    numbers of tasks beside --gpus or GPUs for each task.
     """
     per_task, asked = bool(record.requests.get(GpuScope.TASK)), record.cpus_per_node
+    counts_gpus = per_task or bool(record.requests.get(GpuScope.JOB))
     # Slurm shows the CPUs of all tasks, or of one where the number of tasks follows from a range of nodes.
     cpus = {record.cpus // record.tasks, 0 if per_task or record.tasks > nodes_min else record.cpus} - {0}
     is_own = bool(cpus) and asked not in {1, *(each * max(1, record.tasks_per_node) for each in cpus)}
@@ -421,7 +422,7 @@ def _in_doubt(record: JobRecord, nodes_min: int, nodes_max: int) -> tuple[str, .
         "--mincpus": is_own
         and (per_task or record.tasks_per_node > 0 or (nodes_max > 1 and any(asked % each for each in cpus))),
         "--ntasks-per-node": record.tasks < record.tasks_per_node
-        or (per_task and record.tasks_per_node > 0 and record.tasks % record.tasks_per_node > 0),
+        or (counts_gpus and record.tasks_per_node > 0 and record.tasks % record.tasks_per_node > 0),
     }
     return tuple(option for option, there in holds.items() if there)
 
@@ -544,7 +545,9 @@ def _is_open(record: JobRecord, nodes_min: int, most_gpus: int) -> bool:
     """
     if _takes_one_node_by_its_task(record):
         return False
-    if record.nodes_open is not None:
+    # Of a job whose required nodes are reserved, the number of these is shown as the most.
+    is_estimate = record.nodes_open is False and record.nodes_max == len(record.required_nodes)
+    if record.nodes_open is not None and not is_estimate:
         return record.nodes_open
     if nodes_min > 1 or record.nodes_max > max(1, record.nodes_shown):
         return False

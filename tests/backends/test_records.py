@@ -158,7 +158,8 @@ def test_tasks_that_no_node_takes_count_unless_slurm_has_yet_to_check_the_reques
     [
         (GpuScope.TASK, 3, ("--ntasks-per-node",)),
         (GpuScope.TASK, 4, ()),
-        (GpuScope.JOB, 3, ()),
+        (GpuScope.JOB, 3, ("--ntasks-per-node",)),
+        (GpuScope.NODE, 3, ()),
         (GpuScope.JOB, 1, ("--ntasks-per-node",)),
     ],
 )
@@ -392,3 +393,12 @@ def test_node_count_of_a_held_job_that_slurm_has_not_checked_is_an_estimate(
     asked = {"priority": 0, "nodes_shown": 1, "nodes_max": 1, "requests": requests(GpuScope.TASK, 1), "tasks": 3}
 
     assert job(**asked, eligible_time=eligible_time).gang.nodes_open is is_open
+
+
+@pytest.mark.parametrize(("required", "gpus", "is_open"), [(("n01",), 12, True), (("n01",), 8, False), ((), 12, False)])
+def test_most_nodes_that_are_the_required_ones_can_be_an_estimate(
+    required: tuple[str, ...], gpus: int, *, is_open: bool
+) -> None:
+    asked = {"nodes_max": 1, "nodes_open": False, "eligible_time": 1000.0, "requests": requests(GpuScope.JOB, gpus)}
+
+    assert job(**asked, required_nodes=required).gang.nodes_open is is_open

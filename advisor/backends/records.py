@@ -546,7 +546,7 @@ def _is_open(record: JobRecord, nodes_min: int, most_gpus: int) -> bool:
     if _takes_one_node_by_its_task(record):
         return False
     # Of a job whose required nodes are reserved, the number of these is shown as the most.
-    is_estimate = record.nodes_open is False and record.nodes_max == len(record.required_nodes)
+    is_estimate = record.nodes_open is False and 0 < len(record.required_nodes) == record.nodes_max
     if record.nodes_open is not None and not is_estimate:
         return record.nodes_open
     if nodes_min > 1 or record.nodes_max > max(1, record.nodes_shown):

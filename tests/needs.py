@@ -135,6 +135,15 @@ def _no_machines() -> str:
     return "" if os.access(CGROUPS, os.W_OK) else "no control group can be made here"
 
 
+def _no_disk_errors() -> str:
+    """Say why a file system in a file cannot be made to fail."""
+    if without := _no_tmpfs():
+        return without
+    if shutil.which("mkfs.ext4") is None or not Path("/dev/loop-control").exists():
+        return "neither mkfs.ext4 nor loop devices here"
+    return ""
+
+
 def _no_tmpfs() -> str:
     return _no_namespaces() and "takes root and namespaces to mount a file system"
 
@@ -155,6 +164,7 @@ THINGS: Final[Mapping[str, Thing]] = {
     "packaged Python": Thing(absent=_no_packaged_python),
     "machines": Thing(absent=_no_machines),
     "mounts": Thing(absent=_no_tmpfs),
+    "disk errors": Thing(absent=_no_disk_errors, in_ci=False),
     "terminal": Thing(absent=_no_terminal),
     "IPv6": Thing(absent=lambda: "" if Path("/proc/net/if_inet6").exists() else "no IPv6 here", in_ci=False),
     "measurements": Thing(absent=_no_data, in_ci=False),

@@ -1,11 +1,14 @@
 """The program that tries claims: what it draws, and how it sums up."""
 
+import time
 from collections.abc import Callable
 from random import Random
 
 import pytest
 
-from tests.builders import make_job
+from advisor.domain.actions import SetGpus, SizeRequest
+from advisor.domain.gang import GpuCount, GpuScope
+from tests.builders import make_gang, make_job
 from tools import live_claims
 from tools.live_claims import Found, Trial, _table, cluster, request
 from tools.live_slurm.roots import RELEASES
@@ -33,12 +36,13 @@ def test_wrong_claims_are_listed_below_the_counts() -> None:
         "claims": {"fits now": 7},
         "missed": {},
         "hidden": {"fits now, wrong": 2},
+        "short": {"impossible": 3},
         "wrong": [{**wrong, "slurm_says": "PENDING Resources N/A", "sadvise_says": "priority"}],
     }
 
     lines = list(_table([document]))
 
-    assert lines[1].split() == ["22.05", "7", "1", "0", "2"]
+    assert lines[1].split() == ["22.05", "7", "1", "0", "2", "3"]
     assert lines[2] == "22.05 seed 3 text: fits now: root: --gpus=1 (PENDING Resources N/A; priority)"
 
 
@@ -91,3 +95,91 @@ def test_impossible_job_that_slurm_expects_to_start_is_tried_on_the_emptied_clus
 
     assert (found.claims["impossible"], len(found.wrong)) == (1, int(starts))
     assert not live.queue
+
+
+@pytest.mark.parametrize(
+    ("given", "is_short"),
+    [
+        ("", False),
+        ("   Nodes=n03 CPU_IDs=0-3,8-11 Mem=8000 GRES=gpu:2(IDX:0-1)\n", True),
+        ("   Nodes=n[01-02] CPU_IDs=0 Mem=8000 GRES=vram:20(CNT:20),gpu:a100:2(IDX:0,3)\n", False),
+        ("   Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:a100:2(IDX:0-1),gpu:v100:1(IDX:2)\n   Nodes=n2 CPU_IDs=0 Mem=0 GRES=\n",
+         True),
+    ],
+)  # fmt: skip
+def test_a_job_with_fewer_gpus_than_it_asks_for_is_short(given: str, *, is_short: bool) -> None:
+    class Live:
+        def run(self, *_: str, check: bool) -> str:
+            assert not check
+            return f"JobId=1 JobName=wrap\n   NumNodes=1\n{given}"
+
+    trial = Trial(
+        live=Live(),  # type: ignore[arg-type]  # what is used of a live cluster
+        seed=1,
+        source="json",
+        requests={},
+        said={},
+        cluster="",
+        found=Found(),
+    )
+
+    assert trial.is_short(make_job(1, gang=make_gang(4))) is is_short
+
+
+class Resized:
+    """A cluster that notes what is sent to it, and starts every job."""
+
+    release = "24.11"
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, ...]] = []
+
+    def run(self, *argv: str, check: bool = True) -> str:
+        assert not check
+        self.sent.append(argv)
+        return "" if "R,CG,S" in argv else "RUNNING"
+
+    def wait_for(self, predicate: Callable[[], bool], *_: float, what: str) -> None:
+        assert predicate(), what
+
+
+def test_a_resize_is_sent_before_its_job_is_tried() -> None:
+    live, found = Resized(), Found()
+    trial = Trial(
+        live=live,  # type: ignore[arg-type]  # what is used of a live cluster
+        seed=1,
+        source="json",
+        requests={1: []},
+        said={1: ""},
+        cluster="",
+        found=found,
+    )
+    resize = SetGpus(
+        job_id=1,
+        before=SizeRequest(gpus=(GpuCount(count=4),)),
+        after=SizeRequest(gpus=(GpuCount(count=2),)),
+        scope=GpuScope.JOB,
+    )
+
+    trial.attempt(make_job(1), None, resize)
+
+    assert live.sent[0] == ("scontrol", *resize.command())
+    assert dict(found.claims) == {"starts now at another size": 1}
+
+
+def test_a_busy_slurmctld_is_given_the_passes_that_it_has_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, cycles = [0.0], [10]
+
+    class Live:
+        def run(self, *argv: str, check: bool) -> str:
+            assert (argv, check) == (("sdiag",), False)
+            return f"Main\n\tTotal cycles: {cycles[0]}\nBackfill\n\tTotal cycles: {cycles[0]}\n"
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    patience = live_claims.Patience(Live(), 6.0)  # type: ignore[arg-type]  # what is used of a live cluster
+
+    def is_over(seconds: float, passes: int) -> bool:
+        clock[0], cycles[0] = seconds, passes
+        return patience.is_over()
+
+    assert [is_over(5.0, 20), is_over(7.0, 12), is_over(8.0, 13), is_over(25.0, 10)] == [False, False, True, True]

@@ -8,12 +8,14 @@ held: a job that fits now has to start in the next passes, one that is impossibl
 emptied cluster if Slurm expects it to, and a resize that starts now has to start at that size. A claim that something
 unread bars is no claim. Jobs that start although no claim was made are counted as missed, and claims about an option
 that Slurm hides from the reader, which says so, as hidden. It takes root. It exits with 1 if more than 1 in 1,000
-claims is wrong.
+claims is wrong. A job that Slurm gives fewer GPUs than it asks for has not started as asked; such starts are counted
+as short.
 """
 
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -27,6 +29,7 @@ from typing import Any, Final
 from advisor.backends.particulars_reader import read_particulars
 from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import open_source
+from advisor.backends.spelling import node_names
 from advisor.clock import SystemClock
 from advisor.cycle import Cycle
 from advisor.diagnose.causes import diagnose
@@ -44,6 +47,9 @@ USERS: Final = ("games", "mail")
 # What Slurm is given to start a job that it can start: several passes of both schedulers, on a busy machine more.
 PATIENCE_S: Final = 6.0
 LONGEST_S: Final = 30.0
+LEAST_PASSES: Final = 3
+# How much longer these passes are waited for.
+_AT_MOST: Final = 4.0
 # Of the jobs about which nothing is claimed, how many are tried, for the count of those that start all the same.
 UNCLAIMED: Final = 0.2
 PASSES: Final = "bf_interval=2,sched_interval=2,bf_resolution=1"
@@ -52,6 +58,9 @@ MOST_WRONG: Final = 1e-3
 ONLY_OTHERS: Final = frozenset((Cause.PRIORITY, Cause.NOT_TRIED, Cause.UNKNOWN, Cause.HELD_BY_USER, Cause.HELD_BY_ADMIN,
                                 Cause.HELD, Cause.BEGIN_TIME))  # fmt: skip
 
+# What `scontrol -d show job` prints of the nodes that a job has.
+_NODES_GIVEN: Final = re.compile(r"Nodes=(\S+) CPU_IDs=.*? GRES=(\S*)")
+_GPUS_GIVEN: Final = re.compile(r"\bgpu(?::[a-z]\w*)?:(\d+)\(")
 
 # By release and reader: the option of a job that Slurm does not show it, which the reader says of each queue.
 HIDDEN: Final = {("22.05", "text"): "--exclude", ("26.05", "json"): "--exclusive"}
@@ -73,11 +82,12 @@ class Wrong:
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What one release came to: claims by kind, those that were wrong, starts without a claim, and `HIDDEN` ones."""
+    """What one release came to: claims by kind, those that were wrong, `HIDDEN`, short, and starts without a claim."""
 
     claims: Counter[str] = field(default_factory=Counter)
     missed: Counter[str] = field(default_factory=Counter)
     hidden: Counter[str] = field(default_factory=Counter)
+    short: Counter[str] = field(default_factory=Counter)
     wrong: list[Wrong] = field(default_factory=list)
 
 
@@ -138,11 +148,12 @@ def request(draw: Random, gpus: int, nodes: Sequence[str]) -> list[str]:
         (0.1, f"--nodelist={draw.choice(nodes)}"),
         (0.1, f"--mincpus={draw.choice((2, 6, 14))}"),
         (0.1, "--ntasks-per-node=2"),
+        (0.15 if form == "gpus" else 0.0, f"--ntasks={draw.randint(1, 3)}"),
         (0.05, "--contiguous"),
         (0.05, "--threads-per-core=1"),
         (0.05, "--cores-per-socket=4"),
         (0.05, "--constraint=a100"),
-        (0.3, "--partition=odd"),
+        (0.3, draw.choice(("--partition=odd", "--partition=odd", "--partition=gpu,odd"))),
     ):
         if draw.random() < chance:
             options.append(drawn)
@@ -195,10 +206,33 @@ def fill(live: LiveCluster, draw: Random) -> dict[int, list[str]]:
     return requests
 
 
+class Patience:
+    """A time that slurmctld is given, longer where its schedulers have made few passes in it."""
+
+    def __init__(self, live: LiveCluster, within_s: float) -> None:
+        self._live, self._begun, self._within_s = live, time.monotonic(), within_s
+        self._before = self._passes()
+
+    def is_over(self) -> bool:
+        """Return whether the time has passed, with enough passes of each scheduler."""
+        passed_s = time.monotonic() - self._begun
+        if not self._within_s <= passed_s < _AT_MOST * self._within_s:
+            return passed_s >= self._within_s
+        return all(now - then >= LEAST_PASSES for now, then in zip(self._passes(), self._before, strict=False))
+
+    def wait(self) -> None:
+        """Wait until it is over."""
+        while not self.is_over():
+            time.sleep(0.3)
+
+    def _passes(self) -> list[int]:
+        return list(map(int, re.findall(r"Total cycles:\s*(\d+)", self._live.run("sdiag", check=False))))
+
+
 def started(live: LiveCluster, job_id: int, within_s: float) -> bool:
     """Return whether a job has started, after at most the passes that Slurm is given."""
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
+    patience = Patience(live, within_s)
+    while not patience.is_over():
         if live.run("squeue", "-h", "-a", "-j", str(job_id), "-o", "%T", check=False).strip() not in ("PENDING", ""):
             return True
         time.sleep(0.3)
@@ -231,9 +265,12 @@ def claim_of(diagnosis: Diagnosis) -> str | None:
     return "fits now" if causes <= ONLY_OTHERS else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Trial:
-    """A queue that was read, what is claimed of its jobs, and where the results go."""
+    """A queue that was read, what is claimed of its jobs, and where the results go.
+
+    `is_hidden` is whether a job that runs has an option that is hidden, which can bar others from its nodes.
+    """
 
     live: LiveCluster
     seed: int
@@ -242,10 +279,30 @@ class Trial:
     said: dict[int, str]
     cluster: str
     found: Found
+    is_hidden: bool = False
+
+    def uses_hidden(self, job_id: int) -> bool:
+        """Return whether a job was submitted with an option that its release hides from the reader."""
+        hidden = HIDDEN.get((self.live.release, self.source))
+        return hidden is not None and any(option.startswith(hidden) for option in self.requests.get(job_id, ()))
 
     def squeue(self, job: Job, layout: str) -> str:
         """Return what squeue prints of a job."""
         return self.live.run("squeue", "-h", "-a", "-j", str(job.job_id), "-o", layout, check=False).strip()
+
+    def _gives(self, job: Job) -> str:
+        """Return the nodes that a job has, with their CPUs and GPUs."""
+        shown = self.live.run("scontrol", "-d", "show", "job", str(job.job_id), check=False)
+        return "".join(f" {line.strip()}" for line in shown.splitlines() if "CPU_IDs=" in line)
+
+    def is_short(self, job: Job) -> bool:
+        """Return whether a job has started with fewer GPUs than it asks for."""
+        gives = self._gives(job)
+        gpus = sum(
+            len(node_names(names, field="Nodes")) * sum(map(int, _GPUS_GIVEN.findall(gres)))
+            for names, gres in _NODES_GIVEN.findall(gives)
+        )
+        return bool(gives) and gpus < (job.gang.gpu_count or 0)
 
     def release(self, job: Job) -> None:
         """Let Slurm start a job that was held or was to wait."""
@@ -254,11 +311,13 @@ class Trial:
 
     def judge(self, job: Job, claim: str, *, is_right: bool) -> None:
         """Count a claim, and keep it if it was wrong; those about a job with a hidden option apart."""
-        hidden = HIDDEN.get((self.live.release, self.source))
-        if hidden is not None and any(option.startswith(hidden) for option in self.requests[job.job_id]):
+        if self.is_hidden or self.uses_hidden(job.job_id):
             self.found.hidden[f"{claim}, {'right' if is_right else 'wrong'}"] += 1
             return
         self.found.claims[claim] += 1
+        if claim == "impossible" and not is_right and self.is_short(job):
+            self.found.short[claim] += 1
+            is_right = True
         if is_right:
             return
         request = f"{job.user}: {' '.join(self.requests[job.job_id])}"
@@ -268,17 +327,17 @@ class Trial:
             seed=self.seed,
             source=self.source,
             request=request,
-            slurm_says=self.squeue(job, "%T %r %S"),
+            slurm_says=f"{self.squeue(job, '%T %r %S')}{self._gives(job)}",
             sadvise_says=self.said[job.job_id],
             cluster=self.cluster,
         )
         self.found.wrong.append(wrong)
-        print(_line(asdict(wrong)), file=sys.stderr)
+        print(_line(asdict(wrong)), self.cluster, sep="\n", file=sys.stderr)
 
     def attempt(self, job: Job, claim: str | None, resize: SetGpus | None) -> None:
         """Let Slurm start one job, all others being held, and hold that against what was claimed of it."""
         if resize is not None:
-            self.live.run(*resize.command(), check=False)
+            self.live.run("scontrol", *resize.command(), check=False)
         self.release(job)
         claimed = resize is not None or claim is not None
         has_started = started(self.live, job.job_id, LONGEST_S if claimed else PATIENCE_S)
@@ -298,7 +357,7 @@ class Trial:
         for job in jobs:
             self.release(job)
         if jobs:
-            time.sleep(PATIENCE_S)
+            Patience(self.live, PATIENCE_S).wait()
         planned = []
         for job in jobs:
             said = self.squeue(job, "%T %S")
@@ -318,7 +377,7 @@ class Trial:
         for job in left:
             self.release(job)
         while left:
-            time.sleep(2 * PATIENCE_S)
+            Patience(self.live, 2 * PATIENCE_S).wait()
             fired = [job for job in left if not self.squeue(job, "%T").startswith("PENDING")]
             for job in fired or left:
                 self.judge(job, "impossible", is_right=not fired)
@@ -334,6 +393,7 @@ def described(live: LiveCluster) -> str:
             ("scontrol", "-o", "show", "node"),
             ("scontrol", "-o", "show", "partition"),
             ("scontrol", "-o", "show", "reservation"),
+            ("sinfo", "-N", "-h", "-O", "NodeHost,Partition,CPUsState,GresUsed:60"),
             ("squeue", "-a", "-t", "R", "-O", "JobID,UserName,NodeList,tres-alloc:120,OverSubscribe"),
         )
     )
@@ -358,10 +418,18 @@ def round_of(live: LiveCluster, draw: Random, seed: int, found: Found) -> None:
         for job_id, each in diagnoses.items()
     }
     trial = Trial(live=live, seed=seed, source=name, requests=requests, said=said, cluster=described(live), found=found)
-    eligible = [job for job in waiting if not job.held and job.eligible_time is not None
+    trial.is_hidden = any(trial.uses_hidden(job.job_id) for job in snapshot.jobs if not job.is_pending)
+    # Those of the filling that wait, too: Slurm keeps nodes for them.
+    eligible = [job for job in snapshot.pending if not job.held and job.eligible_time is not None
                 and job.eligible_time <= snapshot.taken_at]  # fmt: skip
-    if eligible:
-        live.run("scontrol", "hold", ",".join(str(job.job_id) for job in eligible), check=False)
+    for job in eligible:
+        # Of a list, slurmctld holds none after one that has started.
+        live.run("scontrol", "hold", str(job.job_id), check=False)
+    # Those that have started since the queue was read have nodes that the claims about others count on.
+    overtaken = [job.job_id for job in eligible if trial.squeue(job, "%T") != "PENDING"]
+    for job_id in overtaken:
+        ended(live, job_id)
+    waiting = [job for job in waiting if job.job_id not in overtaken]
     planned = trial.attempt_all(
         [job for job in waiting if claimed[job.job_id] == "impossible" and job.job_id not in resizes]
     )
@@ -437,6 +505,7 @@ def _document(release: str, found: Found) -> dict[str, Any]:
         "claims": dict(found.claims),
         "missed": dict(found.missed),
         "hidden": dict(found.hidden),
+        "short": dict(found.short),
         "wrong": [asdict(each) for each in found.wrong],
     }
 
@@ -453,11 +522,11 @@ def _apart(release: str, minutes: float, seed: int) -> dict[str, Any]:
 
 def _table(documents: Sequence[dict[str, Any]]) -> Iterator[str]:
     kinds = sorted({kind for document in documents for kind in document["claims"]})
-    yield f"{'release':9}{''.join(f'{kind:>28}' for kind in kinds)}{'wrong':>8}{'missed':>8}{'hidden':>8}"
+    yield f"{'release':9}{''.join(f'{kind:>28}' for kind in kinds)}{'wrong':>8}{'missed':>8}{'hidden':>8}{'short':>8}"
     for document in documents:
         claims = "".join(f"{document['claims'].get(kind, 0):28}" for kind in kinds)
-        missed, hidden = (sum(document[key].values()) for key in ("missed", "hidden"))
-        yield f"{document['release']:9}{claims}{len(document['wrong']):8}{missed:8}{hidden:8}"
+        others = "".join(f"{sum(document[key].values()):8}" for key in ("missed", "hidden", "short"))
+        yield f"{document['release']:9}{claims}{len(document['wrong']):8}{others}"
     for document in documents:
         for each in document["wrong"]:
             yield _line(each)

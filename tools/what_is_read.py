@@ -70,11 +70,15 @@ REQUESTS: Final = (
     Entry("--begin", "EligibleTime", "eligible_time", "eligible_time", "such a job is left alone until then"),
     Entry("--constraint=A, --constraint=A&B", "Feature", "features", "constraints"),
     Entry("--cpus-per-gpu", "cpus-per-tres", "cpus_per_tres", "cpus_per_gpu cpus_per_task"),
-    Entry("--ntasks, --cpus-per-task", "NumTasks NumCPUs", "tasks cpus", "ntasks cpus"),
+    Entry("--ntasks, --cpus-per-task", "NumTasks NumCPUs", "tasks cpus", "ntasks cpus",
+          "on 24.11 one task with more --gpus than a node has is doubted by the readers `text` and `pyslurm`, which do "
+          "not show whether it was asked for"),
     Entry("--ntasks-per-node", "NTPerNode", "tasks_per_node", "",
-          "with --gpus-per-task doubted where the tasks are no multiple of it, which 26.05 never starts"),
+          "doubted above the number of tasks, and with --gpus or --gpus-per-task where that is no multiple of it: "
+          "26.05 never starts these"),
     Entry("--mincpus", "MinCPUs", "minimum_cpus_per_node", "",
-          "as CPUs that every node must have; with --gpus-per-task doubted where they are more than the tasks take"),
+          "as CPUs that every node must have; doubted with --gpus-per-task and --ntasks-per-node, and beside several "
+          "nodes where it is no multiple of --cpus-per-task"),
     Entry("--dependency", "Dependency", "dependency", "dependencies", "such a job is left alone"),
     Entry("--exclude", "ExcNodes", "excluded_nodes", "excluded_nodes", "22.05: not by the reader `text`"),
     Entry(
@@ -138,6 +142,13 @@ DOUBTS: Final[Mapping[Doubt, Entry]] = {
         "max_nodes",
         "26.05 shows the tasks of other jobs so, too",
     ),
+    Doubt.UNEQUAL_NODES: Entry(
+        "--gpus or --gpus-per-task and --nodes of at least two, where fewer nodes have all GPUs and others have less",
+        "tres-per-job tres-per-task",
+        "tres_per_job tres_per_task",
+        "tres_per_job tres_per_task",
+        "22.05, which can give the first nodes all of them and then has none for the others",
+    ),
     Doubt.GPUS_UNKNOWN: Entry(
         "forms of --gpus that pyslurm hides", "tres-per-job", "tres_per_job", "tres_per_job", "left alone"
     ),
@@ -181,6 +192,7 @@ PARTITIONS: Final = (
     Entry("MinNodes", "Size", "minimums.nodes"),
     Entry("MaxCPUsPerNode", "MaxCPUsPerNode", "maximums.cpus_per_node"),
     Entry("OverSubscribe", "OverSubscribe", "partition.oversubscribe maximums.oversubscribe"),
+    Entry("Exclusive", "", "partition.exclusive", "", "26.05; NODE and USER. The other readers read it of each job"),
     Entry("PriorityTier", "PriorityTier", "priority.tier", "priority_tier"),
     Entry("PriorityJobFactor", "PriorityJobFactor", "priority.job_factor", "", _SIMULATED),
     Entry("Default", "Partition", "flags", "", "before 26.05: not by the reader `json`"),
@@ -257,7 +269,7 @@ UNREAD_PARTITIONS: Final = (
     Entry("AllowAccounts, AllowGroups, AllowQos, DenyAccounts, DenyQos"),
     Entry("RootOnly, DisableRootJobs, ReqResv"),
     Entry("DefCpuPerGPU, DefMemPerCPU, DefMemPerGPU, DefMemPerNode", remark="no memory is assumed without --mem"),
-    Entry("ExclusiveUser, ExclusiveTopo (26.05: Exclusive)", remark="only the request of a job is"),
+    Entry("ExclusiveUser, ExclusiveTopo", remark="only the request of a job is, which shows it"),
     Entry("LLN, SelectTypeParameters"),
     Entry("MaxCPUsPerSocket", remark="not in 22.05"),
     Entry("MaxMemPerCPU, MaxMemPerNode"),

@@ -56,7 +56,7 @@ def assemble(  # noqa: PLR0913  (the parts of a snapshot)
     )
     unread_nodes = [node for node in read_nodes if isinstance(node, UnreadRow)]
     read_partitions, unread_partitions = _parted(partitions)
-    read_jobs, unread_jobs = jobs_and_unread(jobs, all_nodes)
+    read_jobs, unread_jobs = jobs_and_unread(jobs, all_nodes, hides_lone_tasks=site.config.traits.hides_lone_tasks)
     if len(unread_jobs) > 1 and not read_jobs:
         raise DecodeError(unread_jobs[0].why)
     reserved = ""

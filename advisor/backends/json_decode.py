@@ -78,6 +78,7 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         nodes_max=_optional(raw, "max_nodes") or 0,
         nodes_open=_bounds_by_tasks(raw) or leaves_nodes_open(_optional(raw, "max_nodes"), eligible_time),
         tasks=max(1, _optional(raw, "tasks") or 1),
+        tasks_asked="EXACT_TASK_COUNT_REQUESTED" in _words(raw, "flags"),
         cpus=_optional(raw, "cpus") or 0,
         cpus_per_node=_optional(raw, "minimum_cpus_per_node") or 1,
         tasks_per_node=_optional(raw, "tasks_per_node") or 0,
@@ -177,8 +178,16 @@ def partition(raw: Mapping[str, Any]) -> Partition:
     )
 
 
+def partition_exclusive(raw: Mapping[str, Any]) -> str:
+    """Return what the jobs of a partition keep from others, in capitals; 26.05 alone has a field for it."""
+    shown = _object(raw, "partition").get("exclusive")
+    return shown.upper() if isinstance(shown, str) else ""
+
+
 def _over_subscribe(raw: Mapping[str, Any]) -> str:
-    """Spell how the jobs of a partition share its CPUs as scontrol does."""
+    """Spell how the jobs of a partition share its CPUs as scontrol does, before 26.05 whole nodes included."""
+    if partition_exclusive(raw) == "NODE":
+        return "EXCLUSIVE"
     shown = _object(raw, "partition").get("oversubscribe")
     if isinstance(shown, str):
         return shown.upper()

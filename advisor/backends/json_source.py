@@ -1,13 +1,13 @@
 """Reads a live cluster as JSON: squeue for jobs, scontrol for nodes and partitions, four requests to slurmctld."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from advisor.backends import json_decode, scontrol_text
 from advisor.backends.assembly import assemble
 from advisor.backends.process import Commands, text_of
-from advisor.backends.records import NodeRecord, UnreadRow, row_or_unread
+from advisor.backends.records import JobRecord, NodeRecord, UnreadJob, UnreadRow, row_or_unread
 from advisor.backends.reservations import read_reservations
 from advisor.backends.site_reader import SiteReader
 from advisor.clock import Clock
@@ -41,14 +41,15 @@ class JsonSource:
         # Jobs first: a job that starts in between then shows on its node and is not promised its GPUs twice.
         jobs = json_decode.parse(self._ask("squeue", "-a", "--json"), command="squeue --json", key="jobs")
         nodes = self._nodes(traits)
+        partitions, exclusive = self._partitions(traits)
         return assemble(
             source=self.name,
             reservations=lambda: read_reservations(self._commands),
             taken_at=taken_at,
             site=site,
-            jobs=map(json_decode.job_or_unread, jobs),
+            jobs=(_as_its_partitions(json_decode.job_or_unread(raw), exclusive) for raw in jobs),
             nodes=nodes,
-            partitions=self._partitions(traits),
+            partitions=partitions,
             hidden_levers=() if traits.switches_in_json else (Lever.SWITCHES,),
             hides_bars=not (traits.switches_in_json and traits.sharing_tells_exclusive),
             unread=(
@@ -65,12 +66,23 @@ class JsonSource:
         listed = json_decode.parse(answer, command=command, key="nodes")
         return [row_or_unread(partial(json_decode.node_record, raw), raw.get("name")) for raw in listed]
 
-    def _partitions(self, traits: Traits) -> Iterable[Partition | UnreadRow]:
+    def _partitions(self, traits: Traits) -> tuple[Sequence[Partition | UnreadRow], Mapping[str, str]]:
+        """Read the partitions, and by name what the jobs of each share with no others, where it is shown."""
         if not traits.scontrol_json:
-            return scontrol_text.partitions(text_of(self._ask("scontrol", "-a", "show", "partition")))
+            return tuple(scontrol_text.partitions(text_of(self._ask("scontrol", "-a", "show", "partition")))), {}
         answer = self._ask("scontrol", "-a", "show", "partition", "--json")
         listed = json_decode.parse(answer, command="scontrol show partition --json", key="partitions")
-        return [row_or_unread(partial(json_decode.partition, raw), raw.get("name")) for raw in listed]
+        rows = [row_or_unread(partial(json_decode.partition, raw), raw.get("name")) for raw in listed]
+        return rows, {str(raw.get("name")): json_decode.partition_exclusive(raw) for raw in listed}
 
     def _ask(self, program: str, *arguments: str) -> bytes:
         return self._commands.ask(program, *arguments).output
+
+
+def _as_its_partitions(job: JobRecord | UnreadJob, exclusive: Mapping[str, str]) -> JobRecord | UnreadJob:
+    """Return a job with what its partitions keep from others, which the job itself shows but in the JSON of 26.05."""
+    if isinstance(job, JobRecord) and exclusive:
+        kept = {exclusive.get(name, "") for name in job.partitions}
+        job.only_user |= "USER" in kept
+        job.exclusive |= kept == {"NODE"}
+    return job

@@ -5,7 +5,7 @@ A reader decodes Slurm's spellings; their meaning is decided here, once, so that
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -106,8 +106,9 @@ class JobRecord:
 
     `tres` is what is allocated, or requested while the job waits. `nodes_shown` is Slurm's own estimate of a
     waiting job's node count, `nodes_max` the most it accepts or 0; `nodes_open` is whether it leaves the count open,
-    None where the source cannot tell. `only_user` is `--exclusive=user`, `uncounted` names options of the request that
-    no fit counts. `unseen` names what could not be read.
+    `tasks_asked` whether it asks for its number of tasks, both None where the source cannot tell. `only_user` is
+    `--exclusive=user`, `uncounted` names options of the request that no fit counts. `unseen` names what could not be
+    read.
     """
 
     job_id: int
@@ -123,6 +124,7 @@ class JobRecord:
     nodes_max: int = 0
     nodes_open: bool | None = None
     tasks: int = 1
+    tasks_asked: bool | None = None
     cpus: int = 1
     cpus_per_node: int = 1
     tasks_per_node: int = 0
@@ -273,18 +275,20 @@ def jobs_of(records: Iterable[JobRecord | Job | UnreadJob], nodes: Iterable[Node
 
 
 def jobs_and_unread(
-    records: Iterable[JobRecord | Job | UnreadJob], nodes: Iterable[Node]
+    records: Iterable[JobRecord | Job | UnreadJob], nodes: Iterable[Node], *, hides_lone_tasks: bool = False
 ) -> tuple[tuple[Job, ...], tuple[UnreadJob, ...]]:
     """Make the jobs of the records that have not ended, and list those that cannot be read, each by id.
 
-    What is a job already stays as it is. A job whose rows disagree is one that cannot be read.
+    What is a job already stays as it is. A job whose rows disagree is one that cannot be read. `hides_lone_tasks` is a
+    trait of the release.
     """
     nodes_by_name = {node.name: node for node in nodes}
     most_gpus = max((sum(pool.total for pool in node.gpus) for node in nodes_by_name.values()), default=MOST)
+    doubted_above = most_gpus if hides_lone_tasks else MOST
     jobs: list[Job] = []
     unread: dict[int, UnreadJob] = {}
     for record in records:
-        made = _made(record, nodes_by_name, most_gpus) if isinstance(record, JobRecord) else record
+        made = _made(record, nodes_by_name, most_gpus, doubted_above) if isinstance(record, JobRecord) else record
         if isinstance(made, Job):
             jobs.append(made)
         elif made is not None:
@@ -307,23 +311,28 @@ def record_or_unread(decode: Callable[[], JobRecord], job_id: int) -> JobRecord 
         return UnreadJob(job_id=job_id, why=str(err))
 
 
-def _made(record: JobRecord, nodes_by_name: Mapping[str, Node], most_gpus: int) -> Job | UnreadJob | None:
-    """Make the job of a record; None if it has ended. No node has more than `most_gpus`."""
+def _made(
+    record: JobRecord, nodes_by_name: Mapping[str, Node], most_gpus: int, doubted_above: int
+) -> Job | UnreadJob | None:
+    """Make the job of a record; None if it has ended.
+
+    No node has more than `most_gpus`; whether one task may have more than `doubted_above` is in doubt.
+    """
     try:
         if _state_word(record.states) in _FINAL_STATES:
             return None
-        return _job(record, nodes_by_name, most_gpus)
+        return _job(record, nodes_by_name, most_gpus, doubted_above)
     except (ValueError, DecodeError) as err:
         cause = f"Slurm answered with a job that cannot be: {err}; try another --source"
         return UnreadJob(job_id=record.job_id, why=str(err) if isinstance(err, DecodeError) else cause)
 
 
-def _job(record: JobRecord, nodes_by_name: Mapping[str, Node], most_gpus: int) -> Job:
+def _job(record: JobRecord, nodes_by_name: Mapping[str, Node], most_gpus: int, doubted_above: int) -> Job:
     if record.submit_time is None:
         raise DecodeError(f"Slurm gives no submit time for job {record.job_id}: try another --source")
     state = _STATES[_state_word(record.states)]
     started = state in _STARTED
-    gang = _gang(record, most_gpus, pending=state is JobState.PENDING)
+    gang = _gang(record, most_gpus, doubted_above, pending=state is JobState.PENDING)
     limit_s = time_limit_s(record.limit_s)
     return Job(
         job_id=record.job_id,
@@ -364,8 +373,10 @@ def _head(dependency: str) -> str:
     return _LAST_DEPENDENCY.sub(_CUT, dependency[: DEPENDENCY_LENGTH - len(_CUT)], count=1)
 
 
-def _gang(record: JobRecord, most_gpus: int, *, pending: bool) -> GangRequest:
+def _gang(record: JobRecord, most_gpus: int, doubted_above: int, *, pending: bool) -> GangRequest:
     nodes_min, nodes_max = _node_range(record, pending=pending)
+    tasks, cpus = _tasks_and_cpus(record, nodes_max, pending=pending)
+    in_doubt = _in_doubt(record, nodes_min, nodes_max)
     memory_mib = record.tres.memory_mib
     return _asked(
         tuple(record.requests.items()),
@@ -375,33 +386,73 @@ def _gang(record: JobRecord, most_gpus: int, *, pending: bool) -> GangRequest:
         nodes_min=min(nodes_min, MOST),
         nodes_max=min(nodes_max, MOST),
         nodes_open=pending and _is_open(record, nodes_min, most_gpus),
-        tasks=min(record.tasks, MOST),
-        cpus=min(record.cpus, MOST),
-        cpus_per_node=min(record.cpus_per_node, MOST),
+        tasks=min(tasks, MOST),
+        cpus=min(cpus, MOST),
+        # What is in doubt makes nothing impossible.
+        cpus_per_node=1 if "--mincpus" in in_doubt else min(record.cpus_per_node, MOST),
         tasks_per_node=min(record.tasks_per_node, MOST) or None,
         tmp_disk_mib=min(record.tmp_disk_mib, MOST**2),
         memory_mib_per_node=min(memory_mib // (record.tres.nodes or nodes_min), MOST**2) if memory_mib else None,
         exclusive=record.exclusive,
         only_beside=record.user if record.only_user else "",
-        uncounted=(*record.uncounted, *_in_doubt_with_gpus_per_task(record)),
+        uncounted=(
+            *record.uncounted,
+            *in_doubt,
+            *(("--ntasks",) if pending and _can_be_one_task_of(record, doubted_above) else ()),
+        ),
         switches=(record.switch_count, record.switch_wait_s),
         features=record.features,
         nodes=(record.required_nodes, record.excluded_nodes),
     )
 
 
-def _in_doubt_with_gpus_per_task(record: JobRecord) -> tuple[str, ...]:
-    """Name the options that some releases refuse or count otherwise beside GPUs for each task.
+def _in_doubt(record: JobRecord, nodes_min: int, nodes_max: int) -> tuple[str, ...]:
+    """Name the options that some releases refuse or count otherwise.
 
-    --mincpus beyond the CPUs of the tasks, and --ntasks-per-node where the nodes would hold unequal numbers of tasks.
+    --mincpus is in doubt beside GPUs for each task and beside --ntasks-per-node, and beside several nodes if it is no
+    multiple of --cpus-per-task; --ntasks-per-node above the number of tasks, and where the nodes would hold unequal
+    numbers of tasks beside --gpus or GPUs for each task.
     """
-    if not record.requests.get(GpuScope.TASK):
-        return ()
+    per_task, asked = bool(record.requests.get(GpuScope.TASK)), record.cpus_per_node
+    counts_gpus = per_task or bool(record.requests.get(GpuScope.JOB))
+    # Slurm shows the CPUs of all tasks, or of one where the number of tasks follows from a range of nodes.
+    cpus = {record.cpus // record.tasks, 0 if per_task or record.tasks > nodes_min else record.cpus} - {0}
+    is_own = bool(cpus) and asked not in {1, *(each * max(1, record.tasks_per_node) for each in cpus)}
     holds = {
-        "--mincpus": 0 < record.cpus < record.cpus_per_node,
-        "--ntasks-per-node": record.tasks_per_node > 0 and record.tasks % record.tasks_per_node > 0,
+        "--mincpus": is_own
+        and (per_task or record.tasks_per_node > 0 or (nodes_max > 1 and any(asked % each for each in cpus))),
+        "--ntasks-per-node": record.tasks < record.tasks_per_node
+        or (counts_gpus and record.tasks_per_node > 0 and record.tasks % record.tasks_per_node > 0),
     }
     return tuple(option for option, there in holds.items() if there)
+
+
+def _tasks_and_cpus(record: JobRecord, nodes_max: int, *, pending: bool) -> tuple[int, int]:
+    """Return the tasks of a job and their CPUs.
+
+    Slurm 24.11 checks a job submitted with --hold at its release, and starts it without the tasks that its nodes do not
+    take.
+    """
+    most = nodes_max * record.tasks_per_node
+    if not pending or record.eligible_time is not None or not 0 < most < record.tasks:
+        return record.tasks, record.cpus
+    return most, record.cpus * most // record.tasks
+
+
+def _can_be_one_task_of(record: JobRecord, gpus: int) -> bool:
+    """Return whether a job that leaves its nodes open can have asked for one task with more GPUs than `gpus`."""
+    if record.tasks_asked is not None or record.tasks > 1 or record.nodes_max > max(1, record.nodes_shown):
+        return False
+    return not record.cpus_per_gres and sum(_counts_per_job(record)) > gpus
+
+
+def _counts_per_job(record: JobRecord) -> Iterator[int]:
+    return (gpu.count for gpu in gpu_counts(requested(record.requests.get(GpuScope.JOB, ()))))
+
+
+def _takes_one_node_by_its_task(record: JobRecord) -> bool:
+    """Return whether a job surely asks for one task, which Slurm gives one node, unless CPUs go with its GPUs."""
+    return record.tasks_asked is True and record.tasks == 1 and not record.nodes_max and not record.cpus_per_gres
 
 
 @lru_cache(CACHED_TEXTS)
@@ -470,6 +521,8 @@ def _node_range(record: JobRecord, *, pending: bool) -> tuple[int, int]:
         return shown, shown
     # What the user asked for at least stands in the TRES only; the node count shown is an estimate.
     nodes_min = record.tres.nodes or shown
+    if _takes_one_node_by_its_task(record):
+        return nodes_min, nodes_min
     return nodes_min, max(nodes_min, shown, record.nodes_max)
 
 
@@ -490,10 +543,17 @@ def _is_open(record: JobRecord, nodes_min: int, most_gpus: int) -> bool:
     squeue prints the most nodes of a range, and otherwise its estimate for both: the fewest that suffice, and one
     before the first try. Slurm refuses a fixed count that no nodes suffice for.
     """
-    if record.nodes_open is not None:
+    if _takes_one_node_by_its_task(record):
+        return False
+    # Of a job whose required nodes are reserved, the number of these is shown as the most.
+    is_estimate = record.nodes_open is False and 0 < len(record.required_nodes) == record.nodes_max
+    if record.nodes_open is not None and not is_estimate:
         return record.nodes_open
     if nodes_min > 1 or record.nodes_max > max(1, record.nodes_shown):
         return False
+    if record.priority == 0 and record.eligible_time is None:
+        # Slurm checks the request of a job submitted with --hold, and so its estimate, at the release.
+        return True
     times = {GpuScope.JOB: 1, GpuScope.TASK: record.tasks}
     asked = (
         sum(gpu.count for gpu in gpu_counts(requested(record.requests.get(scope, ())))) * factor

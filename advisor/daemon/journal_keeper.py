@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +45,13 @@ class Keeper:
     @contextmanager
     def held(self) -> Iterator[SqliteJournal]:
         """Hold the journal and its lock; raises `JournalError`. The file is closed after whatever the block raises."""
-        with locked(self._path, wait_s=LOCK_WAIT_S):
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self._path, wait_s=LOCK_WAIT_S))
+            except JournalError:
+                # A file system that has failed can be unmounted, checked and mounted again.
+                self.close()
+                raise
             self._check_files()
             journal = self._journal = self._journal or self._opened()
             try:

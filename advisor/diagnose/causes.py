@@ -27,6 +27,7 @@ _DOUBTS = {
     Doubt.MEMORY: "how much memory it needs on each node; none was assumed",
     Doubt.NODE_COUNT: "whether it may have more nodes than Slurm shows or than it has tasks, which it needs now",
     Doubt.NODE_LIMIT: "whether it asks for as many nodes as it has tasks, which its partition's MaxNodes would bar",
+    Doubt.UNEQUAL_NODES: "whether Slurm leaves a GPU for each of its nodes, as those with room differ",
     Doubt.GPUS_UNKNOWN: "how many GPUs it asks for",
     Doubt.PARTITION_UNKNOWN: "all of its partitions",
 }

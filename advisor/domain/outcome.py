@@ -61,8 +61,9 @@ class JobOutcome:
     if the job was requeued. It ended between `last_seen_time` and `end_time`, the times of the last snapshot with it
     and the first without; both are set together. `partition` holds several names, with commas, if the job asks for
     several. `experiment` is the digest of the experiment whose arm the job is in. `first_forecast` was made when the
-    job was first seen, `changed_forecast` right before its first change. `gpus` is 0 if the request does not tell.
-    `wants_mail` is whether its user asks for a mail about its changes.
+    job was first seen, `changed_forecast` right before its first change. `gpus` are those that it keeps from others, as
+    plans count them, rounded up, 0 if the request does not tell. `wants_mail` is whether its user asks for a mail about
+    its changes.
     """
 
     job_id: int

@@ -35,6 +35,13 @@ class Traits:
     `backfill_by_own_ends` is whether a job is expected to start when the last job on its own nodes ends,
     `one_node_by_leaf` whether a job of one node goes to the leaf with the fewest usable nodes, and not to the first
     usable node of all; of both, releases between 24.11 and 26.05 were not observed.
+    `hides_lone_tasks` is whether a job with `--ntasks=1` and more GPUs than a node has is accepted, shown as if it had
+    left its tasks open, and never started; releases other than 22.05, 24.11 and 26.05 were not observed.
+    `mincpus_cut_to_limit` is whether a job gets no more CPUs of a node than MaxCPUsPerNode where it asks for more with
+    `--mincpus`, and else never starts; releases between 22.05 and 24.11 were not observed.
+    `first_nodes_take_all` is whether a job with `--gpus` or `--gpus-per-task` on several nodes that differ can get so
+    many GPUs of the first of them that none is left for the others, and does not start; releases between 22.05 and
+    24.11 were not observed.
     `cpus_per_gpu_update_keeps_priority` is whether a job with `--cpus-per-gpu` has its old priority again once an
     update of it is reverted.
 
@@ -53,6 +60,9 @@ class Traits:
     open_gangs_fill_emptiest: bool = True
     backfill_by_own_ends: bool = False
     one_node_by_leaf: bool = True
+    hides_lone_tasks: bool = True
+    mincpus_cut_to_limit: bool = False
+    first_nodes_take_all: bool = False
     cpus_per_gpu_update_keeps_priority: bool = True
     scontrol_json: bool = True
     switches_in_json: bool = True
@@ -70,6 +80,9 @@ TRAITS: Final = (
         soft_limits_outlast_start=False,
         backfill_by_slot=False,
         open_gangs_fill_emptiest=False,
+        hides_lone_tasks=False,
+        mincpus_cut_to_limit=True,
+        first_nodes_take_all=True,
         cpus_per_gpu_update_keeps_priority=False,
         scontrol_json=False,
         switches_in_json=False,
@@ -89,6 +102,7 @@ TRAITS: Final = (
         first_version=(26, 5, 0),
         backfill_by_own_ends=True,
         one_node_by_leaf=False,
+        hides_lone_tasks=False,
         sharing_tells_exclusive=False,
         tested=True,
     ),
@@ -99,6 +113,7 @@ UNKNOWN: Final = replace(
     first_version=_UNKNOWN_VERSION,
     soft_limits=False,
     soft_limits_outlast_start=False,
+    hides_lone_tasks=True,
     cpus_per_gpu_update_keeps_priority=False,
     tested=False,
 )

@@ -63,7 +63,8 @@ def backlog_table(snapshot: Snapshot, expected_s: Mapping[int, float] | None = N
     """Build the table of the pending GPU jobs of a snapshot, in the order in which Slurm considers them.
 
     `expected_s` maps job ids to how long a job will run from its start or, if it runs, from now on; time limits
-    stand in for jobs that it does not name. A held job is left out, as is one whose priority is unknown: neither has a
+    stand in for jobs that it does not name. GPUs are those asked for, as accounting has them, on which the models of
+    start times are fitted. A held job is left out, as is one whose priority is unknown: neither has a
     place in the line. A job without any limit counts with the longest limit there is. Of several partitions the
     first counts. The row of an array stands for the first of its waiting tasks.
     """

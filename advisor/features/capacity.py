@@ -33,6 +33,7 @@ class Doubt(StrEnum):
     GPUS_UNKNOWN = "gpus_unknown"
     NODE_COUNT = "node_count"
     NODE_LIMIT = "node_limit"
+    UNEQUAL_NODES = "unequal_nodes"
     PARTITION_UNKNOWN = "partition_unknown"
 
 
@@ -189,11 +190,8 @@ class Fitter:
             Doubt.MEMORY: gang.memory_mib_per_node is None and self._memory_binds_surely,
             Doubt.GPUS_UNKNOWN: not gang.gpus_known,
             Doubt.NODE_COUNT: self._counts_on_more_nodes(gang, partitions),
-            Doubt.NODE_LIMIT: any(
-                _exceeds(gang, limit) and not asks_beyond_nodes(gang, limit)
-                for name in self._asked(_When.EVER, gang, partitions)
-                for limit in (self._partitions[name].max_nodes_per_job,)
-            ),
+            Doubt.NODE_LIMIT: self._counts_on_a_limit(gang, partitions),
+            Doubt.UNEQUAL_NODES: self._can_run_out_of_gpus(gang, partitions),
             Doubt.PARTITION_UNKNOWN: not partitions or not self._number_by_partition.keys() >= set(partitions),
         }
         return tuple(doubt for doubt, there in holds.items() if there)
@@ -201,16 +199,43 @@ class Fitter:
     def _counts_on_more_nodes(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
         """Return whether a gang fits now only on more nodes than it may have, as far as Slurm shows.
 
-        Slurm gives a job no more nodes than tasks, and does not show whether the tasks were asked for. Nor does each
-        reader tell an open node count from one that is the estimate: within the estimate it fits either way.
+        Slurm gives a job no more nodes than tasks, and does not show whether the tasks were asked for. With
+        --ntasks-per-node some releases give it no more than hold its tasks. Nor does each reader tell an open node
+        count from one that is the estimate: within the estimate it fits either way.
         """
-        bounds = (gang.nodes_max if gang.nodes_open else None, gang.tasks if _asks_for_tasks(gang) else None)
+        bounds = (
+            gang.nodes_max if gang.nodes_open else None,
+            gang.tasks if _asks_for_tasks(gang) else None,
+            -(-gang.tasks // gang.tasks_per_node) if gang.tasks_per_node else None,
+        )
         most = min((bound for bound in bounds if bound is not None), default=None)
         if most is None or (gang.most_nodes is not None and gang.most_nodes <= most):
             return False
         if self.tier_now(gang, partitions) is None:
             return False
         return self.tier_now(replace(gang, nodes_max=max(most, gang.nodes_min), nodes_open=False), partitions) is None
+
+    def _counts_on_a_limit(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
+        """Return whether a partition may bar a gang by its MaxNodes, and the others alone would do worse."""
+        if gang.most_nodes is None:
+            return False
+        known = self._asked(_When.EVER, gang, partitions)
+        limits = {name: self._partitions[name].max_nodes_per_job for name in known}
+        sure = tuple(
+            name for name, limit in limits.items() if not _exceeds(gang, limit) or asks_beyond_nodes(gang, limit)
+        )
+        if len(sure) == len(known):
+            return False
+        views = (_When.NOW, _When.IN_SERVICE)
+        return not sure or any(self._tier(when, gang, sure) != self._tier(when, gang, partitions) for when in views)
+
+    def _can_run_out_of_gpus(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
+        """Return whether the first nodes can take all GPUs of a gang, where Slurm then has none for the others."""
+        counted = gang.per_job or gang.per_task
+        if gang.nodes_min < 2 or not counted or not self._snapshot.config.traits.first_nodes_take_all:
+            return False
+        offers = (self._offer(_When.NOW, gang, name) for name in self._asked(_When.NOW, gang, partitions))
+        return any(offer is not None and offer.can_run_out(gang.nodes_min) for offer in offers)
 
     def _is_barred(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
         """Return whether what a gang needs beside GPUs, CPUs and memory bars nodes that plans count on for it."""
@@ -340,8 +365,18 @@ class Fitter:
                 member = self.table.partition_member[self._number_by_partition[partition]]
                 view = self._within_partition(self._views[when], partition)
                 self._sides[when, partition] = PartitionOffer.of(self.table, member & self._joined, view)
-            self._offers[key] = Offer.of(self._sides[when, partition], gang)
+            self._offers[key] = Offer.of(self._sides[when, partition], self._as_treated(gang, partition))
         return self._offers[key]
+
+    def _as_treated(self, gang: GangRequest, partition: str) -> GangRequest:
+        """Return a gang as a partition treats it: with whole nodes, or no more CPUs of each node than it gives."""
+        treats = self._partitions[partition]
+        if treats.gives_whole_nodes and not gang.exclusive:
+            gang = replace(gang, exclusive=True)
+        most = treats.max_cpus_per_node
+        if most is None or gang.cpus_per_node <= most or not self._snapshot.config.traits.mincpus_cut_to_limit:
+            return gang
+        return replace(gang, cpus_per_node=most)
 
     def _within_partition(self, view: NodeView, partition: str) -> NodeView:
         """Return what nodes offer within the bound of a partition on the CPUs that its jobs hold on a node together."""

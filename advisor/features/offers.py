@@ -212,6 +212,11 @@ class Offer:
             return False
         return bool(self.holds_alone.any())
 
+    def can_run_out(self, nodes_min: int) -> bool:
+        """Whether fewer nodes than `nodes_min` can hold all GPUs, or tasks, that are counted over all nodes."""
+        gpus = -np.sort(-self.shares[:, 0])
+        return len(gpus) >= nodes_min and gpus[0] > gpus[-1] and bool(gpus[: nodes_min - 1].sum() >= _ENOUGH)
+
     @property
     def holds_alone(self) -> Flags:
         """Mark the nodes that hold the gang alone: `(n_rows,)`."""

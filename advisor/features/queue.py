@@ -315,6 +315,18 @@ def queue_table(
     )
 
 
+def gpus_taken_by(jobs: Sequence[Job], snapshot: Snapshot, table: NodeTable) -> NDArray[np.float64]:
+    """Return the whole GPUs that jobs of a snapshot take, `(n_jobs,)`; 0 for jobs of partitions without GPU nodes."""
+    pools = _Pools(snapshot, table)
+    pool_of_job = [pools.of(job.partitions) for job in jobs]
+    known = [place for place, pool in enumerate(pool_of_job) if pool is not None]
+    taken = np.zeros(len(jobs), dtype=np.float64)
+    if known:
+        pool_of_row = [pool for pool in pool_of_job if pool is not None]
+        taken[known] = _taken(snapshot, table, pools, [jobs[place] for place in known], pool_of_row)
+    return taken
+
+
 def _taken(
     snapshot: Snapshot, table: NodeTable, pools: "_Pools", jobs: Sequence[Job], pool_of_row: Sequence[int]
 ) -> NDArray[np.float64]:

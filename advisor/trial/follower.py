@@ -1,6 +1,7 @@
 """Follows every GPU job from snapshot to snapshot, and returns the outcomes that are new or have changed."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.outcome import JobOutcome, SeenChange, SeenForecast
 from advisor.domain.plan import Outcome, Recommendation
 from advisor.domain.snapshot import Snapshot
+from advisor.features.nodes import node_table
+from advisor.features.queue import gpus_taken_by
 
 _STARTED = frozenset({JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING})
 # Changes in these states are not known to have taken effect.
@@ -94,6 +97,7 @@ class Follower:
             facts = _facts(job)
             if self._facts.get(job.job_id) != facts:
                 over += self._look_at(job, facts, now, forecasts)
+        self._count_gpus(snapshot, before)
         for lease in leases:
             self._hear_of(lease)
         for change in applied:
@@ -128,6 +132,15 @@ class Follower:
         seen = _seen(fresh, job)
         if seen != known:
             self._open[job_id] = seen
+
+    def _count_gpus(self, snapshot: Snapshot, before: Mapping[int, JobOutcome]) -> None:
+        """Count the GPUs that the jobs seen for the first time keep from others: at least those that they ask for."""
+        known = snapshot.jobs_by_id
+        jobs = [known[job_id] for job_id in self._open if before.get(job_id) is None and job_id in known]
+        if jobs:
+            for job, taken in zip(jobs, gpus_taken_by(jobs, snapshot, node_table(snapshot)).tolist(), strict=True):
+                outcome = self._open[job.job_id]
+                self._open[job.job_id] = replace(outcome, gpus=max(outcome.gpus, math.ceil(taken)))
 
     def _first_seen(self, job: Job, now: float, forecasts: Forecasts) -> JobOutcome:
         arm = self.experiment.arm_at(job.submit_time, job.partitions)

@@ -108,6 +108,7 @@ JOB = JobRecord(
     nodes_shown=1,
     nodes_max=2,
     tasks=2,
+    tasks_asked=False,
     cpus=4,
     tres=Tres(cpus=4, memory_mib=4000, nodes=1),
     requests={
@@ -144,6 +145,7 @@ def test_old_and_new_json_are_the_same_job(raw: Mapping[str, Any]) -> None:
     [
         ({"time_limit": wrapped(None, infinite=True)}, "limit_s", None),
         ({"time_limit": 0xFFFFFFFF}, "limit_s", None),
+        ({"flags": ["EXACT_TASK_COUNT_REQUESTED"]}, "tasks_asked", True),
         ({"priority": wrapped(None)}, "priority", None),
         ({"comment": {"job": "note", "administrator": "x"}}, "comment", "note"),
         ({"comment": None}, "comment", ""),

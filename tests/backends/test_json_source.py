@@ -97,3 +97,30 @@ def test_job_that_cannot_be_read_costs_no_other_job() -> None:
     assert list(recorded.as_asked(snapshot).jobs) == expected
     assert set(snapshot.unread_jobs) == left_out
     assert snapshot.unread[-1].startswith("2 of the jobs, which are left out (job ")
+
+
+def test_jobs_of_exclusive_partitions_share_no_nodes_where_only_the_partition_tells() -> None:
+    fake = slurm("26.05.5")
+    dump = json.loads(recorded.text("partitions.json"))
+    own, whole = ({**dump["partitions"][0], "name": name} for name in ("own", "whole"))
+    own["partition"], whole["partition"] = (
+        {**own["partition"], "oversubscribe": "NO", "exclusive": word} for word in ("USER", "NODE")
+    )
+    dump["partitions"] += [own, whole]
+    jobs = json.loads(recorded.text("squeue.json"))
+    names = ("own", "whole", "gpu,own", "gpu,whole")
+    jobs["jobs"] = [
+        {**jobs["jobs"][0], "job_id": number, "partition": name, "shared": []} for number, name in enumerate(names, 1)
+    ]
+    fake.texts |= {
+        "scontrol -a show partition --json": json.dumps(dump),
+        "squeue -a --json": json.dumps(jobs),
+    }
+
+    snapshot = source(fake).snapshot()
+
+    user = snapshot.jobs[0].user
+    asked = [(job.gang.only_beside, job.gang.exclusive) for job in snapshot.jobs]
+    assert asked == [(user, False), ("", True), (user, False), ("", False)]
+    assert snapshot.partitions_by_name["whole"].gives_whole_nodes
+    assert not snapshot.partitions_by_name["own"].gives_whole_nodes

@@ -52,6 +52,10 @@ def requests(scope: GpuScope, count: int, gres_type: str | None = None) -> Mappi
     return {scope: (Gres(name="gpu", gres_type=gres_type, count=count),)}
 
 
+EIGHT, TWELVE = requests(GpuScope.JOB, 8), requests(GpuScope.JOB, 12)
+CPU_PER_GPU = (Gres(name="gpu", gres_type=None, count=1),)
+
+
 @pytest.mark.parametrize(
     ("states", "state"),
     [
@@ -114,8 +118,50 @@ def test_more_cpus_of_a_node_than_tasks_with_gpus_take_are_in_doubt(
 
 
 @pytest.mark.parametrize(
+    ("cpus_per_node", "changes", "is_doubted"),
+    [
+        pytest.param(6, {}, True, id="no whole tasks"),
+        pytest.param(8, {}, False, id="two tasks"),
+        pytest.param(4, {}, False, id="filled in"),
+        pytest.param(1, {}, False, id="not asked"),
+        pytest.param(6, {"cpus": 4, "tres": Tres(nodes=2)}, True, id="range of nodes"),
+        pytest.param(4, {"cpus": 4, "tres": Tres(nodes=2)}, False, id="range of nodes, filled in"),
+        pytest.param(8, {"requests": requests(GpuScope.TASK, 1)}, True, id="GPUs of tasks"),
+        pytest.param(4, {"requests": requests(GpuScope.TASK, 1)}, False, id="GPUs of tasks, filled in"),
+        pytest.param(6, {"nodes_max": 1, "nodes_shown": 1}, False, id="one node"),
+        pytest.param(16, {"tasks_per_node": 2, "nodes_max": 1, "nodes_shown": 1}, True, id="tasks of a node"),
+        pytest.param(8, {"tasks_per_node": 2}, False, id="tasks of a node, filled in"),
+    ],
+)
+def test_least_cpus_of_several_nodes_are_in_doubt_unless_they_are_those_of_whole_tasks(
+    cpus_per_node: int, changes: dict[str, object], *, is_doubted: bool
+) -> None:
+    asked = {"nodes_shown": 2, "nodes_max": 2, "tasks": 2, "cpus": 8, "requests": requests(GpuScope.NODE, 1), **changes}
+
+    gang = job(cpus_per_node=cpus_per_node, **asked).gang
+
+    assert gang.uncounted == (("--mincpus",) if is_doubted else ())
+    assert gang.cpus_per_node == (1 if is_doubted else cpus_per_node)
+
+
+@pytest.mark.parametrize(("eligible_time", "expected"), [(None, (2, 4)), (1000.0, (3, 6))])
+def test_tasks_that_no_node_takes_count_unless_slurm_has_yet_to_check_the_request(
+    eligible_time: float | None, expected: tuple[int, int]
+) -> None:
+    gang = job(nodes_max=1, tasks=3, cpus=6, tasks_per_node=2, eligible_time=eligible_time).gang
+
+    assert (gang.tasks, gang.cpus) == expected
+
+
+@pytest.mark.parametrize(
     ("scope", "tasks", "uncounted"),
-    [(GpuScope.TASK, 3, ("--ntasks-per-node",)), (GpuScope.TASK, 4, ()), (GpuScope.JOB, 3, ())],
+    [
+        (GpuScope.TASK, 3, ("--ntasks-per-node",)),
+        (GpuScope.TASK, 4, ()),
+        (GpuScope.JOB, 3, ("--ntasks-per-node",)),
+        (GpuScope.NODE, 3, ()),
+        (GpuScope.JOB, 1, ("--ntasks-per-node",)),
+    ],
 )
 def test_unequal_numbers_of_tasks_with_gpus_are_in_doubt(
     scope: GpuScope, tasks: int, uncounted: tuple[str, ...]
@@ -123,7 +169,33 @@ def test_unequal_numbers_of_tasks_with_gpus_are_in_doubt(
     assert job(requests=requests(scope, 1), cpus=tasks, tasks=tasks, tasks_per_node=2).gang.uncounted == uncounted
 
 
-EIGHT, TWELVE = requests(GpuScope.JOB, 8), requests(GpuScope.JOB, 12)
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({"tasks_asked": True}, ((1, 1), False, ()), id="one task"),
+        pytest.param({"tasks_asked": True, "tasks": 2}, ((1, 2), True, ()), id="two tasks"),
+        pytest.param({"tasks_asked": False}, ((1, 2), True, ()), id="tasks left open"),
+        pytest.param({"tasks_asked": True, "cpus_per_gres": CPU_PER_GPU}, ((1, 2), True, ()), id="CPUs with GPUs"),
+        pytest.param({}, ((1, 2), True, ("--ntasks",)), id="not shown"),
+        pytest.param({"cpus_per_gres": CPU_PER_GPU}, ((1, 2), True, ()), id="not shown, CPUs with GPUs"),
+        pytest.param({"requests": EIGHT}, ((1, 2), True, ()), id="not shown, one node holds it"),
+        pytest.param({"nodes_max": 4, "nodes_open": False}, ((1, 4), False, ()), id="range"),
+    ],
+)
+def test_one_task_gets_one_node_where_it_is_shown_and_is_in_doubt_where_it_is_not(
+    changes: dict[str, object], expected: tuple[tuple[int, int], bool, tuple[str, ...]]
+) -> None:
+    made = record(**{"requests": TWELVE, "nodes_shown": 2, "nodes_open": True, "tres": Tres(nodes=1), **changes})
+
+    [read], _ = jobs_and_unread([made], NODES, hides_lone_tasks=True)
+    [elsewhere], _ = jobs_and_unread([made], NODES)
+
+    gang = read.gang
+    assert ((gang.nodes_min, gang.nodes_max), gang.nodes_open, gang.uncounted) == expected
+    assert elsewhere.gang.uncounted == ()
+
+
+requests(GpuScope.JOB, 8), requests(GpuScope.JOB, 12)
 
 
 @pytest.mark.parametrize(
@@ -312,3 +384,21 @@ def test_jobs_that_cannot_be_read_are_listed_beside_the_others() -> None:
 def test_one_job_that_cannot_be_read_is_an_error_where_all_are_wanted() -> None:
     with pytest.raises(DecodeError, match="its row is too long"):
         jobs_of([record(), UnreadJob(job_id=9, why="its row is too long")], NODES)
+
+
+@pytest.mark.parametrize(("eligible_time", "is_open"), [(None, True), (1000.0, False)])
+def test_node_count_of_a_held_job_that_slurm_has_not_checked_is_an_estimate(
+    eligible_time: float | None, *, is_open: bool
+) -> None:
+    asked = {"priority": 0, "nodes_shown": 1, "nodes_max": 1, "requests": requests(GpuScope.TASK, 1), "tasks": 3}
+
+    assert job(**asked, eligible_time=eligible_time).gang.nodes_open is is_open
+
+
+@pytest.mark.parametrize(("required", "gpus", "is_open"), [(("n01",), 12, True), (("n01",), 8, False), ((), 12, False)])
+def test_most_nodes_that_are_the_required_ones_can_be_an_estimate(
+    required: tuple[str, ...], gpus: int, *, is_open: bool
+) -> None:
+    asked = {"nodes_max": 1, "nodes_open": False, "eligible_time": 1000.0, "requests": requests(GpuScope.JOB, gpus)}
+
+    assert job(**asked, required_nodes=required).gang.nodes_open is is_open

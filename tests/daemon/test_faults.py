@@ -409,3 +409,86 @@ def test_file_system_without_inodes_keeps_nothing_that_is_due_in_effect(small_di
 def remount(disk: Path, option: str) -> None:
     """Mount a disk again with another option."""
     subprocess.run(["mount", "-o", f"remount,{option}", str(disk)], check=True)
+
+
+class FailingDisk:
+    """An ext4 file system in a file, which the kernel makes read-only upon an error, as on a failing disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._image, self.path = folder / "image", folder / "disk"
+        self._image.write_bytes(bytes(8 << 20))
+        self.path.mkdir()
+        subprocess.run(["mkfs.ext4", "-q", "-F", "-O", "^has_journal", str(self._image)], check=True)
+        self.mount()
+
+    def mount(self) -> None:
+        options = "loop,errors=remount-ro"
+        subprocess.run(["mount", "-o", options, str(self._image), str(self.path)], check=True)
+
+    def fail(self) -> None:
+        """Report an error, while files of it are open."""
+        device = subprocess.check_output(["findmnt", "-no", "SOURCE", str(self.path)], text=True).strip()
+        Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error").write_text("1")
+
+    def repair(self) -> None:
+        """Check the file system and mount it again, which takes that nobody has a file of it open."""
+        subprocess.run(["umount", str(self.path)], check=True)
+        subprocess.run(["fsck.ext4", "-fy", str(self._image)], check=False, stdout=subprocess.DEVNULL)
+        self.mount()
+
+
+@pytest.fixture
+def failing_disk(tmp_path: Path) -> Iterator[FailingDisk]:
+    disk = FailingDisk(tmp_path)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk.path)], check=True)
+
+
+@pytest.mark.needs("disk errors")
+def test_file_system_that_turns_read_only_under_a_daemon_stops_changes_until_it_is_repaired(
+    failing_disk: FailingDisk,
+) -> None:
+    site = Site(folder=failing_disk.path, cluster=fragmented())
+    arriving = site.cluster.jobs.pop(9)
+    service = site.service()
+    empty = service.round()
+    site.cluster.jobs[9] = arriving
+    failing_disk.fail()
+
+    frozen = service.round()
+    again = service.round()
+    sent_when_frozen = list(site.cluster.sent)
+    failing_disk.repair()
+    repaired = service.round()
+
+    assert empty.held_to == {} and frozen.fault == again.fault == repaired.fault == ""
+    assert "ead-only" in frozen.held_to["journal"] and "ead-only" in again.held_to["journal"]
+    assert frozen.step is not None and len(frozen.step.record.recommendations) == 1
+    assert frozen.mode is Mode.RECOMMEND and sent_when_frozen == []
+    assert repaired.held_to == {} and site.cluster.sent == [HOLD]
+    assert [lease.state for lease in site.journal_leases()] == [LeaseState.OUT]
+    service.close()
+
+
+@pytest.mark.needs("disk errors")
+def test_file_system_that_turns_read_only_under_a_daemon_keeps_nothing_in_effect_once_it_is_repaired(
+    failing_disk: FailingDisk,
+) -> None:
+    site = Site(folder=failing_disk.path, cluster=fragmented())
+    before = dict(site.cluster.jobs)
+    service = site.service()
+    service.round()
+    due_in(site)
+    failing_disk.fail()
+
+    frozen = service.round()
+    sent_when_frozen = list(site.cluster.sent)
+    failing_disk.repair()
+    service.round()
+
+    assert "ead-only" in frozen.held_to["journal"] and frozen.mode is Mode.RECOMMEND
+    assert (frozen.overdue, sent_when_frozen) == (1, [HOLD])
+    assert site.cluster.sent == [HOLD, HOLD.swapped()] and site.cluster.jobs == before
+    service.close()

@@ -15,15 +15,15 @@ from advisor.features.nodes import gpus_of
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import permitted
 from advisor.settings import Limits
-from tests.builders import TAKEN_AT, make_job, make_node, make_partition, make_snapshot
+from tests.builders import TAKEN_AT, make_config, make_job, make_node, make_partition, make_snapshot
 
 ONE = GangRequest(per_node=(GpuCount(count=1),), nodes_max=1)
 PAIR = replace(ONE, nodes_min=2, nodes_max=2)
 
 
-def fit(snapshot: Snapshot, gang: GangRequest) -> Fit:
+def fit(snapshot: Snapshot, gang: GangRequest, *partitions: str) -> Fit:
     """Where a gang fits on a snapshot."""
-    return Fitter(snapshot, node_table(snapshot)).fit(gang, ("gpu",))
+    return Fitter(snapshot, node_table(snapshot)).fit(gang, partitions or ("gpu",))
 
 
 def running(user: str, node: str, gang: GangRequest) -> Job:
@@ -83,6 +83,29 @@ def test_a_partition_bounds_the_cpus_of_its_jobs_on_a_node() -> None:
     assert not fit(snapshot, replace(ONE, cpus=12)).fits_now
     assert fit(elsewhere, replace(ONE, cpus=12)).fits_now
     assert not fit(snapshot, replace(ONE, cpus=17)).fits_ever
+
+
+@pytest.mark.parametrize(("version", "fits"), [("22.05.8", True), ("24.11.5", False)])
+def test_least_cpus_of_a_node_above_the_bound_of_a_partition(version: str, *, fits: bool) -> None:
+    snapshot = make_snapshot(
+        nodes=[make_node("n1", cpus=32)],
+        partitions=[replace(make_partition("gpu", ["n1"]), max_cpus_per_node=16)],
+        config=make_config(slurm_version=version),
+    )
+
+    found = fit(snapshot, replace(ONE, cpus_per_node=20))
+
+    assert (found.fits_now, found.fits_ever) == (fits, fits)
+
+
+def test_a_partition_of_whole_nodes_gives_none_that_another_job_uses() -> None:
+    nodes = [make_node("n1", 4, 1)]
+    partitions = [make_partition("gpu", ["n1"]), replace(make_partition("whole", ["n1"]), over_subscribe="EXCLUSIVE")]
+    snapshot = make_snapshot(nodes=nodes, partitions=partitions)
+
+    assert fit(snapshot, ONE, "whole").tier_now is None
+    assert fit(snapshot, ONE, "whole").fits_ever
+    assert fit(snapshot, ONE, "whole", "gpu").fits_now
 
 
 def test_exclusive_users_share_no_node_with_others() -> None:

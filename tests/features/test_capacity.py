@@ -220,6 +220,12 @@ def test_each_node_takes_a_task(gang: GangRequest, now: LocalityTier | None) -> 
         pytest.param(make_gang(6), False, id="open without an estimate"),
         pytest.param(make_gang(6, nodes_max=3, tasks=2, cpus=2), True, id="fewer tasks"),
         pytest.param(make_gang(6, nodes_max=3, tasks=3, cpus=3), False, id="as many tasks"),
+        pytest.param(
+            replace(make_gang(4, nodes_max=2, tasks=2, cpus=2), tasks_per_node=2), True, id="tasks of one node"
+        ),
+        pytest.param(
+            replace(make_gang(4, nodes_max=2, tasks=2, cpus=2), tasks_per_node=1), False, id="tasks of two nodes"
+        ),
         pytest.param(make_gang(6, nodes_min=2, nodes_max=3, tasks=2, cpus=1), False, id="tasks made of the nodes"),
     ],
 )
@@ -252,7 +258,43 @@ def test_node_range_beyond_the_limit_of_a_partition_starts_nothing_there(
     found = fit(snapshot, gang, "narrow")
 
     assert (found.tier_now, found.doubts) == (now, doubts)
-    assert fit(snapshot, gang, "narrow", "wide").fits_now
+    both = fit(snapshot, gang, "narrow", "wide")
+    assert (both.fits_now, both.doubts) == (True, ())
+
+
+def test_node_limit_is_in_doubt_where_the_other_partitions_do_worse() -> None:
+    nodes = [make_node("n1", used=8), make_node("n2")]
+    partitions = [make_partition("narrow", nodes=("n2",), max_nodes_per_job=1), make_partition("busy", nodes=("n1",))]
+    gang = make_gang(3, nodes_max=2, tasks=2, cpus=2, memory_mib_per_node=1)
+
+    found = fit(make_snapshot(nodes=nodes, partitions=partitions), gang, "narrow", "busy")
+
+    assert (found.tier_now, found.doubts) == (NODE, (Doubt.NODE_LIMIT,))
+
+
+@pytest.mark.parametrize(
+    ("idle", "gpus", "nodes_min", "version", "is_doubted"),
+    [
+        ((4, 1, 1), 3, 2, "22.05.8", True),
+        ((4, 1, 1), 3, 2, "24.11.5", False),
+        ((3, 3, 1), 4, 3, "22.05.8", True),
+        ((2, 1, 1), 4, 3, "22.05.8", False),
+        ((2, 2, 2), 4, 3, "22.05.8", False),
+        ((4, 1, 1), 3, 1, "22.05.8", False),
+    ],
+)
+def test_gpus_that_the_first_nodes_can_take_are_in_doubt(
+    idle: tuple[int, ...], gpus: int, nodes_min: int, version: str, *, is_doubted: bool
+) -> None:
+    snapshot = replace(cluster(*idle, per_node=4), config=make_config(slurm_version=version))
+    gang = make_gang(gpus, nodes_min=nodes_min, nodes_max=3, memory_mib_per_node=1)
+
+    found = fit(snapshot, gang)
+
+    assert found.fits_now
+    assert (Doubt.UNEQUAL_NODES in found.doubts) is is_doubted
+    by_task = replace(gang, per_job=(), per_task=(GpuCount(count=1),), tasks=gpus, cpus=gpus)
+    assert (Doubt.UNEQUAL_NODES in fit(snapshot, by_task).doubts) is is_doubted
 
 
 def test_partition_decides_which_nodes_count() -> None:

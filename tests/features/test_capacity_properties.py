@@ -120,7 +120,8 @@ def enough(nodes: Sequence[Node], gang: GangRequest, *, now: bool) -> bool:
         )
         for node, free in zip(nodes, cpus, strict=True)
     ]
-    return sum(held) >= gang.tasks
+    # Slurm gives each node a task.
+    return sum(held) >= gang.tasks and (not now or min(held) >= 1)
 
 
 def any_set_is_enough(snapshot: Snapshot, gang: GangRequest, *, now: bool) -> bool:

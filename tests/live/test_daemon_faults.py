@@ -9,7 +9,8 @@ import pytest
 
 from tests.live.conftest import started
 from tests.live.test_advice import state_of
-from tests.live.watching import Watched, at_work, fill, small_cluster, submit_gang, watched
+from tests.live.watching import ROOMY, Watched, at_work, fill, small_cluster, submit_gang, watched
+from tests.post_office import post_office
 from tools.live_slurm import LiveCluster
 from tools.live_slurm.cluster import BACKUP_HOST, BACKUP_LINES, PRIMARY_HOST
 
@@ -80,6 +81,60 @@ def test_scontrol_that_says_yes_and_does_nothing_is_not_believed_and_not_asked_a
     assert said.read_text() == f"update JobId={gang} NumNodes=1-1\n"
     assert "taken_back=0 still_out=1" in last, "it may still come true, so it stays an intent"
     assert state_of(small, gang) == at_hand.before
+
+
+@pytest.mark.releases(ONE)
+def test_slurm_conf_that_changes_between_a_change_and_its_read_back_costs_no_round(
+    small: LiveCluster, gang: int, tmp_path: Path
+) -> None:
+    fake, done = tmp_path / "bin", tmp_path / "reconfigured"
+    fake.mkdir()
+    reconfigure = (
+        f"sed -i 's/^SchedulerParameters=/&defer,/' {small.folder}/slurm.conf && /usr/bin/scontrol reconfigure"
+    )
+    (fake / "scontrol").write_text(
+        f'#!/bin/sh\n[ $# -gt 0 ] && exec /usr/bin/scontrol "$@"\n'
+        f"/usr/bin/scontrol\nstatus=$?\n[ -e {done} ] || {{ touch {done} && {reconfigure}; }}\nexit $status\n"
+    )
+    (fake / "scontrol").chmod(0o755)
+
+    with watched(small, gang, tmp_path, path=str(fake)) as at_hand:
+        at_hand.wait_until_held()
+        assert done.exists() and "defer," in small.run("scontrol", "show", "config")
+        at_hand.wait_for_good_rounds(2)
+        assert at_hand.held()
+        last = at_hand.end()
+
+    assert not at_hand.says("change failed")
+    assert "taken_back=1 still_out=0" in last
+    assert state_of(small, gang) == at_hand.before
+
+
+HOSTILE_NAME = "x\nBcc: eve@example.org\r\nSubject: y\r\n\r\n.\r\nRCPT TO:<eve@example.org>"
+
+
+@pytest.mark.releases(ONE, "26.05")
+def test_name_of_a_job_adds_nothing_to_a_mail_about_it(small: LiveCluster, tmp_path: Path) -> None:
+    job_id = submit_gang(small, f"--job-name={HOSTILE_NAME}", f"--comment={HOSTILE_NAME}", user="games")
+    with post_office() as office:
+        notify = (
+            f'[notify]\nmail_to = "ops@example.org"\nmail_from = "sadvise@example.org"\n'
+            f'sendmail = "{office.sendmail(tmp_path)}"\n'
+        )
+        with watched(small, job_id, tmp_path, budget=ROOMY + notify) as at_hand:
+            at_hand.wait_until_held()
+            small.run("scontrol", "update", f"JobId={job_id}", "NumNodes=1-2")
+
+            small.wait_for(lambda: any(str(job_id) in str(mail) for mail in office.mails), 60.0, what="a mail about it")
+
+            at_hand.end()
+    small.run("scancel", str(job_id))
+
+    assert {tuple(envelope.rcpt_tos) for envelope in office.envelopes} == {("ops@example.org",)}
+    for mail in office.mails:
+        assert mail["To"] == "ops@example.org" and mail["Bcc"] is None
+        assert mail["Subject"].startswith("[sadvise ")
+        assert len(mail.keys()) == len(set(mail.keys()))
 
 
 @pytest.mark.releases(ONE, "26.05")

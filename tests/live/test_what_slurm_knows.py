@@ -249,12 +249,15 @@ def test_job_whose_reservation_has_ended_is_pending_and_held(
 
 # Options, whether they fit now in the partition with three nodes that have 2 of 4 GPUs idle and one that has none, and
 # whether Slurm starts them there. Where it does and nothing is promised, Slurm does not show enough of the request. The
-# job with None is started by backfill on 24.11, and not on 22.05 and 26.05.
+# jobs with None are started on some of the releases.
 NODE_COUNTS: Final[dict[str, tuple[bool, bool | None]]] = {
     "--gpus-per-task=1 --ntasks=4 --nodes=4": (False, False),
     "--gpus-per-task=1 --ntasks=4 --nodelist=n04": (False, False),
     "--gpus=6 --ntasks-per-node=2": (False, None),
     "--gpus=6 --nodes=2": (False, False),
+    "--gpus=4 --nodes=1-2 --ntasks-per-node=2": (False, None),
+    "--gpus-per-node=1 --nodes=2 --cpus-per-task=4 --mincpus=6": (False, None),
+    "--gpus-per-node=1 --nodes=2 --cpus-per-task=4 --mincpus=8": (True, True),
     "--partition=narrow --gres=gpu:1 --nodes=1-3": (False, False),
     "--partition=narrow --gpus=4 --nodes=2-3": (False, False),
     "--partition=narrow --gpus=2 --nodes=2-3": (True, True),
@@ -300,6 +303,44 @@ def test_node_counts_beyond_what_slurm_gives_are_not_promised(
         for job_id, options in jobs.items():
             if NODE_COUNTS[options][1] is False:
                 assert live.run("squeue", "-h", "-j", str(job_id), "-o", "%T").strip() == "PENDING", options
+
+
+# Options, and whether each reader promises that they fit now on nodes of 4 GPUs. Slurm starts all but the first.
+LONE_TASKS: Final[dict[str, dict[str, bool]]] = {
+    "--gpus=6 --ntasks=1": {"text": False, "json": False},
+    "--gpus=6": {"text": True, "json": True},
+    "--gpus=6 --ntasks=2": {"text": True, "json": True},
+    "--gpus=4 --ntasks=1": {"text": True, "json": True},
+}
+
+
+@pytest.mark.releases("24.11", "26.05")
+def test_one_task_is_not_promised_gpus_of_several_nodes(
+    release: str, shown: Callable[[LiveCluster, str], Snapshot]
+) -> None:
+    with LiveCluster(
+        release, topology="flat", node_count=2, gpus_per_node=4, gpu_types=["a100"] * 2, shards={}
+    ) as live:
+        jobs = {live.submit(*options.split(), SHORT, "--begin=now+1day"): options for options in LONE_TASKS}
+        for reader in ("text", "json"):
+            snapshot = shown(live, reader)
+            for job_id, options in jobs.items():
+                answer, promised = diagnose(snapshot, job_id), LONE_TASKS[options][reader]
+                if (release, reader, options) == ("24.11", "text", "--gpus=6"):
+                    # It looks there like the first.
+                    promised = False
+                assert (answer.tier_now is not None) == promised, (reader, options)
+                causes = {finding.cause for finding in (answer.first, *answer.further)}
+                assert (Cause.IMPOSSIBLE in causes) == (reader == "json" and not promised), (reader, options)
+
+        for job_id, options in jobs.items():
+            live.run("scontrol", "update", f"JobId={job_id}", "StartTime=now")
+            if LONE_TASKS[options]["json"]:
+                in_state(live, job_id, "RUNNING")
+                live.run("scancel", str(job_id))
+                in_state(live, job_id, "CANCELLED", "")
+        [lone] = (job_id for job_id, options in jobs.items() if not LONE_TASKS[options]["json"])
+        assert live.run("squeue", "-h", "-j", str(lone), "-o", "%T").strip() == "PENDING"
 
 
 def _sadvise(arguments: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ from advisor.domain.outcome import LONGEST_GAP_S, Arm, JobOutcome, SeenForecast
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import DAY_S
 from advisor.trial.follower import Follower
-from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
+from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_node, make_snapshot
 from tests.fake_cluster import HOLD, fragmented
 
 CYCLE_S = 60.0
@@ -65,6 +65,24 @@ def test_a_job_is_told_as_it_comes_starts_and_goes() -> None:
     assert (outcome.last_seen_time, outcome.end_time) == (TAKEN_AT + 180.0, TAKEN_AT + 240.0)
     assert outcome.queueing_delay_s == HOUR_S + 90.0
     assert outcome.jct_s == HOUR_S + 240.0
+
+
+@pytest.mark.parametrize(
+    ("gang", "gpus"),
+    [
+        pytest.param(make_gang(1), 1, id="as asked"),
+        pytest.param(make_gang(1, exclusive=True), 8, id="whole nodes"),
+        pytest.param(make_gang(1, cpus=64), 4, id="half of the CPUs"),
+        pytest.param(make_gang(0, gpus_known=False), 0, id="not shown"),
+    ],
+)
+def test_a_job_counts_with_the_gpus_that_it_keeps_from_others(gang: GangRequest, gpus: int) -> None:
+    nodes = [make_node("n1", cpus=128), make_node("n2", cpus=128)]
+    snapshot = make_snapshot([make_job(1, gang=gang), make_job(2)], nodes=nodes)
+
+    outcomes = {each.job_id: each.gpus for each in Follower().follow(snapshot, NO_FORECASTS)}
+
+    assert outcomes.get(1, 0) == gpus
 
 
 def test_slurms_expectations_are_no_starts() -> None:

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from tools.live_adversary.gambits import GROWING, HONEST, SHAPES, SIDES, Gambit, When, draw_gambit
+from tools.live_adversary.play import paused_s
 from tools.live_adversary.trial import records_of
 from tools.live_adversary.verdict import ALL, GROWN, Kind, Outcome, Side, gains, judged, rows_of
 
@@ -138,3 +139,11 @@ def test_pairs_without_a_trick_and_those_left_out_are_no_gain() -> None:
 
     assert [(row.name, row.pairs) for row in rows] == [(ALL, 0), (GROWN, 0), (HONEST, 40)]
     assert list(gains(rows)) == []
+
+
+def test_time_without_rounds_is_counted_beyond_what_passes_between_two() -> None:
+    rounds = (0.0, 8.0, 100.0, 108.0)
+
+    assert paused_s(rounds, 0.0, 200.0, 8.0) == 84.0
+    assert paused_s(rounds, 50.0, 90.0, 8.0) == 32.0
+    assert paused_s(rounds, 100.0, 200.0, 8.0) == 0.0

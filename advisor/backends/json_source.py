@@ -71,9 +71,10 @@ class JsonSource:
         if not traits.scontrol_json:
             return tuple(scontrol_text.partitions(text_of(self._ask("scontrol", "-a", "show", "partition")))), {}
         answer = self._ask("scontrol", "-a", "show", "partition", "--json")
-        listed = json_decode.parse(answer, command="scontrol show partition --json", key="partitions")
+        listed = list(json_decode.parse(answer, command="scontrol show partition --json", key="partitions"))
         rows = [row_or_unread(partial(json_decode.partition, raw), raw.get("name")) for raw in listed]
-        return rows, {str(raw.get("name")): json_decode.partition_exclusive(raw) for raw in listed}
+        read = ((row, raw) for row, raw in zip(rows, listed, strict=True) if isinstance(row, Partition))
+        return rows, {row.name: json_decode.partition_exclusive(raw) for row, raw in read}
 
     def _ask(self, program: str, *arguments: str) -> bytes:
         return self._commands.ask(program, *arguments).output

@@ -100,6 +100,7 @@ def _facts(run: Run) -> dict[str, object]:
         "  jobs left alone since": run.left_alone,
         "jobs of others whose start without advice is known": run.judged_jobs,
         f"  later than {LATENESS_S:g} s, or twice its wait, after it": run.later,
+        "longest time without a round, s": round(run.longest_pause_s),
         "  latest after that bound, s": round(run.latest_s),
         "held to be late by the daemon": run.late,
         "  passed by a job that was not": run.passed,

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -99,6 +100,7 @@ class Run:
     judged_jobs: int = 0
     later: int = 0
     latest_s: float = 0.0
+    longest_pause_s: float = 0.0
     late: int = 0
     passed: int = 0
     faults: list[str] = field(default_factory=list)
@@ -294,9 +296,15 @@ class Play:
             run.faults.append("no job of the adversary was lifted, so that the run shows nothing")
 
     def _waits(self, until: float) -> Iterator[str]:
-        """Yield whose wait passed the bound: jobs of others by more than it takes until their GPUs come free."""
+        """Yield whose wait passed the bound: jobs of others by more than it takes until their GPUs come free.
+
+        The time in which no round ran, as on a machine that starts the daemon slowly, is beside that.
+        """
         run, bound = self._run, Bound.of(LATENESS_S)
-        grace_s = 2 * MOST_RUN_S + TWIN_INTERVAL_S + ROUNDS_TO_ACT * (self._interval_s + ROUND_S)
+        round_s = self._interval_s + ROUND_S
+        grace_s = 2 * MOST_RUN_S + TWIN_INTERVAL_S + ROUNDS_TO_ACT * round_s
+        rounds = rounds_of(self._journal)
+        run.longest_pause_s = max((after - before for before, after in pairwise(rounds)), default=0.0)
         leases = leases_of(self._journal)
         # The daemon leaves a job alone, late or not, whose change an administrator had reverted.
         alone = {lease.job_id for lease in leases if lease.by_person}
@@ -312,15 +320,17 @@ class Play:
                 continue
             run.judged_jobs += 1
             due = float(bound.due_time(_array(known[-1]), _array(guest.submit_time))[0])
-            beyond_s = (guest.start_time or until) - due
+            end = guest.start_time or until
+            beyond_s = end - due
             run.later += beyond_s > 0.0
             run.latest_s = max(run.latest_s, beyond_s)
-            if beyond_s > grace_s:
-                yield f"{guest.name} started {beyond_s:.0f} s later than the bound, more than {grace_s:.0f} s"
+            allowed_s = grace_s + paused_s(rounds, due, end, round_s)
+            if beyond_s > allowed_s:
+                yield f"{guest.name} started {beyond_s:.0f} s later than the bound, more than {allowed_s:.0f} s"
         line = Line(
             pairs=[_pair(guest) for guest in self._guests.values()],
             leases=leases,
-            rounds=rounds_of(self._journal),
+            rounds=rounds,
             known=self._watch.known,
             bound=bound,
         )
@@ -330,6 +340,15 @@ class Play:
             if late in others:
                 run.passed += 1
                 yield f"{other} stood above {late}, which was late, and started before it"
+
+
+def paused_s(rounds: Sequence[float], since: float, until: float, round_s: float) -> float:
+    """Return for how long no round ran between two instants, beyond what passes from one to the next."""
+    return sum(
+        max(0.0, min(after, until) - max(before, since) - round_s)
+        for before, after in pairwise(rounds)
+        if before < until and after > since
+    )
 
 
 def _pair(guest: Guest) -> Pair:

@@ -153,13 +153,14 @@ TREE = {
     "__init__.py": "import advisor.at_the_top",
     "at_the_top.py": "import numpy\nfrom os import path",
     "sim/__init__.py": "",
-    "sim/cell.py": """
+    "sim/study/__init__.py": "",
+    "sim/study/cell.py": """
 from typing import TYPE_CHECKING
 from advisor.plain import Name
 from advisor import from_the_package as renamed
 from advisor.table import row
 from . import beside
-from ..above import other
+from ...above import other
 if TYPE_CHECKING:
     from advisor.for_the_type_checker import Cluster
 else:
@@ -182,7 +183,7 @@ class Cell:
     "table/row.py": "",
     "table/column.py": "",
     "table/unused.py": "",
-    "sim/beside.py": "",
+    "sim/study/beside.py": "",
     "above.py": "",
     "for_the_type_checker.py": "",
     "without_the_type_checker.py": "",

@@ -5,11 +5,11 @@ The graph holds an ensemble of five. It is tabulated when it is opened, since a 
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import ModelError
 from advisor.features.observe.graph import Floats, Neighbours, Rows
@@ -45,16 +45,8 @@ class Parameters(BaseModel):
     prior: str = ""
     until: float = 0.0
     gate: dict[str, float] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_subspaces(cls, values: Any) -> Any:
-        """Drop what earlier versions counted of the places that were tried."""
-        return (
-            {name: value for name, value in values.items() if name != "subspaces"}
-            if isinstance(values, dict)
-            else values
-        )
+    # What earlier versions counted of the places that were tried; nothing reads it.
+    subspaces: object = Field(default=None, exclude=True, repr=False)
 
 
 class PerformanceModel:

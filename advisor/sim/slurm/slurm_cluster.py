@@ -72,7 +72,7 @@ class SimulatedSlurm:
             tuple(self._partitions[place].name for place in np.flatnonzero(column)) for column in slurm.members.T
         )
         self._running: dict[int, Job] = {}
-        self._pending: dict[int, tuple[tuple[float, str], Job]] = {}
+        self._pending: dict[int, tuple[tuple[float, str, float | None], Job]] = {}
         self._tasks = _task_numbers(trace)
         self._nodes: dict[int, tuple[tuple[int, ...], Node]] = {}
         self._gangs: dict[tuple[float, ...], GangRequest] = {}
@@ -124,12 +124,13 @@ class SimulatedSlurm:
 
     def job(self, row: int) -> Job:
         """Return a pending job in its current state."""
-        priority = float(self.state.jobs["priority"][row])
-        shown = priority, self._reason(row)
+        reason = self._reason(row)
+        # A job can have started and been requeued since it was read.
+        shown = float(self.state.jobs["priority"][row]), reason, self._eligible_time(row, reason)
         kept = self._pending.get(row)
         if kept is not None and kept[0] == shown:
             return kept[1]
-        job = self._make(row, JobState.PENDING, shown[1])
+        job = self._make(row, JobState.PENDING, reason)
         self._pending[row] = (shown, job)
         return job
 

@@ -220,3 +220,23 @@ def test_jobs_without_gpus_are_in_neither_board_and_drained_nodes_are_not_usable
 
     assert board.jobs[:, JOB_COLUMNS.index("gpus")].all()
     assert bits(board) == bits(of_snapshot(simulated, 500))
+
+
+def test_a_job_that_was_requeued_between_two_snapshots_waits_from_then_on() -> None:
+    rows = [{"gpus": gpus, "run_time_s": 300.0} for gpus in (1, 2, 8, 1, 1, 1, 1)]
+    rows = [{**row, "submit_time": time} for row, time in zip(rows, (0.0, 0.0, 0.5, 0.5, 0.5, 0.5, 290.0), strict=True)]
+    # Without the weight of its age, a job has the same priority before and after.
+    failing = replace(
+        parse_cluster("nodes=11,gpus=1"),
+        failures=Failures(node_mtbf_h=0.2, repair_h=0.1),
+        slurm=SlurmParameters(priority_weight_age=0.0),
+    )
+    requeued = 0
+    for seed in range(20):
+        simulated = started(make_trace(rows), failing, seed)
+        for time in (7.0, 290.0, 400.0, 700.0):
+            go_on(simulated, time)
+            boards = [state_board(simulated, 500), of_snapshot(simulated, 500)]
+            requeued += int((boards[0].job_id == 3).any() and time > 7.0)
+            assert bits(boards[0]) == bits(boards[1]), (seed, time)
+    assert requeued

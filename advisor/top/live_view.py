@@ -355,9 +355,7 @@ class LiveView(App[Exception]):
         """Return the job that is selected in the pane with the focus, or else in the line."""
         rows = self.focused if isinstance(self.focused, RowList) else self._panes["queue"]
         row = rows.selected if rows.id in ("queue", "advice", "out") else self._panes["queue"].selected
-        if row is None:
-            return None
-        return int(row.job_id)
+        return None if row is None else int(row.job_id)
 
     def _selected_advice(self) -> ChangeDocument | None:
         focused = self.focused

@@ -431,7 +431,7 @@ class FailingDisk:
         Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error").write_text("1")
 
     def repair(self) -> None:
-        """Check the file system and mount it again, which takes that nobody has a file of it open."""
+        """Check the file system and mount it again, which needs every file of it closed."""
         subprocess.run(["umount", str(self.path)], check=True)
         subprocess.run(["fsck.ext4", "-fy", str(self._image)], check=False, stdout=subprocess.DEVNULL)
         self.mount()

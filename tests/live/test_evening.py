@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -52,10 +51,9 @@ class Shell:
 
     def type(self, line: str) -> Typed:
         """Run a line of bash."""
-        began = time.monotonic()
         argv = ["bash", "-c", f"exec 2>&1; {line}"]
         answer = subprocess.run(argv, env=self.env, cwd=self._folder, capture_output=True, text=True, check=False)
-        return typed(line, answer, began)
+        return typed(line, answer)
 
 
 def test_every_command_of_the_evening_prints_what_it_has_to(release: str, tmp_path: Path) -> None:
@@ -63,7 +61,7 @@ def test_every_command_of_the_evening_prints_what_it_has_to(release: str, tmp_pa
     tables = {"forecasts": {"models": f"{tmp_path}/models"}}
     config = write_config(tmp_path, 2.0, tables)
     with started(SITE.cluster()) as live:
-        past = make_past(live, SITE, trace, CUT, weeks=WEEKS, tell=None)
+        past = make_past(live, SITE, trace, CUT, weeks=WEEKS)
         shell = Shell(live, tmp_path, config)
         arriving = Present(live, past.trace, at_once=16, every_s=3.0, shortest_s=4.0, longest_s=12.0)
         answers = list(walk(shell, [*LOOK, *HISTORY]))

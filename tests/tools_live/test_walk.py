@@ -17,7 +17,7 @@ class Script:
 
 
 def answer(line: str = "sadvise check", *, printed: str = "", exit_status: int = 0) -> Typed:
-    return Typed(line=line, exit_status=exit_status, printed=printed, wall_s=1.25)
+    return Typed(line=line, exit_status=exit_status, printed=printed)
 
 
 def test_command_waits_for_its_condition_and_takes_the_job_that_it_names() -> None:

@@ -1,7 +1,6 @@
 """The controller of a live cluster, as a machine with a systemd of its own to install packages on."""
 
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,12 +22,11 @@ _SUDO: Final = '#!/bin/sh\n[ "$1" = -u ] || exit 2\nuser=$2; shift 2\nexec runus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Typed:
-    """A command as it was typed, what it printed on both streams, and how long it took."""
+    """A command as it was typed, and what it printed on both streams."""
 
     line: str
     exit_status: int
     printed: str
-    wall_s: float
 
 
 class Prompt(Protocol):
@@ -46,19 +44,13 @@ class Controller:
 
     def type(self, line: str) -> Typed:
         """Run a line of bash as root, in its home."""
-        began = time.monotonic()
         answer = self._machine.ask("bash", "-c", f"cd /root && exec 2>&1; {line}", deadline_s=_DEADLINE_S)
-        return typed(line, answer, began)
+        return typed(line, answer)
 
 
-def typed(line: str, answer: "subprocess.CompletedProcess[str]", began: float) -> Typed:
-    """Return what came of a line that was typed at an instant of the monotonic clock."""
-    return Typed(
-        line=line,
-        exit_status=answer.returncode,
-        printed=answer.stdout + answer.stderr,
-        wall_s=time.monotonic() - began,
-    )
+def typed(line: str, answer: "subprocess.CompletedProcess[str]") -> Typed:
+    """Return what came of a line that was typed."""
+    return Typed(line=line, exit_status=answer.returncode, printed=answer.stdout + answer.stderr)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from advisor.domain.units import MINUTE_S, WEEK_S
 from advisor.sim.traces.trace import Trace
 from tools.live.arm import Arm
 from tools.live.model import model_of
-from tools.live.play import Tell, play
+from tools.live.play import play
 from tools.live.site import Site
 from tools.live.window import Cut, accounts_by_user, window_of
 from tools.live_slurm import LiveCluster
@@ -38,15 +38,13 @@ INSERT INTO live_job_table SELECT * FROM week;
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What a cluster has behind it: jobs of a trace in full length, how long the run took, and its faults."""
+    """What a cluster has behind it: jobs of a trace in full length, and the faults of their run."""
 
     trace: Trace
-    users: int
-    wall_s: float
     faults: tuple[str, ...]
 
 
-def make_past(live: LiveCluster, site: Site, trace: Trace, cut: Cut, *, weeks: int, tell: Tell | None) -> Past:
+def make_past(live: LiveCluster, site: Site, trace: Trace, cut: Cut, *, weeks: int) -> Past:
     """Run jobs of a trace on a cluster that is idle, and give accounting their full length, once for each week.
 
     Afterwards slurmctld has the settings that the site has without compression.
@@ -58,12 +56,12 @@ def make_past(live: LiveCluster, site: Site, trace: Trace, cut: Cut, *, weeks: i
         live.add_account(account, *(user for of, user in pairs if of == account))
     live.reset()
     arm = Arm("past", live, model, short)
-    wall_s = play([arm], short, within_s=30 * MINUTE_S, tell=tell)
+    play([arm], short, within_s=30 * MINUTE_S, tell=None)
     live.wait_for(lambda: _is_recorded(live, len(short)), _RECORDED_S, what="accounting has the end of every job")
     long = window_of(trace, model, replace(cut, speedup=1.0))
     live.change_database("\n".join(_statements(arm, long, cut.speedup, weeks)))
     _use_full_times(live, site)
-    return Past(trace=long, users=len({user for _, user in pairs}), wall_s=wall_s, faults=tuple(arm.faults))
+    return Past(trace=long, faults=tuple(arm.faults))
 
 
 def _is_recorded(live: LiveCluster, jobs: int) -> bool:

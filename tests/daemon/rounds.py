@@ -1,20 +1,23 @@
 """A service over a fake cluster, for tests of rounds."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import pytest
 
 from advisor.apply.applier import Applier
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
 from advisor.cycle import Cycle, StartForecaster
+from advisor.daemon.journal_keeper import Keeper
 from advisor.daemon.service import Outfit, Service
 from advisor.domain.lease import Lease
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode, Modes
 from advisor.errors import AdvisorError
-from advisor.journal import opened
+from advisor.journal import SqliteJournal, opened
 from advisor.journal.disclosure import Disclosure
 from advisor.metrics.round import Round
 from advisor.planning.observing import observed
@@ -22,6 +25,22 @@ from advisor.site.site_gate import RoundDeadline, SiteGate
 from advisor.trial.follower import NO_FORECASTER
 from tests.builders import TAKEN_AT
 from tests.fake_cluster import FakeCluster
+
+
+@pytest.fixture(autouse=True)
+def journals_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the journals of daemons that a test drops as a kill would; Python warns about files left open."""
+    keepers: list[Keeper] = []
+    opened = Keeper._opened
+
+    def noted(keeper: Keeper) -> SqliteJournal:
+        keepers.append(keeper)
+        return opened(keeper)
+
+    monkeypatch.setattr(Keeper, "_opened", noted)
+    yield
+    for keeper in keepers:
+        keeper.close()
 
 
 @dataclass

@@ -7,7 +7,7 @@ not have is unknown; one that is not what it should be is a `DecodeError`.
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from advisor.backends.records import JobRecord, NodeRecord, UnreadJob, leaves_nodes_open, record_or_unread, takes_jobs
 from advisor.backends.spelling import names, node_names, signed, unreadable
@@ -33,7 +33,7 @@ _TOO_LARGE: Final = 1 << 64
 _ARRAY_WAITING: Final = re.compile(r"([^%]*)(?:%(\d{1,10}))?")
 
 
-def parse(answer: bytes, *, command: str, key: str) -> list[dict[str, Any]]:
+def parse(answer: bytes, *, command: str, key: str) -> list[dict[str, object]]:
     """Parse an answer and return its list of `key`; raises `DecodeError` unless it is whole and holds that list."""
     text = _STRAY_BYTE.sub(lambda byte: f"\\\\x{ord(byte[0]) - 0xDC00:02x}", answer.decode("utf-8", "surrogateescape"))
     try:
@@ -49,18 +49,18 @@ def parse(answer: bytes, *, command: str, key: str) -> list[dict[str, Any]]:
     return listed
 
 
-def job_or_unread(raw: Mapping[str, Any]) -> JobRecord | UnreadJob:
+def job_or_unread(raw: Mapping[str, object]) -> JobRecord | UnreadJob:
     """Read one job of `squeue --json`, or say why that cannot be done."""
     job_id = raw.get("job_id")
     return record_or_unread(lambda: job_record(raw), job_id if isinstance(job_id, int) else 0)
 
 
-def _bounds_by_tasks(raw: Mapping[str, Any]) -> bool:
+def _bounds_by_tasks(raw: Mapping[str, object]) -> bool:
     """Return whether the most nodes of a job are no request: 26.05 fills in the number of tasks, and says so."""
     return "JOB_IMPLICIT_MAX_NODES" in _words(raw, "flags") and (_optional(raw, "max_nodes") or 0) > 1
 
 
-def job_record(raw: Mapping[str, Any]) -> JobRecord:
+def job_record(raw: Mapping[str, object]) -> JobRecord:
     """Read one job of `squeue --json`."""
     allocated, requested = _text(raw, "tres_alloc_str"), _text(raw, "tres_req_str")
     eligible_time = _instant(raw, "eligible_time")
@@ -125,19 +125,19 @@ UNCOUNTED: Final[Mapping[str, str]] = {
 }
 
 
-def _uncounted(raw: Mapping[str, Any]) -> tuple[str, ...]:
+def _uncounted(raw: Mapping[str, object]) -> tuple[str, ...]:
     """Return the options of a job that no fit counts."""
     numbers = (option for key, option in UNCOUNTED.items() if _optional(raw, key))
     contiguous = ("--contiguous",) if raw.get("contiguous") is True else ()
     return (*numbers, *contiguous, *(("--exclusive",) if {"MCS", "TOPO"} & {*_words(raw, "shared")} else ()))
 
 
-def upper_end(raw: Mapping[str, Any]) -> int | None:
+def upper_end(raw: Mapping[str, object]) -> int | None:
     """Return the most nodes that a pending job accepts, 0 where Slurm does not hold them; None if it is not pending."""
     return _optional(raw, "max_nodes") if "PENDING" in _words(raw, "job_state") else None
 
 
-def node_record(raw: Mapping[str, Any]) -> NodeRecord:
+def node_record(raw: Mapping[str, object]) -> NodeRecord:
     """Read one node of `scontrol show node --json`, or of `sinfo --json` of 22.05."""
     return NodeRecord(
         name=_text(raw, "name"),
@@ -157,7 +157,7 @@ def node_record(raw: Mapping[str, Any]) -> NodeRecord:
     )
 
 
-def partition(raw: Mapping[str, Any]) -> Partition:
+def partition(raw: Mapping[str, object]) -> Partition:
     """Read one partition of `scontrol show partition --json`."""
     maximums, minimums, defaults = (_object(raw, name) for name in ("maximums", "minimums", "defaults"))
     return Partition(
@@ -171,20 +171,20 @@ def partition(raw: Mapping[str, Any]) -> Partition:
         max_nodes_per_job=_optional(maximums, "nodes"),
         priority_job_factor=_optional(_object(raw, "priority"), "job_factor") or 0,
         # Releases before 26.05 do not show it.
-        is_default="DEFAULT" in (raw.get("flags") or ()),
-        qos=_text(raw["qos"], "assigned") if isinstance(raw.get("qos"), dict) else "",
+        is_default="DEFAULT" in _words(raw, "flags"),
+        qos=_text(qos, "assigned") if isinstance(qos := raw.get("qos"), dict) else "",
         over_subscribe=_over_subscribe(raw),
         max_cpus_per_node=_optional(maximums, "cpus_per_node"),
     )
 
 
-def partition_exclusive(raw: Mapping[str, Any]) -> str:
+def partition_exclusive(raw: Mapping[str, object]) -> str:
     """Return what the jobs of a partition keep from others, in capitals; 26.05 alone has a field for it."""
     shown = _object(raw, "partition").get("exclusive")
     return shown.upper() if isinstance(shown, str) else ""
 
 
-def _over_subscribe(raw: Mapping[str, Any]) -> str:
+def _over_subscribe(raw: Mapping[str, object]) -> str:
     """Spell how the jobs of a partition share its CPUs as scontrol does, before 26.05 whole nodes included."""
     if partition_exclusive(raw) == "NODE":
         return "EXCLUSIVE"
@@ -200,7 +200,7 @@ def _over_subscribe(raw: Mapping[str, Any]) -> str:
     return "EXCLUSIVE" if jobs == 0 else "NO" if jobs == 1 else f"YES:{jobs}"
 
 
-def _array(raw: Mapping[str, Any]) -> ArrayRecord | None:
+def _array(raw: Mapping[str, object]) -> ArrayRecord | None:
     array_job_id = _optional(raw, "array_job_id")
     if not array_job_id:
         return None
@@ -210,25 +210,25 @@ def _array(raw: Mapping[str, Any]) -> ArrayRecord | None:
     return ArrayRecord(array_job_id=array_job_id, waiting=match[1], max_running=int(match[2]) if match[2] else None)
 
 
-def _het(raw: Mapping[str, Any]) -> HetRecord | None:
+def _het(raw: Mapping[str, object]) -> HetRecord | None:
     het_job_id = _optional(raw, "het_job_id")
     return HetRecord(het_job_id=het_job_id, offset=_optional(raw, "het_job_offset") or 0) if het_job_id else None
 
 
-def _comment(raw: Mapping[str, Any]) -> str:
+def _comment(raw: Mapping[str, object]) -> str:
     """Return the user's comment; data_parser v0.0.39 keeps it beside those of others."""
     comment = raw.get("comment")
     return _text(comment, "job") if isinstance(comment, dict) else _text(raw, "comment")
 
 
-def _object(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _object(raw: Mapping[str, object], key: str) -> Mapping[str, object]:
     value = raw.get(key)
     if not isinstance(value, dict):
         raise DecodeError(f"Slurm's JSON has no object {key}: try another --source")
     return value
 
 
-def _text(raw: Mapping[str, Any], key: str) -> str:
+def _text(raw: Mapping[str, object], key: str) -> str:
     value = raw.get(key)
     if value is None:
         return ""
@@ -237,7 +237,7 @@ def _text(raw: Mapping[str, Any], key: str) -> str:
     return "" if value == "(null)" else value.encode("utf-8", "backslashreplace").decode()
 
 
-def _strings(raw: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def _strings(raw: Mapping[str, object], key: str) -> tuple[str, ...]:
     value = raw.get(key)
     if isinstance(value, str):
         return names(value)
@@ -246,21 +246,21 @@ def _strings(raw: Mapping[str, Any], key: str) -> tuple[str, ...]:
     return tuple(entry for entry in value if entry)
 
 
-def _words(raw: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def _words(raw: Mapping[str, object], key: str) -> tuple[str, ...]:
     """Return words in capitals, whether they stand alone, joined by `+` or in a list."""
     value = raw.get(key)
-    listed: Iterable[Any] = value if isinstance(value, list) else () if value is None else (value,)
+    listed: Iterable[object] = value if isinstance(value, list) else () if value is None else (value,)
     return tuple(word for text in listed for word in str(text).upper().split("+") if word)
 
 
-def _number(raw: Mapping[str, Any], key: str) -> int:
+def _number(raw: Mapping[str, object], key: str) -> int:
     value = _optional(raw, key)
     if value is None:
         raise unreadable(key, str(raw.get(key)), "a number")
     return value
 
 
-def _optional(raw: Mapping[str, Any], key: str) -> int | None:
+def _optional(raw: Mapping[str, object], key: str) -> int | None:
     """Return a whole number; None where it is not set, or without limit."""
     value = raw.get(key)
     if isinstance(value, dict):
@@ -274,7 +274,7 @@ def _optional(raw: Mapping[str, Any], key: str) -> int | None:
     return None if value in _NO_VALUES else value
 
 
-def _nice(raw: Mapping[str, Any]) -> int:
+def _nice(raw: Mapping[str, object]) -> int:
     """Return a nice; the oldest format writes null for 0, and -1 and -2 as the numbers that mean none elsewhere."""
     value = raw.get("nice")
     if isinstance(value, int) and 2**31 <= value < 2**32:
@@ -282,10 +282,10 @@ def _nice(raw: Mapping[str, Any]) -> int:
     return _optional(raw, "nice") or 0
 
 
-def _minutes(raw: Mapping[str, Any], key: str) -> float | None:
+def _minutes(raw: Mapping[str, object], key: str) -> float | None:
     minutes = _optional(raw, key)
     return None if minutes is None else float(minutes) * MINUTE_S
 
 
-def _instant(raw: Mapping[str, Any], key: str) -> float | None:
+def _instant(raw: Mapping[str, object], key: str) -> float | None:
     return float(_optional(raw, key) or 0) or None

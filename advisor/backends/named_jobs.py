@@ -46,7 +46,11 @@ def hidden_ends(commands: Commands, job_ids: Collection[int]) -> dict[int, bool]
     try:
         answer = commands.ask("squeue", "-a", "--json", "-j", ids).output
         listed = json_decode.parse(answer, command="squeue --json", key="jobs")
-        ends = [(int(raw["job_id"]), json_decode.upper_end(raw)) for raw in listed if raw.get("job_id") in job_ids]
+        ends = [
+            (job_id, json_decode.upper_end(raw))
+            for raw in listed
+            if isinstance(job_id := raw.get("job_id"), int) and job_id in job_ids
+        ]
         return {job_id: end == 0 for job_id, end in ends if end is not None}
     except (SlurmRefusedError, DecodeError):
         # A Slurm without JSON, or a release that dumps the whole queue and a queue that is too long.

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from advisor.backends.child import run_module
@@ -17,7 +17,7 @@ _SPARE_S: Final = 3.0
 _MOST_BYTES: Final = 4096
 
 
-def post(url: str, document: dict[str, Any], *, timeout_s: float, patience: Deadline | None = None) -> None:
+def post(url: str, document: dict[str, object], *, timeout_s: float, patience: Deadline | None = None) -> None:
     """Post a document as JSON; raises `NoticeError` unless the answer is 2xx.
 
     Redirects are not followed. Names cannot be looked up and answers cannot be read for longer than the limit, since

@@ -4,7 +4,7 @@ import http.client
 import json
 import sys
 from http import HTTPStatus
-from typing import IO, Any, Final
+from typing import IO, Final
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -20,7 +20,7 @@ class _NoRedirects(HTTPRedirectHandler):
         """Follow no redirect: the document is for the address in the settings alone."""
 
 
-def fault_of(url: str, document: dict[str, Any], timeout_s: float) -> str:
+def fault_of(url: str, document: dict[str, object], timeout_s: float) -> str:
     """Post a document, and return why it was not accepted, "" if it was."""
     request = Request(  # noqa: S310  (the scheme was checked with the settings)
         url,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from rich.text import Text
 
@@ -106,7 +106,7 @@ class Advice:
         return {str(kind): text for kind, text in why_unused(self.case, self.record.judged).items()}
 
 
-def document(advice: Advice) -> dict[str, Any]:
+def document(advice: Advice) -> dict[str, object]:
     """Return advice as published."""
     planned, record = advice.planned, advice.record
     trust = record.memory.trust or NOTHING_PROVEN

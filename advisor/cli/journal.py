@@ -13,7 +13,7 @@ from advisor import __version__
 from advisor.cli.instants import instant_of
 from advisor.cli.options import FILTERS, OUTPUT, Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable
 from advisor.clock import SystemClock
-from advisor.domain.actions import Action, exchanged_with
+from advisor.domain.actions import Action, Published, exchanged_with
 from advisor.domain.lease import Lease
 from advisor.domain.units import plural
 from advisor.errors import JournalError, OptionsError
@@ -35,6 +35,8 @@ from advisor.watch.reading import Reading, is_closed
 from advisor.watch.reading import journal_file as chosen
 
 SCHEMA = "sadvise.journal/1"
+# A row of a view, as published.
+Row = dict[str, Any]
 
 
 class View(StrEnum):
@@ -106,9 +108,7 @@ def journal(
     _print(view, rows, cluster, json=json, parsable=parsable, noheader=noheader)
 
 
-def _print(
-    view: View, rows: list[dict[str, Any]], cluster: str | None, *, json: bool, parsable: bool, noheader: bool
-) -> None:
+def _print(view: View, rows: list[Row], cluster: str | None, *, json: bool, parsable: bool, noheader: bool) -> None:
     if json:
         print_json({"meta": _meta(cluster), view.value: rows})
         return
@@ -151,7 +151,7 @@ def _looked(jobs: str | None, since: str | None, most: int) -> RowQuery:
     return RowQuery(job_ids=ids, since=0.0 if since is None else instant_of(since, SystemClock().now()), most=most)
 
 
-def _rows(held: SqliteJournal, view: View, looked: RowQuery) -> list[dict[str, Any]]:
+def _rows(held: SqliteJournal, view: View, looked: RowQuery) -> list[Row]:
     """Return the rows of a view as published."""
     match view:
         case View.LEASES:
@@ -192,7 +192,7 @@ def _job_ids(action: Action) -> list[int]:
     return [action.job_id] if other is None else [action.job_id, other]
 
 
-def _lease_rows(open_leases: Iterable[Lease], looked: RowQuery) -> list[dict[str, Any]]:
+def _lease_rows(open_leases: Iterable[Lease], looked: RowQuery) -> list[Row]:
     leases = [
         lease
         for lease in open_leases
@@ -227,26 +227,26 @@ def _disclosed(path: Path, runtime_folder: Path, view: View) -> Disclosure:
         raise JournalError(f"{closed}, and {err}") from err
 
 
-def _values(action: Mapping[str, Any], undo: Mapping[str, Any]) -> dict[str, Any]:
+def _values(action: Published, undo: Published) -> Row:
     """Return the user's value and the current one."""
     return {"before": undo["after"], "after": action["after"]}
 
 
-def _columns(view: View) -> Mapping[str, Callable[[Mapping[str, Any]], str]]:
+def _columns(view: View) -> Mapping[str, Callable[[Row], str]]:
     """Map the columns of a view to how they are spelled for people."""
     # A pipe gets the year as well.
     when = short_instant if is_terminal() else instant
 
-    def plain(names: Sequence[str]) -> dict[str, Callable[[Mapping[str, Any]], str]]:
+    def plain(names: Sequence[str]) -> dict[str, Callable[[Row], str]]:
         return {name: lambda row, name=name: _spelled(row[name]) for name in names}  # type: ignore[misc]  # bound here
 
-    def times(names: Sequence[str]) -> dict[str, Callable[[Mapping[str, Any]], str]]:
+    def times(names: Sequence[str]) -> dict[str, Callable[[Row], str]]:
         return {
             name: lambda row, name=name: "" if row[name] is None else when(row[name])  # type: ignore[misc]  # bound here
             for name in names
         }
 
-    def ids(row: Mapping[str, Any]) -> str:
+    def ids(row: Row) -> str:
         return ",".join(map(str, row["job_ids"]))
 
     match view:
@@ -291,7 +291,7 @@ def _form(view: View) -> TableForm:
     return TableForm(whole=whole, folded=("said", "note", "detail"), omissible=omissible)
 
 
-def _spelled(value: Any) -> str:
+def _spelled(value: object) -> str:
     match value:
         case None:
             return ""
@@ -301,5 +301,5 @@ def _spelled(value: Any) -> str:
             return json.dumps(value, separators=(",", ":"))
 
 
-def _meta(cluster: str | None) -> dict[str, Any]:
+def _meta(cluster: str | None) -> Row:
     return {"tool": "sadvise", "version": __version__, "schema": SCHEMA, "cluster": cluster}

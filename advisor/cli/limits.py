@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -240,7 +240,7 @@ def _print_json(
 ) -> None:
     trace = limit_study.trace
     subject = {"trace": trace.name, "repeats": len(limit_study.copies), "policy": limit_study.policy}
-    document: dict[str, Any] = {
+    document: dict[str, object] = {
         "meta": {**meta_of(SCHEMA, study), **subject},
         "advice": [advice_document(each, trace) for each in advice],
         "no_advice": [refusal_document(refusal, trace) for refusal in refusals],

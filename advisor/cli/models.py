@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -137,7 +137,7 @@ def _row(held: Held) -> list[str]:
     ]
 
 
-def _document(held: Held) -> dict[str, Any]:
+def _document(held: Held) -> dict[str, object]:
     return {
         **held.entry.model_dump(mode="json"),
         "in_use": held.in_use,

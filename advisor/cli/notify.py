@@ -1,7 +1,7 @@
 """`sadvise notify`: try the targets of notices, and see what they would get."""
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -97,5 +97,5 @@ def _show(settings: Config, notices: list[Notice], *, as_json: bool) -> None:
     print_labelled("sent", "nothing; to do: `sadvise notify --test` tries the targets")
 
 
-def _meta(now: float) -> dict[str, Any]:
+def _meta(now: float) -> dict[str, object]:
     return {"tool": "sadvise", "version": __version__, "schema": SCHEMA, "now": now}

@@ -1,7 +1,7 @@
 """`sadvise replay`: plan a recorded cycle again, and compare."""
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -61,7 +61,7 @@ def replay(
         raise typer.Exit(1)
 
 
-def _today(record: Recorded, settings: Config) -> Any:
+def _today(record: Recorded, settings: Config) -> Cycle:
     """Return the pipeline with the current configuration and the recorded levers."""
     return Cycle(planning=settings.planning, limits=settings.guard, levers=record.levers, modes=settings.mode)
 

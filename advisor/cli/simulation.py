@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import typer
 
@@ -178,7 +178,7 @@ def publish(
     results: Sequence["RunResult"],
     *,
     schema: str,
-    subject: Mapping[str, Any],
+    subject: Mapping[str, object],
     report: Path | None,
     json: bool,
     show: Show,
@@ -251,7 +251,7 @@ def _load(paths: Sequence[Path], first: int | None, skip_bad: bool) -> tuple["Tr
     )
 
 
-def meta_of(schema: str, study: Study) -> dict[str, Any]:
+def meta_of(schema: str, study: Study) -> dict[str, object]:
     """Return the metadata of a published document."""
     return {
         "tool": "sadvise",
@@ -264,18 +264,18 @@ def meta_of(schema: str, study: Study) -> dict[str, Any]:
     }
 
 
-def _run_values(summary: RunSummary) -> dict[str, Any]:
+def _run_values(summary: RunSummary) -> dict[str, object]:
     """Return the metrics of a run as published; null for undefined ones."""
     return {name: known_or_null(value) for name, value in asdict(summary).items()}
 
 
-def _end_values(result: RunResult) -> dict[str, Any]:
+def _end_values(result: RunResult) -> dict[str, object]:
     """Return how the jobs of a run ended, as published."""
     summary = result.summary
     return {"policy": summary.policy, "trace": summary.trace, "seed": summary.seed, **asdict(result.ends)}
 
 
-def _change_values(difference: PairedDifference) -> dict[str, Any]:
+def _change_values(difference: PairedDifference) -> dict[str, object]:
     """Return a change against the first policy as published; null if there is none."""
     change = {name: known_or_null(value) for name, value in asdict(difference.change).items()}
     return {
@@ -288,6 +288,6 @@ def _change_values(difference: PairedDifference) -> dict[str, Any]:
     }
 
 
-def known_or_null(value: Any) -> Any:
+def known_or_null(value: object) -> object:
     """Return a value as published: null for NaN."""
     return None if isinstance(value, float) and math.isnan(value) else value

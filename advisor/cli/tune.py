@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any
 
 from rich.text import Text
 
@@ -168,7 +167,7 @@ def _print(study: Study, exploration: Exploration, points: Sequence[Point], *, w
         print_labelled(label, text)
 
 
-def _document(study: Study, exploration: Exploration, points: Sequence[Point]) -> dict[str, Any]:
+def _document(study: Study, exploration: Exploration, points: Sequence[Point]) -> dict[str, object]:
     """Return the frontier as published."""
     (read,) = study.traces
     options = exploration.plain.options
@@ -190,7 +189,7 @@ def _document(study: Study, exploration: Exploration, points: Sequence[Point]) -
     }
 
 
-def _point_values(point: Point, trace: Trace) -> dict[str, Any]:
+def _point_values(point: Point, trace: Trace) -> dict[str, object]:
     """Return a point as published; null for undefined figures."""
     change = point.change
     return {
@@ -211,7 +210,7 @@ def _point_values(point: Point, trace: Trace) -> dict[str, Any]:
     }
 
 
-def _loss_values(loss: UserLoss, trace: Trace) -> dict[str, Any]:
+def _loss_values(loss: UserLoss, trace: Trace) -> dict[str, object]:
     """Return the loss of a user as published."""
     return {
         "user": trace.users[loss.user],

@@ -77,8 +77,8 @@ class _Server(ThreadingMixIn, TCPServer):
         self.metrics = metrics
         self._path: Path | None = None
         self._inode = -1
-        self._begun_by_connection: dict[Any, float] = {}
-        self._asked: set[Any] = set()
+        self._begun_by_connection: dict[socket.socket, float] = {}
+        self._asked: set[socket.socket] = set()
         self._connections = threading.Condition()
         match address:
             case LoopbackAddress(host=host, port=port):
@@ -127,7 +127,7 @@ class _Server(ThreadingMixIn, TCPServer):
             self._begun_by_connection[connection] = time.monotonic()
         return connection, client
 
-    def _idle(self) -> list[Any]:
+    def _idle(self) -> list[socket.socket]:
         """Return the connections whose client the server waits for, and those older than `SLOWEST_S`, oldest first."""
         now = time.monotonic()
         waits = select.poll()
@@ -141,7 +141,7 @@ class _Server(ThreadingMixIn, TCPServer):
             if now - begun > (SLOWEST_S if connection.fileno() in waiting else SHORTEST_S)
         ]
 
-    def note_request(self, connection: Any) -> None:
+    def note_request(self, connection: socket.socket) -> None:
         """Note that a whole request has come."""
         with self._connections:
             self._asked.add(connection)
@@ -161,7 +161,7 @@ class _Server(ThreadingMixIn, TCPServer):
             late = [connection for connection, begun in self._begun_by_connection.items() if now - begun > SLOWEST_S]
         _cut_off(late)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """Ignore a client that went away: it harms no other client, and could fill the log."""
 
 
@@ -197,7 +197,7 @@ class _Answer(BaseHTTPRequestHandler):
         """Return the name of the program, without a version."""
         return "sadvise"
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class's)
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class's)
         """Log no requests: Prometheus asks every few seconds."""
 
     def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:

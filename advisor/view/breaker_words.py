@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from advisor.domain.probation import CLAIMED_RATIO, DRIFT, FITTED_HERE, NOTHING_ENDED, Coverage, Trust
 from advisor.guard.breakers import BREAKERS, BreakerState, OpenBreaker
@@ -61,7 +61,7 @@ def probation_line(model: str, coverage: Coverage, least_jobs: int, *, drifted: 
 
 def probation_values(
     models: Iterable[str], coverage_by_model: Mapping[str, Coverage], trust: Trust
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Return the models on probation as published."""
     return [
         {

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -242,7 +242,7 @@ _SPELLINGS: Final[Mapping[Unit, Callable[[Axis, float], str]]] = {
 }
 
 
-def _figure(ident: str, title: str, description: str, config: Mapping[str, Any], data: Element) -> Element:
+def _figure(ident: str, title: str, description: str, config: Mapping[str, object], data: Element) -> Element:
     """Return a canvas with its title, its description, its configuration and its data as a table."""
     text = json.dumps(config, separators=(",", ":"), allow_nan=False).translate(_SCRIPT_ESCAPES)
     names = f"{ident}-title {ident}-desc"
@@ -291,7 +291,7 @@ def _with_interval(axis: Axis, mark: Mark) -> str:
     return f"{text} ({spelled(axis, mark.low)} to {spelled(axis, mark.high)})"
 
 
-def _axis_values(axis: Axis) -> dict[str, Any]:
+def _axis_values(axis: Axis) -> dict[str, object]:
     """Return an axis as static/charts.js reads it."""
     return {
         "label": escaped(axis.label),
@@ -303,7 +303,7 @@ def _axis_values(axis: Axis) -> dict[str, Any]:
     }
 
 
-def _mark_values(mark: Mark) -> dict[str, Any]:
+def _mark_values(mark: Mark) -> dict[str, object]:
     names = {"label": escaped(mark.label), "name": escaped(mark.name)}
     return {**names, **{field: _rounded(getattr(mark, field)) for field in ("x", "y", "low", "high")}}
 

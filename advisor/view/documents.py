@@ -4,12 +4,11 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from advisor import __version__
 from advisor.backends.commands import apply_argv, revert_argv
 from advisor.cycle import CycleRecord
-from advisor.domain.actions import ACTIONS, Lever, exchanged_with
+from advisor.domain.actions import ACTIONS, Lever, Published, exchanged_with
 from advisor.domain.overview import Overview
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
@@ -19,9 +18,6 @@ from advisor.view.overall import COLUMNS, change_in_short, cost_in_words, cost_t
 from advisor.view.sentences import assumption, sentence, timer_out_sentence
 
 SCHEMA = "sadvise.recommend/1"
-
-# What a lever sets, as JSON: a number, a text, a list or a table.
-Value = Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +62,12 @@ class ChangeDocument:
     job_id: int
     kind: str
     lever: str
-    before: Value
-    after: Value
+    before: Published
+    after: Published
     reason: str
     text: str
     expected: EffectDocument
-    evidence: Mapping[str, Any]
+    evidence: Mapping[str, object]
     command: list[str]
     revert: list[str] | None
     job_ids: list[int]
@@ -89,7 +85,7 @@ class TimerDocument:
     began_time: float
     ends_time: float
     text: str
-    evidence: Mapping[str, Any]
+    evidence: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +157,7 @@ def timer_document(out: TimerOut) -> TimerDocument:
     )
 
 
-def in_words(lever: str, value: Value) -> str:
+def in_words(lever: str, value: Published) -> str:
     """Return the published `before` or `after` of a lever for people: `nice 0`, `1-4 nodes`."""
     return ACTIONS[Lever(lever)].in_words(value)
 
@@ -178,7 +174,7 @@ def saves_in_words(expected: EffectDocument) -> str:
     return gain(expected.jct_saved_expected_s, *expected.jct_saved_s)
 
 
-def cluster_values(overview: Overview) -> dict[str, Any]:
+def cluster_values(overview: Overview) -> dict[str, object]:
     """Return the state of the cluster as published."""
     document = asdict(overview)
     for gpus, values in zip(overview.gpu_types, document["gpu_types"], strict=True):

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import Any
 
 from advisor.cycle import CycleRecord
 from advisor.domain.forecast import ForecastBasis, Forecasts, Interval, JobForecast, Placement
@@ -19,7 +18,7 @@ _TIERS = {
 }
 
 
-def document(forecasts: Forecasts, job_id: int) -> dict[str, Any]:
+def document(forecasts: Forecasts, job_id: int) -> dict[str, object]:
     """Return what is believed of a job as plain values; times in seconds, starts counted from the snapshot."""
     forecast = forecasts.of(job_id)
     run_time = forecast.run_time

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.lease import Lease
@@ -120,7 +120,7 @@ def without_names(impact: Impact) -> Impact:
     return replace(impact, comparison=comparison, counterfactual=replace(shown, week=week, credit_by_user={}))
 
 
-def document(impact: Impact) -> dict[str, Any]:
+def document(impact: Impact) -> dict[str, object]:
     """Return a report as plain values, None where there is no number."""
     comparison = impact.comparison
     return {
@@ -304,7 +304,7 @@ def _first_of(experiment: ExperimentSettings) -> float:
     return experiment.start_time - length_s
 
 
-def _lever(tally: LeverTally) -> dict[str, Any]:
+def _lever(tally: LeverTally) -> dict[str, object]:
     return {
         "lever": str(tally.lever),
         **{kind: getattr(tally, kind) for kind in _TALLIES},
@@ -320,7 +320,7 @@ def _lever_fields(tally: LeverTally) -> list[str]:
     return [str(tally.lever), *counts, f"{duration(tally.saved_s_low)} to {duration(tally.saved_s_high)}"]
 
 
-def _effect(effect: Effect) -> dict[str, Any]:
+def _effect(effect: Effect) -> dict[str, object]:
     return {key: _number(value) if isinstance(value, float) else value for key, value in asdict(effect).items()}
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from advisor.domain.actions import ACTIONS, Lever
+from advisor.domain.actions import ACTIONS, Lever, Published
 from advisor.domain.lease import Ending, Lease, Purpose, Purposes
 from advisor.domain.units import duration
 from advisor.view.terminal import instant
@@ -26,8 +26,8 @@ class HeldChangeDocument:
     """
 
     lever: str
-    before: Any
-    after: Any
+    before: Published
+    after: Published
     reason: str | None
     text: str | None
     applied_time: float
@@ -40,8 +40,8 @@ class EndedChangeDocument:
     """A change of ours that a job held and holds no more, as published; `lost` is what its job did to lose it."""
 
     lever: str
-    before: Any
-    after: Any
+    before: Published
+    after: Published
     ending: str
     lost: str | None
     applied_time: float

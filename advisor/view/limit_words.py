@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from advisor.domain.notice import Notice, NoticeKind
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration, plural
@@ -55,7 +55,7 @@ def limit_notice(advice: LimitAdvice, trace: Trace, *, now: float, cluster: str)
     )
 
 
-def advice_document(advice: LimitAdvice, trace: Trace) -> dict[str, Any]:
+def advice_document(advice: LimitAdvice, trace: Trace) -> dict[str, object]:
     """Return an advice as published; null for undefined figures."""
     suggestion = advice.suggestion
     return {
@@ -72,7 +72,7 @@ def advice_document(advice: LimitAdvice, trace: Trace) -> dict[str, Any]:
     }
 
 
-def refusal_document(refusal: NoAdvice, trace: Trace) -> dict[str, Any]:
+def refusal_document(refusal: NoAdvice, trace: Trace) -> dict[str, object]:
     """Return why a user gets no suggestion, as published."""
     return {"user": trace.users[refusal.user], "jobs": refusal.jobs, "reason": refusal.reason}
 

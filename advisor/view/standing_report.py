@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from advisor.domain.forecast import Interval
 from advisor.domain.standings import Standing, Standings
@@ -42,7 +42,7 @@ class Counterfactual:
     max_credit: float = 1.0
 
 
-def standings_document(report: Counterfactual) -> dict[str, Any] | None:
+def standings_document(report: Counterfactual) -> dict[str, object] | None:
     """Return the standings as plain values; None where nothing was compared."""
     whole, week = report.whole, report.week
     if whole.total is None:

@@ -6,7 +6,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console, JustifyMethod
 from rich.table import Table
@@ -281,7 +281,7 @@ def _known(number: int | None) -> str:
     return "?" if number is None else str(number)
 
 
-def print_json(document: Mapping[str, Any]) -> None:
+def print_json(document: Mapping[str, object]) -> None:
     """Print a document, or a table that holds some, as JSON on one line per top-level entry of its lists."""
     import json
 

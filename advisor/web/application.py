@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from flask import Flask, Response, g, make_response, render_template, request
 from werkzeug.exceptions import HTTPException
@@ -52,7 +52,7 @@ def application_of(clusters: Sequence[ServedCluster], settings: WebSettings) -> 
         app.register_blueprint(operations.OPERATIONS, url_prefix=f"{prefix}/do")
 
     @app.context_processor
-    def shared() -> dict[str, Any]:
+    def shared() -> dict[str, object]:
         cluster = selected()
         return {
             "names": [one.name for one in clusters] if prefix else [],
@@ -92,7 +92,7 @@ def application_of(clusters: Sequence[ServedCluster], settings: WebSettings) -> 
     return app
 
 
-def _state_of(content: Content | None) -> dict[str, Any]:
+def _state_of(content: Content | None) -> dict[str, object]:
     """Return what every page shows of its cluster: when it was read, and the state of the daemon."""
     if content is None:
         return {"is_live": True, "now": time.time()}

@@ -12,7 +12,7 @@ from advisor.web.line_selection import LARGEST_PAGE, PAGE_SIZE, SORTS
 _JSON: Final = "application/json"
 # The only path that is about no single cluster.
 _ALL: Final = "/clusters"
-ANSWERS: Final[Mapping[str, type[Any]]] = {
+ANSWERS: Final[Mapping[str, type[object]]] = {
     _ALL: answers.ClustersAnswer,
     "/cluster": answers.ClusterAnswer,
     "/line": answers.LineAnswer,
@@ -25,8 +25,8 @@ ANSWERS: Final[Mapping[str, type[Any]]] = {
     "/jobs/{job_id}": answers.JobAnswer,
 }
 # Where one cluster is served, and where several are.
-_ALONE: Final[Mapping[str, Any]] = {"url": "/api/v1", "description": "one cluster"}
-_OF_SEVERAL: Final[Mapping[str, Any]] = {
+_ALONE: Final[Mapping[str, object]] = {"url": "/api/v1", "description": "one cluster"}
+_OF_SEVERAL: Final[Mapping[str, object]] = {
     "url": "/api/v1/clusters/{cluster}",
     "description": "one of several clusters",
     "variables": {"cluster": {"default": "NAME", "description": "a name that /api/v1/clusters lists"}},
@@ -43,10 +43,10 @@ _FILTERS: Final[Mapping[str, str]] = {
 }
 
 
-def openapi() -> dict[str, Any]:
+def openapi() -> dict[str, object]:
     """Return the document."""
     kinds = {*ANSWERS.values(), answers.FaultAnswer}
-    inputs: list[tuple[str, Any, TypeAdapter[Any]]] = [
+    inputs: list[tuple[str, Any, TypeAdapter[object]]] = [
         (kind.__name__, "serialization", TypeAdapter(kind)) for kind in sorted(kinds, key=lambda k: k.__name__)
     ]
     _, schemas = TypeAdapter.json_schemas(inputs, ref_template="#/components/schemas/{model}")
@@ -67,12 +67,12 @@ def openapi() -> dict[str, Any]:
     }
 
 
-def _path(path: str, kind: type[Any]) -> dict[str, Any]:
+def _path(path: str, kind: type[object]) -> dict[str, object]:
     servers = {"servers": [_ALONE]} if path == _ALL else {}
     return {**servers, "get": _operation(path, kind)}
 
 
-def _operation(path: str, kind: type[Any]) -> dict[str, Any]:
+def _operation(path: str, kind: type[object]) -> dict[str, object]:
     name = path.strip("/").partition("/")[0]
     summary = (kind.__doc__ or "").strip().partition("\n")[0]
     return {
@@ -86,7 +86,7 @@ def _operation(path: str, kind: type[Any]) -> dict[str, Any]:
     }
 
 
-def _faults(path: str) -> dict[str, Any]:
+def _faults(path: str) -> dict[str, object]:
     missing = "no such cluster, or no such job in its queue" if path.startswith("/jobs") else "no such cluster"
     return {
         "404": _fault(missing),
@@ -94,7 +94,7 @@ def _faults(path: str) -> dict[str, Any]:
     }
 
 
-def _parameters(path: str) -> Iterator[dict[str, Any]]:
+def _parameters(path: str) -> Iterator[dict[str, object]]:
     if path.startswith("/jobs"):
         yield {"name": "job_id", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}}
     if path == "/line":
@@ -110,9 +110,9 @@ def _parameters(path: str) -> Iterator[dict[str, Any]]:
             }
 
 
-def _fault(text: str) -> dict[str, Any]:
+def _fault(text: str) -> dict[str, object]:
     return {"description": text, "content": {_JSON: {"schema": _reference(answers.FaultAnswer)}}}
 
 
-def _reference(kind: type[Any]) -> dict[str, str]:
+def _reference(kind: type[object]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{kind.__name__}"}

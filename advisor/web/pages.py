@@ -178,7 +178,7 @@ def gains() -> str:
     )
 
 
-def _by_gain(standings: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _by_gain(standings: Mapping[str, object]) -> list[tuple[str, Any]]:
     return sorted(standings.items(), key=lambda item: (item[1].difference_s.median, item[0]))
 
 

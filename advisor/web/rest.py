@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from flask import Blueprint, Response, abort, current_app, request
 from pydantic import TypeAdapter
@@ -36,7 +36,7 @@ API: Final = Blueprint("rest", __name__)
 # What is about no cluster, or about all.
 CATALOGUE: Final = Blueprint("catalogue", __name__)
 SCHEMA: Final = "sadvise.web/1"
-_ADAPTERS: Final[Mapping[type[Any], TypeAdapter[Any]]] = {kind: TypeAdapter(kind) for kind in ANSWERS.values()}
+_ADAPTERS: Final[Mapping[type[object], TypeAdapter[object]]] = {kind: TypeAdapter(kind) for kind in ANSWERS.values()}
 
 
 def cluster(content: Content) -> ClusterAnswer:
@@ -135,7 +135,7 @@ def document() -> Response:
     return _json(openapi())
 
 
-_MADE: Final[tuple[Callable[[Content], Any], ...]] = (
+_MADE: Final[tuple[Callable[[Content], object], ...]] = (
     cluster,
     line,
     advice,
@@ -147,7 +147,7 @@ _MADE: Final[tuple[Callable[[Content], Any], ...]] = (
 )
 
 
-def _routed(make: Callable[[Content], Any]) -> Callable[[], Response]:
+def _routed(make: Callable[[Content], object]) -> Callable[[], Response]:
     def answer() -> Response:
         made = make(selected_content())
         return _document(type(made), made)
@@ -163,17 +163,17 @@ def _meta(seen: ClusterView) -> MetaDocument:
     return meta(seen.planned.record.snapshot, SCHEMA, seen.source)
 
 
-def _document(kind: type[Any], value: Any) -> Response:
+def _document(kind: type[object], value: object) -> Response:
     return _json(_ADAPTERS[kind].dump_python(value, mode="json", warnings=False))
 
 
-def _json(value: Any) -> Response:
+def _json(value: object) -> Response:
     """Answer with a value as ASCII, null for numbers that JSON does not know."""
     text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
     return current_app.response_class(text + "\n", mimetype="application/json")
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -58,6 +58,8 @@ _FIELDS: Final[Mapping[str, Mapping[str, tuple[int, str | None]]]] = {
     "Shape": {"dim": (1, "Dimension")},
     "Dimension": {"dim_value": (1, None)},
 }
+# A message of the classes that `_model_type` makes when it is first asked.
+Message = Any
 
 
 def check_graph(content: bytes, *, name: str) -> None:
@@ -73,31 +75,31 @@ def check_graph(content: bytes, *, name: str) -> None:
         raise ModelError(f"model {name}: {fault}, which sadvise does not run: export it without, or roll back")
 
 
-def _control_flow(model: Any) -> Iterator[str]:
+def _control_flow(model: Message) -> Iterator[str]:
     for node in _nodes(model):
         if not CONTROL_FLOW.isdisjoint(_texts(node.op_type)) or any(a.g or a.graphs for a in node.attribute):
             yield f"it holds control flow ({_spelled(node.op_type)})"
 
 
-def _functions(model: Any) -> Iterator[str]:
+def _functions(model: Message) -> Iterator[str]:
     if model.functions or model.training_info:
         yield "it holds functions or training steps"
 
 
-def _operators(model: Any) -> Iterator[str]:
+def _operators(model: Message) -> Iterator[str]:
     for node in _nodes(model):
         permitted = [OPERATORS.get(_ALIASES.get(domain, domain), _NONE) for domain in _texts(node.domain) or [""]]
         if not all(names.issuperset(_texts(node.op_type)) for names in permitted):
             yield f"it holds the operator {_spelled([*node.domain, *node.op_type])}"
 
 
-def _one_file(model: Any) -> Iterator[str]:
+def _one_file(model: Message) -> Iterator[str]:
     for tensor in _tensors(model):
         if tensor.external_data:
             yield "it keeps data in another file"
 
 
-def _dense(model: Any) -> Iterator[str]:
+def _dense(model: Message) -> Iterator[str]:
     attributes = (attribute for node in _nodes(model) for attribute in node.attribute)
     if any(graph.sparse_initializer for graph in model.graph) or any(
         attribute.sparse_tensor or attribute.sparse_tensors for attribute in attributes
@@ -105,7 +107,7 @@ def _dense(model: Any) -> Iterator[str]:
         yield "it holds sparse tensors"
 
 
-def _shapes(model: Any) -> Iterator[str]:
+def _shapes(model: Message) -> Iterator[str]:
     for graph in model.graph:
         for value in chain(graph.input, graph.output):
             shapes = [shape for kind in value.type for tensor in kind.tensor_type for shape in tensor.shape]
@@ -115,7 +117,7 @@ def _shapes(model: Any) -> Iterator[str]:
 
 
 # Control flow and functions go first: their message says more than that of an operator.
-RULES: Final[tuple[Callable[[Any], Iterator[str]], ...]] = (
+RULES: Final[tuple[Callable[[Message], Iterator[str]], ...]] = (
     _control_flow,
     _functions,
     _operators,
@@ -125,31 +127,31 @@ RULES: Final[tuple[Callable[[Any], Iterator[str]], ...]] = (
 )
 
 
-def _nodes(model: Any) -> Iterator[Any]:
+def _nodes(model: Message) -> Iterator[Message]:
     return (node for graph in model.graph for node in graph.node)
 
 
-def _tensors(model: Any) -> Iterator[Any]:
+def _tensors(model: Message) -> Iterator[Message]:
     yield from (tensor for graph in model.graph for tensor in graph.initializer)
     for node in _nodes(model):
         for attribute in node.attribute:
             yield from chain(attribute.t, attribute.tensors)
 
 
-def _fixed(dimension: Any) -> bool:
+def _fixed(dimension: Message) -> bool:
     return bool(dimension.dim_value) and all(value > 0 for value in dimension.dim_value)
 
 
-def _texts(values: Any) -> list[str]:
+def _texts(values: Message) -> list[str]:
     return [value.decode(errors="replace") for value in values]
 
 
-def _spelled(values: Any) -> str:
+def _spelled(values: Message) -> str:
     return named(".".join(text for text in _texts(values) if text), longest=80)
 
 
 @cache
-def _model_type() -> Any:
+def _model_type() -> Message:
     """Return the type of a model's message, with the fields that the rules read.
 
     Every field is repeated, so that one that stands twice, which ONNX Runtime merges, is seen each time.

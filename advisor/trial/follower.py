@@ -99,7 +99,7 @@ class Follower:
                 over += self._look_at(job, facts, now, forecasts)
         self._count_gpus(snapshot, before)
         for lease in leases:
-            self._hear_of(lease)
+            self._record_lease(lease)
         for change in applied:
             self._add(change, now, forecasts)
         over += self._gone(snapshot)
@@ -120,7 +120,7 @@ class Follower:
         known = self._open.get(job_id)
         if known is not None and known.user != job.user:
             # Slurm's ids wrapped around between the snapshots.
-            yield _over(known, now, last_seen_time=None)
+            yield _ended(known, now, last_seen_time=None)
             del self._open[job_id]
             known = None
         if known is None and not _asks_for_gpus(job):
@@ -159,12 +159,12 @@ class Follower:
             first_forecast=_forecast(job.job_id, now, forecasts),
         )
 
-    def _hear_of(self, lease: Lease) -> None:
+    def _record_lease(self, lease: Lease) -> None:
         """Note what the journal says of one change."""
         outcome = self._open.get(lease.job_id)
         if outcome is None or lease.ending is Ending.NOT_APPLIED or lease.applied_time < outcome.submit_time:
             return
-        if lease.ending is None and lease.state not in _TOOK_EFFECT:
+        if lease.state not in _TOOK_EFFECT:
             return
         position = _change_of(outcome, lease)
         if position is None:
@@ -213,7 +213,7 @@ class Follower:
             self._facts.pop(job_id, None)
             exact = None if mark is None else mark.end_time
             outcome = self._open.pop(job_id)
-            over.append(_over(outcome, now, before) if exact is None else _over(outcome, exact, exact))
+            over.append(_ended(outcome, now, before) if exact is None else _ended(outcome, exact, exact))
         return over
 
 
@@ -261,7 +261,7 @@ def _seen(outcome: JobOutcome, job: Job) -> JobOutcome:
     return outcome
 
 
-def _over(outcome: JobOutcome, end_time: float, last_seen_time: float | None) -> JobOutcome:
+def _ended(outcome: JobOutcome, end_time: float, last_seen_time: float | None) -> JobOutcome:
     """Return the outcome of a job that left the queue; its end is never before its start."""
     latest = max(end_time, outcome.last_start_time or outcome.submit_time)
     return replace(outcome, end_time=latest, last_seen_time=last_seen_time)

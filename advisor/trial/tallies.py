@@ -99,11 +99,13 @@ def lever_tallies(
         for change in outcome.changes:
             if change.applied_time >= since:
                 made.setdefault(change.lever, []).append((outcome, change))
-    in_vain = Counter(
+    not_applied = Counter(
         lease.lever for lease in ended if lease.ending is Ending.NOT_APPLIED and lease.applied_time >= since
     )
     return tuple(
-        _tally(lever, made.get(lever, []), in_vain[lever], now) for lever in Lever if lever in made or in_vain[lever]
+        _tally(lever, made.get(lever, []), not_applied[lever], now)
+        for lever in Lever
+        if lever in made or not_applied[lever]
     )
 
 
@@ -119,12 +121,13 @@ def places_got(
 
     Gangs that gave up are counted from the leases, so that those count that still wait or never started.
     """
-    start_by_job = {outcome.job_id: outcome.start_time for outcome in outcomes}
+    by_job = {outcome.job_id: outcome for outcome in outcomes}
     got = Counter(wait.tier for wait in waits if wait.got)
     gave_up = Counter(
         timer_tier(lease.action)
         for lease in leases
-        if (ended := gave_up_time(lease, start_by_job.get(lease.job_id), now)) is not None and ended > since
+        if (ended := gave_up_time(lease, _start_after(by_job.get(lease.job_id), lease.applied_time), now)) is not None
+        and ended > since
     )
     return tuple(
         PlacesGot(tier=tier, got=Share(count=got[tier], n=got[tier] + gave_up[tier]))
@@ -133,7 +136,7 @@ def places_got(
     )
 
 
-def _tally(lever: Lever, made: Sequence[tuple[JobOutcome, SeenChange]], in_vain: int, now: float) -> LeverTally:
+def _tally(lever: Lever, made: Sequence[tuple[JobOutcome, SeenChange]], not_applied: int, now: float) -> LeverTally:
     kinds = Counter(_end_of(outcome, change) for outcome, change in made)
     kept: list[bool] = []
     kept_by_forecast: list[bool] = []
@@ -142,13 +145,13 @@ def _tally(lever: Lever, made: Sequence[tuple[JobOutcome, SeenChange]], in_vain:
         if waited_s is None:
             continue
         kept.append(waited_s <= change.added_delay_s)
-        foretold_s = _foretold_s(outcome, change)
-        if foretold_s is not None:
-            kept_by_forecast.append(waited_s <= foretold_s + change.added_delay_s)
+        latest_s = _latest_forecast_wait_s(outcome, change)
+        if latest_s is not None:
+            kept_by_forecast.append(waited_s <= latest_s + change.added_delay_s)
     return LeverTally(
         lever=lever,
         applied=len(made),
-        not_applied=in_vain,
+        not_applied=not_applied,
         out=kinds[_OUT],
         renewed=kinds[_RENEWED],
         stayed=kinds[Ending.NO_LONGER_PENDING],
@@ -187,15 +190,21 @@ def _waited_s(outcome: JobOutcome, change: SeenChange, now: float) -> float | No
     """
     if change.added_delay_s <= 0.0 or _is_renewed(outcome, change):
         return None
-    started = outcome.last_start_time if change.lever is Lever.CHECKPOINT_REQUEUE else outcome.start_time
-    if started is not None and started >= change.applied_time:
+    started = _start_after(outcome, change.applied_time)
+    if started is not None:
         return started - change.applied_time
-    still_waits = started is None and outcome.end_time is None
+    still_waits = outcome.end_time is None and (outcome.start_time is None or outcome.requeues > 0)
     late = still_waits and now - change.applied_time > change.added_delay_s
     return math.inf if late else None
 
 
-def _foretold_s(outcome: JobOutcome, change: SeenChange) -> float | None:
+def _start_after(outcome: JobOutcome | None, time: float) -> float | None:
+    """Return the first seen start of a job at an instant or later, None without one; a requeued job starts again."""
+    starts = () if outcome is None else (outcome.start_time, outcome.last_start_time)
+    return next((start for start in starts if start is not None and start >= time), None)
+
+
+def _latest_forecast_wait_s(outcome: JobOutcome, change: SeenChange) -> float | None:
     """Return the latest start after a change, in seconds, by the forecast made before the job's first change."""
     forecast = outcome.changed_forecast
     if forecast is None or forecast.start_time is None:

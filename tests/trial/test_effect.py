@@ -194,7 +194,7 @@ def test_an_arm_tells_who_has_no_figure_who_crossed_and_who_was_changed() -> Non
     arms = shown(outcomes).arms
 
     count = arms[Arm.TREATED]
-    assert (count.jobs, count.untold, count.crossed, count.changed) == (4, 2, 2, 1)
+    assert (count.jobs, count.without_figure, count.crossed, count.changed) == (4, 2, 2, 1)
     assert arms[Arm.CONTROL].jobs == 1
 
 
@@ -365,10 +365,23 @@ def test_a_change_that_gave_way_to_a_later_one_is_renewed_and_promises_nothing_m
         (changed(), (0, 1), (0, 1)),
         (changed(end_time=2000.0), (0, 0), (0, 0)),
         (changed(start_time=900.0), (0, 0), (0, 0)),
+        (replace(changed(start_time=900.0), requeues=1, last_start_time=1200.0), (1, 1), (1, 1)),
+        (replace(changed(start_time=900.0), requeues=1, last_start_time=900.0), (0, 1), (0, 1)),
         (changed(start_time=1300.0, added_delay_s=0.0), (0, 0), (0, 0)),
         (replace(changed(start_time=1300.0), changed_forecast=None), (1, 1), (0, 0)),
     ],
-    ids=["in time", "late", "later than forecast", "still waits", "never ran", "before", "no promise", "no forecast"],
+    ids=[
+        "in time",
+        "late",
+        "later than forecast",
+        "still waits",
+        "never ran",
+        "before",
+        "requeued, in time",
+        "requeued, still waits",
+        "no promise",
+        "no forecast",
+    ],
 )
 def test_a_promise_is_kept_or_not_by_the_start(
     outcome: JobOutcome, kept: tuple[int, int], kept_by_forecast: tuple[int, int]
@@ -442,6 +455,14 @@ def test_timers_that_ended_without_a_place_count_by_tier_even_if_the_gang_never_
 )
 def test_timers_that_got_a_place_or_were_cut_short_did_not_give_up(lease: Lease, start_time: float | None) -> None:
     assert places(lease, start_time=start_time) == [(LocalityTier.LEAF, 1, 1)]
+
+
+def test_timer_of_a_requeued_gang_is_judged_by_its_later_start() -> None:
+    outcomes = [JobOutcome(job_id=1, submit_time=0.0, start_time=500.0, last_start_time=3000.0, requeues=1)]
+
+    (found,) = places_got([], [timer(ASKED)], outcomes, since=0.0, now=9000.0)
+
+    assert (found.tier, found.got) == (LocalityTier.LEAF, Share(count=0, n=1))
 
 
 def test_timers_that_ended_before_the_period_are_not_counted() -> None:

@@ -99,9 +99,9 @@ class Service:
         self._twin = twin
         self._outfit = build(config)
         self._keeper = Keeper(config.journal, clock)
-        self._standing = RoundState()
+        self._round_state = RoundState()
         self._submit_tables = SubmitTables()
-        self._standing.note("started", version=__version__, mode=str(config.mode.farthest))
+        self._round_state.note("started", version=__version__, mode=str(config.mode.farthest))
         self._reads_failed = 0
         self._is_settled = False
         self._policy_fault = ""
@@ -157,9 +157,9 @@ class Service:
             overdue=self._overdue(step),
             strays=tuple(stray.job_id for stray in found),
             unknown_lifts=tuple(stray.job_id for stray in found if stray.is_lift),
-            accuracy=self._standing.accuracy,
-            breakers=self._standing.breakers,
-            on_probation={} if step is None else self._standing.on_probation(step.record, outfit.config),
+            accuracy=self._round_state.accuracy,
+            breakers=self._round_state.breakers,
+            on_probation={} if step is None else self._round_state.on_probation(step.record, outfit.config),
         )
         self._observer(done)
         if not self._is_settled and step is not None:
@@ -175,7 +175,7 @@ class Service:
                 raise ConfigError(f"{table}.{key} takes a restart to change: it stays {before!a}")
         self._outfit = self._build(config)
         self.interval_s = config.daemon.interval_s
-        self._standing.note("configuration read again", mode=str(config.mode.farthest))
+        self._round_state.note("configuration read again", mode=str(config.mode.farthest))
 
     def prune(self) -> None:
         """Delete expired rows of the journal; raises `JournalError`."""
@@ -237,15 +237,19 @@ class Service:
 
     def _step(self, outfit: Outfit, snapshot: Snapshot) -> Step:
         """Revert, plan and apply; without a journal nothing is sent, with a full one only what is due is reverted."""
-        reconciled = Reconciled()
+        step, reconciled = None, Reconciled()
         try:
             with self._keeper.held() as journal:
-                return self._kept_step(outfit, snapshot, journal)
+                step = self._applied_step(outfit, snapshot, journal)
+                self._record(outfit, step, journal)
         except JournalFullError as err:
             outfit.gate.held_to = {JOURNAL: str(err)}
-            reconciled = self._reconciled_full(outfit, snapshot)
+            if step is None:
+                reconciled = self._reconciled_full(outfit, snapshot)
         except JournalError as err:
             outfit.gate.held_to = {JOURNAL: str(err)}
+        if step is not None:
+            return step
         busy = frozenset(lease.job_id for lease in self._keeper.leases)
         record = outfit.applier.cycle.judge(snapshot, Memory(busy=busy))
         return Step(record=record, reconciled=reconciled, applied=())
@@ -259,11 +263,11 @@ class Service:
             outfit.gate.held_to = {JOURNAL: str(err)}
             return Reconciled()
 
-    def _kept_step(self, outfit: Outfit, snapshot: Snapshot, journal: SqliteJournal) -> Step:
-        """Run one step and store it in the journal."""
-        standing = self._standing
-        standing.begin(journal, outfit.config, snapshot.taken_at, paused=self._paused())
-        if "slurm_errors" in standing.heed(journal):
+    def _applied_step(self, outfit: Outfit, snapshot: Snapshot, journal: SqliteJournal) -> Step:
+        """Judge the breakers, then run one step, which journals each change before it is sent."""
+        state = self._round_state
+        state.begin(journal, outfit.config, snapshot.taken_at, paused=self._paused())
+        if "slurm_errors" in state.heed(journal):
             self._reads_failed = 0
             outfit.forget_asked()
         asked, failed = outfit.asked()
@@ -273,7 +277,7 @@ class Service:
             error_ratio=failed / asked if asked else None,
             requests=asked,
         )
-        breakers = standing.judged(journal, health, tuple(self._loads), outfit.config.breakers)
+        breakers = state.judged(journal, health, tuple(self._loads), outfit.config.breakers)
         # A daemon that is already kept from applying asks nothing further.
         applies = outfit.config.mode.farthest is Mode.APPLY
         standby = outfit.against_applying() if applies else None
@@ -284,10 +288,14 @@ class Service:
         journal.keeps_waits = outfit.policy is not None or outfit.shadow is not None
         # Start times are fitted to polls of the queue, whether anything was proposed or not.
         journal.keeps_polls = True
-        step = replace(outfit.applier, journal=journal, cycle=_decided_by_policy(outfit)).step(snapshot)
+        return replace(outfit.applier, journal=journal, cycle=_decided_by_policy(outfit)).step(snapshot)
+
+    def _record(self, outfit: Outfit, step: Step, journal: SqliteJournal) -> None:
+        """Store what follows from a step: outcomes, the table for submissions, the shadow's plan and the twin's."""
+        snapshot = step.record.snapshot
         self._note_fault(journal, step.record)
         self._submit_tables.publish(outfit.config, journal, step.record, applies=self._mode() is Mode.APPLY)
-        standing.follow(journal, step, outfit.forecaster, outfit.config)
+        self._round_state.follow(journal, step, outfit.forecaster, outfit.config)
         if outfit.shadow is not None:
             different = outfit.shadow.difference(outfit.applier.cycle, step.record)
             if different is not None:
@@ -297,7 +305,6 @@ class Service:
             journal.note(snapshot.taken_at, _TRIAL, trial_fields(trial))
         self._keep_twin(outfit.config.daemon.twin_interval_s, journal, step)
         self._show(disclosure_after(journal, outfit.applier.cycle, snapshot))
-        return step
 
     def _note_fault(self, journal: SqliteJournal, record: CycleRecord) -> None:
         """Write into the audit why the rules decide in place of a policy, if that changed."""

@@ -248,6 +248,7 @@ def test_jobs_that_could_not_be_written_down_are_written_down_later(
     with opened(site.folder / "journal.sqlite", wait_s=5.0) as journal:
         followed = {outcome.job_id for outcome in journal.open_outcomes()}
     assert "disk is full" in blind.held_to["journal"]
+    assert blind.step is not None and len(blind.step.applied) == len(site.cluster.sent) == 1, "what was sent is shown"
     assert again.held_to == {} and followed == set(site.cluster.jobs)
 
 

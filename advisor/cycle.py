@@ -27,7 +27,7 @@ from advisor.settings import Limits, PlanningSettings
 
 
 class ClusterSource(Protocol):
-    """Where snapshots come from.
+    """Where snapshots come from; `backends.sources` opens one by name.
 
     Raises `SlurmError`, `DecodeError` or `SnapshotFileError`; never returns half a snapshot as a whole one.
     """

@@ -297,9 +297,9 @@ class Applier:
     def _settle(self, lease: Lease, receipt: Receipt, now: float) -> None:
         """Record what became of an intent; one of unknown outcome stays an intent."""
         if receipt.outcome is Outcome.APPLIED:
-            self._write(lease, leases.came_out(lease), now)
+            self._write(lease, leases.took_effect(lease), now)
         elif receipt.is_settled:
-            self._write(lease, leases.came_to_nothing(lease), now)
+            self._write(lease, leases.took_no_effect(lease), now)
 
     def _take_back(self, due: Sequence[Lease], now: float) -> tuple[Receipt, ...]:
         """Revert changes; a failed attempt is repeated in the next step, if the value is still ours then."""

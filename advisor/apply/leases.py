@@ -78,7 +78,7 @@ def next_lease(lease: Lease, sight: Sight, now: float, grace_s: float) -> Next:
     return TRANSITIONS[lease.state, sight](lease, now, grace_s)
 
 
-def came_out(lease: Lease, *_: float) -> Next:
+def took_effect(lease: Lease, *_: float) -> Next:
     """Return the lease of a change that took effect; it has ended if it restores the user's value."""
     if not lease.action.can_be_undone:
         return Ended(ending=Ending.DONE_FOR_GOOD)
@@ -87,7 +87,7 @@ def came_out(lease: Lease, *_: float) -> Next:
     return replace(lease, state=LeaseState.OUT)
 
 
-def came_to_nothing(lease: Lease, *_: float) -> Next:
+def took_no_effect(lease: Lease, *_: float) -> Next:
     """Return the lease of a change that took no effect: the earlier lease of the field, or the end of this one."""
     earlier = lease.earlier
     return Ended(ending=Ending.NOT_APPLIED) if earlier is None else earlier
@@ -127,10 +127,10 @@ def _wait_then(otherwise: Transition) -> Transition:
 TRANSITIONS: Final[Mapping[tuple[LeaseState, Sight], Transition]] = {
     (LeaseState.INTENDED, Sight.GONE): _gone,
     (LeaseState.INTENDED, Sight.STARTED): _wait_then(_gone),
-    (LeaseState.INTENDED, Sight.UNREAD): _wait_then(came_out),
-    (LeaseState.INTENDED, Sight.BEFORE): _wait_then(came_to_nothing),
-    (LeaseState.INTENDED, Sight.OURS): came_out,
-    (LeaseState.INTENDED, Sight.ONE_END): _wait_then(came_out),
+    (LeaseState.INTENDED, Sight.UNREAD): _wait_then(took_effect),
+    (LeaseState.INTENDED, Sight.BEFORE): _wait_then(took_no_effect),
+    (LeaseState.INTENDED, Sight.OURS): took_effect,
+    (LeaseState.INTENDED, Sight.ONE_END): _wait_then(took_effect),
     (LeaseState.INTENDED, Sight.OTHERS): overruled,
     (LeaseState.OUT, Sight.GONE): _gone,
     (LeaseState.OUT, Sight.STARTED): _gone,

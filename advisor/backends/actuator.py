@@ -121,7 +121,7 @@ class ScontrolActuator:
         return named, dict.fromkeys(too_long, TOO_MANY_TASKS) | unfit
 
     def _requeue(self, action: Requeue) -> Receipt:
-        """Stop a job that is still in the run which the action found, and see that this run is over."""
+        """Stop a job that is still in the run which the action found, and verify that this run has ended."""
         job = self._read((action,)).get(action.job_id)
         if job is None or action.held_by(job) != action.before:
             return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_RUNNING)

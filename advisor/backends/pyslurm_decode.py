@@ -8,7 +8,7 @@ where that type is counted, and never in which form. What it does not show is un
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from advisor.backends.records import JobRecord, NodeRecord, leaves_nodes_open, takes_jobs
 from advisor.backends.spelling import NO_LIMIT, names, node_names, optional_text, signed, unreadable
@@ -19,7 +19,7 @@ from advisor.domain.site import Partition
 from advisor.domain.units import MINUTE_S
 from advisor.errors import DecodeError
 
-Values = Mapping[str, object]
+Values = Mapping[str, Any]
 
 _TOO_LARGE: Final = 1 << 64
 # A record without these is not a job.

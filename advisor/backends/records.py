@@ -199,7 +199,7 @@ class NodeRecord:
 
 
 def row_or_unread(decode: Callable[[], Row], name: object) -> Row | UnreadRow:
-    """Return what a decoder makes of a node or a partition, or why it cannot: one row costs no other its advice."""
+    """Return what a decoder makes of a node or a partition, or why it cannot, which affects no other row."""
     try:
         return decode()
     except DecodeError as err:
@@ -304,7 +304,7 @@ def jobs_and_unread(
 
 
 def record_or_unread(decode: Callable[[], JobRecord], job_id: int) -> JobRecord | UnreadJob:
-    """Return the record that a decoder makes of a job, or why it cannot: one job costs no other its advice."""
+    """Return the record that a decoder makes of a job, or why it cannot, which affects no other job."""
     try:
         return decode()
     except DecodeError as err:

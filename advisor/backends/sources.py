@@ -36,8 +36,8 @@ def open_source(
     """Open a reader by name; `cluster` None means SLURM_CLUSTERS, or else the cluster of this host.
 
     `auto` reads with pyslurm where its release is Slurm's and the site counts every type of GPU as TRES, else text.
-    A queue that is too large for the named reader is read as text. Whatever is asked goes `through` what is given,
-    such as a budget.
+    A queue that is too large for the named reader is read as text. `through` wraps every command,
+    for example in a budget.
     """
     asked = chosen_cluster(cluster, os.environ)
 

@@ -147,7 +147,7 @@ def shadow_of(config: Config) -> Shadow:
 
 
 def opened_policy(config: Config, key: str) -> Callable[[], Policy]:
-    """Return what opens the policy that a key of `[daemon]` names; raises `ConfigError` where there is none of it."""
+    """Return a function that opens the policy named by a key of `[daemon]`; raises `ConfigError` if there is none."""
     from advisor.predict.library import Library
     from advisor.predict.served_policy import OpenedPolicy
 

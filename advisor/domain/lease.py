@@ -122,7 +122,7 @@ class Lease:
         return self.ending is None and self.state in (LeaseState.OUT, LeaseState.RETURNING)
 
     @property
-    def keeps_others_off(self) -> bool:
+    def blocks_other_changes(self) -> bool:
         """Whether the job gets no other change: this one is unsettled, has to be reverted, was overruled, or is lost.
 
         A lift that is out leaves the request of the job as it is, so that a delay timer or a size can follow it.

@@ -48,7 +48,9 @@ class Memory:
     @property
     def outstanding(self) -> frozenset[int]:
         """The jobs that get no other change for now."""
-        return self.busy | {lease.job_id for lease in self.leases if lease.ending is None and lease.keeps_others_off}
+        return self.busy | {
+            lease.job_id for lease in self.leases if lease.ending is None and lease.blocks_other_changes
+        }
 
     @property
     def lifted(self) -> frozenset[int]:

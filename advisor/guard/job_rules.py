@@ -98,7 +98,7 @@ def nothing_unseen(job: Job, _circumstances: Circumstances) -> bool:
 
 
 def no_bar(job: Job, circumstances: Circumstances) -> bool:
-    """A job that a bar keeps from nodes with room for it would gain nothing by a change."""
+    """A job that is excluded from nodes with free GPUs, for example by `--exclude`, would gain nothing by a change."""
     return job.job_id not in circumstances.barred
 
 

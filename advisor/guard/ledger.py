@@ -66,7 +66,7 @@ def ledger_of(leases: Iterable[Lease], now: float, limits: Limits) -> Ledger:
         delay_s_by_user=by_user,
         delay_s_by_account=by_account,
         realised_s_by_job=realised,
-        resting=frozenset(lease.job_id for lease in known if now - _stirred_time(lease) < limits.cooldown_s),
+        resting=frozenset(lease.job_id for lease in known if now - _last_change_time(lease) < limits.cooldown_s),
         objected=frozenset(lease.job_id for lease in known if person_objected(lease)),
         gave_place=gave_place(known),
         named_by_job=Counter(
@@ -118,7 +118,7 @@ def person_objected(lease: Lease) -> bool:
     return lease.by_person or lease.state is LeaseState.HANDS_OFF or lease.ending in _OBJECTIONS
 
 
-def _stirred_time(lease: Lease) -> float:
+def _last_change_time(lease: Lease) -> float:
     """Return the time of the last update sent for a lease; minus infinity for an expired delay timer and an open lift.
 
     The timer of the next tier starts when that of the node tier ends; otherwise the job would start spread in between.

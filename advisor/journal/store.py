@@ -31,7 +31,10 @@ _REVERTED: Final = (Ending.TAKEN_BACK, Ending.REVERTED)
 
 
 class SqliteJournal(LeaseTables, CycleTables, OutcomeTables, StandingTables):
-    """A journal in a file; open it with `opened`, so that only one program at a time changes jobs with it."""
+    """A journal in a file; open it with `opened`, so that only one program at a time changes jobs with it.
+
+    Its tables are in `lease_tables`, `cycles`, `outcome_tables` and `standing_tables`.
+    """
 
     def __init__(
         self,

@@ -231,7 +231,7 @@ def ranks(queue: QueueTable, rows: Rows, priority: NDArray[np.int64]) -> Rows:
 
 
 def _ranker(queue: QueueTable, rows: Rows) -> Callable[[NDArray[np.int64]], Rows]:
-    """Return what ranks the same rows by any priorities."""
+    """Return a function that ranks these rows by given priorities."""
     jobs = [queue.jobs[row] for row in rows.tolist()]
     submit_time = np.array([job.submit_time for job in jobs], dtype=np.float64)
     job_id = np.array([job.job_id for job in jobs], dtype=np.int64)

@@ -41,8 +41,9 @@ class Waiting:
 
     `priority` is that of the jobs as submitted, without changes of ours; of equal ones the first in the arrays goes
     first. `gpu_s` is the GPU-time that a job is expected to take, or each task of an array, of which `tasks` wait, and
-    `run_s` its expected run time, in seconds. `owed` is what its user is owed, as `owed` returns it. `is_overdue` is
-    whether a job is later than the bound on lateness allows. `capacity` is the number of GPUs that the jobs wait for.
+    `run_s` its expected run time, in seconds. `owed` is the excess wait of its user, as `owed` computes it.
+    `is_overdue` is whether a job is later than the bound on lateness allows.
+    `capacity` is the number of GPUs that the jobs wait for.
     """
 
     priority: Floats

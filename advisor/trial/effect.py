@@ -97,13 +97,12 @@ class GroupEffect:
 class ArmCount:
     """The jobs of one side, and how many of them have no figure or were not treated as assigned.
 
-    `untold` counts jobs without a figure, which did not start or whose start was not observed. `crossed` counts jobs
-    that waited beyond the day that decided their side; `changed` those that got a change, for control jobs after
-    crossing over.
+    `without_figure` counts jobs that did not start, or whose start was not observed. `crossed` counts jobs that waited
+    beyond the day that decided their side; `changed` those that got a change, for control jobs after crossing over.
     """
 
     jobs: int = 0
-    untold: int = 0
+    without_figure: int = 0
     crossed: int = 0
     changed: int = 0
 
@@ -305,7 +304,7 @@ def _count(jobs: Iterable[_Assigned], arm: Arm, settings: ExperimentSettings) ->
     counted = [job.outcome for job in jobs if job.arm is arm and job.day >= 0]
     return ArmCount(
         jobs=len(counted),
-        untold=sum(METRICS[settings.metric](outcome) is None for outcome in counted),
+        without_figure=sum(METRICS[settings.metric](outcome) is None for outcome in counted),
         crossed=sum(_crossed(outcome, settings) for outcome in counted) if settings.by == "day" else 0,
         changed=sum(bool(outcome.changes) for outcome in counted),
     )

@@ -244,7 +244,10 @@ def _of_experiment(comparison: Comparison) -> Iterator[tuple[str, str]]:
         f"by the {_figure(primary)} of the {_metric(primary.metric)}, as chosen: {_verdict(primary, settings)}",
     )
     for arm, count in comparison.arms.items():
-        parts = [f"{count.untold} have no figure" if count.untold else "", _crossing(arm, count.crossed, count.jobs)]
+        parts = [
+            f"{count.without_figure} have no figure" if count.without_figure else "",
+            _crossing(arm, count.crossed, count.jobs),
+        ]
         if arm is Arm.CONTROL and count.changed:
             parts.append(f"{count.changed} were changed although in control, as they waited on")
         yield str(arm), "; ".join([plural(count.jobs, "job"), *filter(None, parts)])

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime, make_msgid
-from typing import Final
+from typing import Any, Final
 
 from advisor import __version__
 from advisor.domain.notice import Notice
@@ -52,7 +52,7 @@ def body_of(notice: Notice) -> str:
     return _cut("\n".join(wrapped), _MOST_BYTES) + "\n\n" + _FOOTER.format(version=__version__) + "\n"
 
 
-def webhook_document(notice: Notice) -> dict[str, object]:
+def webhook_document(notice: Notice) -> dict[str, Any]:
     """Return a notice as a webhook gets it; `text` can be shown by a chat as it is."""
     text = "\n".join(escaped(line) for line in (notice.subject, *notice.text.split("\n")))
     return {

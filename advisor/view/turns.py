@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
 from advisor.diagnose.turn import JobTurn, PlaceInLine, WithoutAdvice
 from advisor.domain.units import HOUR_S, duration, gpu_time, plural
@@ -10,7 +11,7 @@ from advisor.view.standing_report import credit_words, difference_words, standin
 from advisor.view.terminal import instant
 
 
-def turn_document(turn: JobTurn, user: str) -> dict[str, object]:
+def turn_document(turn: JobTurn, user: str) -> dict[str, Any]:
     """Return the turn of a job as plain values; parts that are not known are None."""
     without = turn.without_advice
     return {

@@ -18,7 +18,7 @@ from advisor.backends.site_reader import SiteReader
 from advisor.backends.sources import chosen_cluster
 from advisor.backends.submit_lines import read_submitted
 from advisor.clock import SystemClock
-from advisor.domain.actions import Action, Published, exchanged_with
+from advisor.domain.actions import Action, exchanged_with
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.mode import EVERYTHING
@@ -65,8 +65,8 @@ class DoneDocument:
     done: str
     outcome: str | None = None
     text: str
-    before: Published
-    after: Published
+    before: object
+    after: object
     command: list[str] | None
     name: str = ""
     user: str = ""

@@ -43,7 +43,7 @@ _FILTERS: Final[Mapping[str, str]] = {
 }
 
 
-def openapi() -> dict[str, object]:
+def openapi() -> dict[str, Any]:
     """Return the document."""
     kinds = {*ANSWERS.values(), answers.FaultAnswer}
     inputs: list[tuple[str, Any, TypeAdapter[object]]] = [

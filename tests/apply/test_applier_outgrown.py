@@ -71,7 +71,7 @@ def test_a_lost_lift_is_taken_back_once_slurm_answers_and_the_job_gets_no_other_
 
     at_work.return_due(cluster.now)
 
-    assert waiting.lost == WHY and waiting.keeps_others_off and waiting.is_due(TAKEN_AT)
+    assert waiting.lost == WHY and waiting.blocks_other_changes and waiting.is_due(TAKEN_AT)
     assert (cluster.jobs[9].nice, endings(at_work)) == (0, [Ending.TAKEN_BACK])
 
 

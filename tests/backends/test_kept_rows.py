@@ -56,6 +56,17 @@ def test_started_job_is_decoded_with_its_nodes_as_they_are_now() -> None:
     assert [gpus.gpu_type for gpus in after.allocation.gpus] == ["h100"]
 
 
+def test_pending_job_is_decoded_again_once_a_larger_node_joins() -> None:
+    slurm = FakeSlurm(jobs=[job_row(**{"tres-per-job": "gres/gpu:16", "tres-per-node": "N/A", "MinNodes": "0"})])
+    reader = source(slurm)
+    (before,) = reader.snapshot().jobs
+
+    slurm.nodes = [*slurm.nodes, {**slurm.nodes[0], "NodeList": "n99", "Gres": "gpu:a100:16", "GresUsed": "gpu:a100:0"}]
+    (after,) = reader.snapshot().jobs
+
+    assert after == source(slurm).snapshot().jobs[0] != before
+
+
 def test_name_that_looks_like_the_end_of_a_field_changes_no_other_job() -> None:
     slurm = FakeSlurm(jobs=[job_row(Name="a\x1fb", UserName="c")])
     reader = source(slurm)

@@ -5,7 +5,7 @@ import numpy as np
 from advisor.domain.job import Job
 from advisor.domain.outcome import LONGEST_GAP_S
 from advisor.domain.snapshot import Snapshot
-from advisor.predict.kept_run_times import run_time_table
+from advisor.predict.queue_run_times import run_time_table
 from advisor.predict.run_time_table import EndedJobs
 
 

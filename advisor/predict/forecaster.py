@@ -14,16 +14,15 @@ from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
 from advisor.features.backlog import backlog_table
 from advisor.predict import bases, start_time, throughput
-from advisor.predict.bundle import Bundle
-from advisor.predict.ended_seen import EndedSeen
 from advisor.predict.interference import InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Shared
 from advisor.predict.intervals import listed
 from advisor.predict.library import PERFORMANCE, Held, Library, opened, verify
 from advisor.predict.memo import Memo
+from advisor.predict.onnx_model import Bundle
 from advisor.predict.performance import PerformanceModel
 from advisor.predict.placements import MOST_NEIGHBOURS, PlacementIndex
-from advisor.predict.queue_run_times import QueueRunTimes
+from advisor.predict.queue_run_times import EndedSeen, QueueRunTimes
 from advisor.predict.queue_speeds import QueueSpeeds, Speeds
 from advisor.predict.run_time import EndedJobs, RunTimeForecaster
 from advisor.predict.start_time import StartTimeForecaster

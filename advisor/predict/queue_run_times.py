@@ -1,4 +1,4 @@
-"""Forecasts the run times of a queue, round after round."""
+"""Forecasts the run times of a queue, round after round, and notices the jobs that ended in between, to learn from."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -9,12 +9,13 @@ import numpy as np
 from advisor.domain.forecast import RunTime
 from advisor.domain.gang import GangRequest
 from advisor.domain.job import LATEST_TIME, Job
+from advisor.domain.outcome import LONGEST_GAP_S
 from advisor.domain.snapshot import Snapshot
 from advisor.features.queue import limits_s
 from advisor.predict.history import Keys, keys_of
 from advisor.predict.intervals import listed
 from advisor.predict.memo import BATCH, Memo
-from advisor.predict.run_time import Drawn, RunTimeForecaster, RunTimeTable
+from advisor.predict.run_time import Drawn, EndedJobs, RunTimeForecaster, RunTimeTable
 from advisor.predict.run_time_features import wait_reached_s
 
 # All that the curve of a job depends on, beside its history: its request with the time limit in seconds, its
@@ -27,26 +28,26 @@ _Seen = tuple[_Asked, int, int, bytes]
 def run_time_table(jobs: Sequence[Job], snapshot: Snapshot) -> RunTimeTable:
     """Return jobs as rows of the run-time model; a running job is forecast from its elapsed time."""
 
-    def numbers(values: Iterable[float | None]) -> np.ndarray:
-        return np.array([*values], dtype=np.float64)  # numpy reads None as NaN
+    def numbers(values: Sequence[float | None]) -> np.ndarray:
+        return np.array(values, dtype=np.float64)  # numpy reads None as NaN
 
     gangs = [job.gang for job in jobs]
     return RunTimeTable(
-        user=tuple(job.user for job in jobs),
-        account=tuple(job.account for job in jobs),
-        name=tuple(job.name for job in jobs),
-        partition=tuple(job.partitions[0] if job.partitions else "" for job in jobs),
-        qos=tuple(job.qos for job in jobs),
-        gpus=numbers(gang.gpu_count for gang in gangs),
-        cpus=numbers(gang.cpus or None for gang in gangs),
-        nodes=numbers(gang.nodes_min for gang in gangs),
+        user=tuple([job.user for job in jobs]),
+        account=tuple([job.account for job in jobs]),
+        name=tuple([job.name for job in jobs]),
+        partition=tuple([job.partitions[0] if job.partitions else "" for job in jobs]),
+        qos=tuple([job.qos for job in jobs]),
+        gpus=numbers([gang.gpu_count for gang in gangs]),
+        cpus=numbers([gang.cpus or None for gang in gangs]),
+        nodes=numbers([gang.nodes_min for gang in gangs]),
         memory_mib=numbers(
-            None if gang.memory_mib_per_node is None else gang.memory_mib_per_node * gang.nodes_min for gang in gangs
+            [None if gang.memory_mib_per_node is None else gang.memory_mib_per_node * gang.nodes_min for gang in gangs]
         ),
         limit_s=numbers(limits_s(jobs, snapshot)),
-        submit_time=numbers(job.submit_time for job in jobs),
-        waited_s=numbers(_waited_s(job, snapshot) for job in jobs),
-        elapsed_s=numbers(_elapsed_s(job, snapshot) for job in jobs),
+        submit_time=numbers([job.submit_time for job in jobs]),
+        waited_s=numbers([_waited_s(job, snapshot) for job in jobs]),
+        elapsed_s=numbers([_elapsed_s(job, snapshot) for job in jobs]),
     )
 
 
@@ -108,6 +109,47 @@ class QueueRunTimes:
             else None
             for interval, mean_s in zip(intervals, answers.mean_s.tolist(), strict=True)
         ]
+
+
+class EndedSeen:
+    """The jobs that ran in the last snapshot."""
+
+    def __init__(self) -> None:
+        """Begin without a snapshot."""
+        self._running: dict[int, Job] = {}
+        self._seen_at = float("-inf")
+
+    def since_last(self, snapshot: Snapshot) -> EndedJobs:
+        """Return the jobs that ended since the last snapshot.
+
+        The end of a job that Slurm does not show any more is taken to be halfway between the two; where these are more
+        than `LONGEST_GAP_S` apart, none is known to have ended. A job that waits again, or is suspended, has not ended.
+        """
+        now, before = snapshot.taken_at, self._seen_at
+        ends: dict[int, float] = {}
+        if 0.0 <= now - before <= LONGEST_GAP_S:
+            shown = snapshot.jobs_by_id
+            for job_id, job in self._running.items():
+                end_time = _end_time(shown.get(job_id), now, (before + now) / 2.0)
+                if end_time is not None and job.start_time is not None:
+                    ends[job_id] = end_time
+        ended = [self._running[job_id] for job_id in ends]
+        end_time_of = np.array([*ends.values()], np.float64)
+        self._running, self._seen_at = {job.job_id: job for job in snapshot.running_gpu_jobs}, now
+        return EndedJobs(
+            jobs=run_time_table(ended, snapshot),
+            run_s=end_time_of - np.array([job.start_time for job in ended], np.float64),
+            end_time=end_time_of,
+            state=("",) * len(ended),
+        )
+
+
+def _end_time(shown: Job | None, now: float, halfway: float) -> float | None:
+    """Return when a job that ran ended by its record, None if it has not."""
+    if shown is None:
+        return halfway
+    is_over = not shown.is_pending and shown.end_time is not None and shown.end_time <= now
+    return shown.end_time if is_over and shown.start_time is not None else None
 
 
 def _waited_s(job: Job, snapshot: Snapshot) -> float:

@@ -13,10 +13,10 @@ from advisor.domain.forecast import Placement
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.predict.bundle import Bundle
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.history import History, keys_of
 from advisor.predict.library import Library
+from advisor.predict.onnx_model import Bundle
 from advisor.predict.placements import PlacementIndex
 from advisor.predict.queue_speeds import QueueSpeeds
 from advisor.predict.run_time import EndedJobs

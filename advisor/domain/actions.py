@@ -49,13 +49,13 @@ class Reason(StrEnum):
 class _Action:
     """Change a value of a job from `before` to `after`; every kind of action declares their types.
 
-    What differs between kinds stands here, so that no other module lists them: what it `changes`, for users, whether an
-    action `can_be_undone`, `stops_a_job` that runs, `reserves_nodes` for a job, and `is_simulated`, which the model of
-    slurmctld does.
+    What differs between kinds stands here, so that no other module lists them: whether an action `can_be_undone`,
+    `stops_a_job` that runs, `reserves_nodes` for a job, and `is_simulated`, which the model of slurmctld does.
     """
 
     __slots__ = ()
     lever: ClassVar[Lever]
+    # What it changes, as the digest names it to users.
     changes: ClassVar[str]
     can_be_undone: ClassVar[bool] = True
     stops_a_job: ClassVar[bool] = False

@@ -81,6 +81,17 @@ def opened(path: Path) -> BufferedReader:
     return stream
 
 
+def is_closed(path: Path) -> bool:
+    """Return whether this user is not permitted to read a file that can be there."""
+    try:
+        with opened(path):
+            return False
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
 def bounded(stream: BufferedIOBase, limit_bytes: int) -> bytes:
     """Return all bytes of a stream; raises `OSError` where there are more than the limit."""
     content = stream.read(limit_bytes + 1)

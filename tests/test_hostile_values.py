@@ -21,8 +21,7 @@ from advisor.domain.topology import LocalityTier
 from advisor.features.nodes import node_table
 from advisor.features.queue import queue_table
 from advisor.journal.cycle_record import Recorder, outcome_of
-from advisor.predict.intervals import Intervals
-from advisor.predict.kept_run_times import listed
+from advisor.predict.intervals import Intervals, listed
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.documents import change_document
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_cluster, make_gang, make_hints, make_job

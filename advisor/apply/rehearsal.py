@@ -69,13 +69,10 @@ class NothingNew:
         return None
 
 
-def rehearse(cycle: Cycle, journal: Journal, snapshot: Snapshot) -> Step:
-    """Run a step on a copy of a journal; neither the cluster nor the journal is changed.
-
-    Raises what reading the journal raises.
-    """
+def in_memory(journal: Journal, cycle: Cycle, snapshot: Snapshot) -> MemoryJournal:
+    """Copy what a journal holds that a step on a snapshot depends on; raises what reading the journal raises."""
     jobs = frozenset(job.job_id for job in snapshot.jobs)
-    copy = MemoryJournal(
+    return MemoryJournal(
         leases=journal.leases(),
         closed=journal.closed(jobs, since=snapshot.taken_at - cycle.limits.fairness_window_s),
         waits=journal.waits(snapshot.taken_at - KEPT_S),
@@ -84,6 +81,13 @@ def rehearse(cycle: Cycle, journal: Journal, snapshot: Snapshot) -> Step:
         trust=journal.trust(),
         standings=journal.standings(snapshot.taken_at - WINDOW_S),
     )
-    cluster = RehearsedCluster(snapshot)
+
+
+def rehearse(cycle: Cycle, journal: Journal, snapshot: Snapshot) -> Step:
+    """Run a step on a copy of a journal; neither the cluster nor the journal is changed.
+
+    Raises what reading the journal raises.
+    """
+    cluster, copy = RehearsedCluster(snapshot), in_memory(journal, cycle, snapshot)
     applier = Applier(source=cluster, actuator=cluster, cycle=cycle, journal=copy, observe=observed, gate=NothingNew())
     return applier.step(snapshot)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from advisor.backends.auto_source import AutoSource, ChosenSource
+from advisor.backends.cluster_choice import chosen_cluster
 from advisor.backends.json_source import LIMIT_BYTES, JsonSource
 from advisor.backends.process import OUTPUT_LIMIT_BYTES, Commands, SlurmCommands
 from advisor.backends.pyslurm_source import LIMIT_BYTES as PYSLURM_LIMIT_BYTES
@@ -13,7 +14,7 @@ from advisor.backends.site_reader import SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import Clock
 from advisor.cycle import ClusterSource
-from advisor.errors import ConfigError, OptionsError
+from advisor.errors import ConfigError
 
 READERS: Final = ("auto", "text", "json", "pyslurm")
 
@@ -62,13 +63,3 @@ def open_source(
             return AutoSource(text, pyslurm, site, quick, clock)
         case _:
             raise ConfigError(f"there is no reader {name!r}: choose one of {', '.join(READERS)}")
-
-
-def chosen_cluster(cluster: str | None, variables: Mapping[str, str]) -> str | None:
-    """Return the one cluster to ask, None for that of this host; raises `ConfigError` for several."""
-    named = variables.get("SLURM_CLUSTERS") or None if cluster is None else cluster
-    if named is not None and (not named or named.startswith("-") or "," in named or named == "all"):
-        raise OptionsError(
-            f"{named!r} is not one cluster, and this works on one at a time: name it with -M or in SLURM_CLUSTERS"
-        )
-    return named

@@ -40,7 +40,7 @@ from advisor.view.documents import (
 from advisor.view.overall import COLUMNS, FORM, total, total_sentence
 from advisor.view.rule_words import rule_line
 from advisor.view.terminal import LABEL, console, print_labelled, print_overview, print_table
-from advisor.watch.reading import Planned
+from advisor.watch.planned import Planned
 
 NO_REVERT: Final = "none: Slurm restarts the job from its last checkpoint when resources are free"
 
@@ -119,7 +119,7 @@ def document(advice: Advice) -> dict[str, object]:
             "on_probation": probation_values(record.forecasts.on_probation, planned.coverage, trust),
         },
         "paused": None if planned.pause is None else asdict(planned.pause),
-        "stops": [stop_document(breaker) for breaker in planned.stops],
+        "stops": [stop_document(breaker) for breaker in planned.remembered.stops],
         **({} if advice.policy is None else {"policy": {"name": advice.policy, "fault": record.policy_fault or None}}),
         **({} if advice.trial is None else {"rollout": asdict(advice.trial)}),
         "recommendations": advice.rows,
@@ -173,7 +173,7 @@ def print_stops(planned: Planned) -> None:
         from advisor.site.status_words import pause_line
 
         print_labelled("stopped", pause_line(planned.pause))
-    for breaker in planned.stops:
+    for breaker in planned.remembered.stops:
         print_labelled("stopped", f"{breaker.name}: {stop_line(breaker)}")
 
 
@@ -269,5 +269,5 @@ def _print_rest(advice: Advice) -> None:
         print_labelled("policy", advice.policy, width=LABEL)
     if planned.record.policy_fault:
         print_labelled("refused", f"{planned.record.policy_fault}; rules serve instead", width=LABEL)
-    if planned.is_broken:
-        print_labelled("journal", planned.note, width=LABEL)
+    if planned.remembered.is_broken:
+        print_labelled("journal", planned.remembered.note, width=LABEL)

@@ -28,6 +28,7 @@ from advisor.view.breaker_words import probation_line, stop_line
 from advisor.view.documents import meta
 from advisor.view.table_layout import TableForm
 from advisor.view.terminal import print_json, print_rows, print_table
+from advisor.watch.queue_source import open_queue
 from advisor.watch.reading import Reading, journal_file
 
 _COSTS = {
@@ -58,7 +59,7 @@ def check(
     """
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     settings = reading.load_config()
-    opened = reading.open(settings)
+    opened = open_queue(reading, settings)
     seen = opened.snapshot()
     checks = [*site_checks(seen, settings.guard), *_models(settings), *_what_if(seen)]
     if not demo and snapshot is None:

@@ -21,6 +21,8 @@ from advisor.view.documents import FIELDS, ChangeDocument
 from advisor.view.lines import one_line
 from advisor.view.terminal import console, print_json, print_rows
 from advisor.watch.clusters import MOST_AT_ONCE
+from advisor.watch.planned import plan_now
+from advisor.watch.queue_source import open_queue
 from advisor.watch.reading import Reading
 
 SEVERAL_SCHEMA: Final = "sadvise.recommend-clusters/1"
@@ -86,7 +88,7 @@ class AdviceRequest:
         return tuple(answers)
 
     def _planned(self, reading: Reading, read: ReadCluster) -> Advice:
-        planned = reading.plan(read.settings, self.journal, read.seen)
+        planned = plan_now(reading, read.settings, self.journal, read.seen)
         self.wanted.check(read.seen)
         return Advice(
             planned=planned,
@@ -102,7 +104,7 @@ class AdviceRequest:
 
 def _read(reading: Reading) -> ReadCluster:
     settings = reading.load_config()
-    opened = reading.open(settings)
+    opened = open_queue(reading, settings)
     return ReadCluster(seen=opened.snapshot(), source=opened.name, settings=settings)
 
 

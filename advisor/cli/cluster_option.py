@@ -11,6 +11,7 @@ from advisor.errors import OptionsError, SimulationError
 from advisor.sim.cluster import Cluster, is_short_form, parse_cluster
 from advisor.sim.slurm.site_cluster import site_cluster
 from advisor.view.lines import one_line
+from advisor.watch.queue_source import open_queue
 from advisor.watch.reading import Reading
 
 LIVE: Final = "live"
@@ -31,7 +32,7 @@ def cluster_of(text: str, config: Config) -> Cluster:
             raise
     limits = None
     reading = Reading(snapshot=None if text == LIVE else Path(text))
-    seen = reading.open(config).snapshot()
+    seen = open_queue(reading, config).snapshot()
     if text == LIVE:
         limits = read_queue_limits(SlurmCommands(timeout_s=reading.timeout_of(config)), seen.config)
     try:

@@ -16,6 +16,8 @@ from advisor.errors import ConfigError
 from advisor.view.documents import meta
 from advisor.view.terminal import console, print_json, print_labelled
 from advisor.watch.job_answer import job_answer
+from advisor.watch.planned import forecaster_of, plan_now
+from advisor.watch.queue_source import open_queue
 from advisor.watch.reading import Reading
 
 
@@ -44,7 +46,7 @@ def explain(
     name = job_name(job)
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     settings = reading.load_config()
-    opened = reading.open(settings)
+    opened = open_queue(reading, settings)
     seen = opened.snapshot()
     target = next((candidate for candidate in seen.jobs if name.names(candidate)), None)
     if target is None:
@@ -52,8 +54,8 @@ def explain(
             f"job {job} is not in the queue of {seen.config.cluster or 'this cluster'}: it has ended, never was, or "
             "is hidden from you (PrivateData)"
         )
-    forecaster = reading.forecaster(settings, start_times=False)
-    planned = reading.plan(settings, journal, seen, forecaster, about=target)
+    forecaster = forecaster_of(settings, start_times=False)
+    planned = plan_now(reading, settings, journal, seen, forecaster, about=target)
     if forecaster is not None:
         starts = forecaster.with_starts(planned.record.forecasts, seen, [target.job_id])
         planned = replace(planned, record=replace(planned.record, forecasts=starts))

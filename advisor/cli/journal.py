@@ -17,6 +17,7 @@ from advisor.domain.actions import Action, Published, exchanged_with
 from advisor.domain.lease import Lease
 from advisor.domain.units import plural
 from advisor.errors import JournalError, OptionsError
+from advisor.files import is_closed
 from advisor.journal import SqliteJournal
 from advisor.journal.disclosure import Disclosure
 from advisor.journal.views import RowQuery
@@ -31,7 +32,7 @@ from advisor.view.terminal import (
     print_table,
     short_instant,
 )
-from advisor.watch.reading import Reading, is_closed
+from advisor.watch.reading import Reading
 from advisor.watch.reading import journal_file as chosen
 
 SCHEMA = "sadvise.journal/1"

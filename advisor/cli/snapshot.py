@@ -10,6 +10,7 @@ from advisor.backends.snapshot_file import write_snapshot
 from advisor.cli.options import Cluster, ConfigFile, Demo, SnapshotFile, Source, Timeout
 from advisor.domain.units import plural
 from advisor.files import STANDARD_STREAM
+from advisor.watch.queue_source import open_queue
 from advisor.watch.reading import Reading
 
 
@@ -36,7 +37,7 @@ def snapshot(
     reading = Reading(
         snapshot=snapshot_file, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config
     )
-    seen = reading.open(reading.load_config()).snapshot()
+    seen = open_queue(reading, reading.load_config()).snapshot()
     if anonymise:
         seen = anonymised(seen)
     write_snapshot(seen, output)

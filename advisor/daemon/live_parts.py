@@ -9,12 +9,13 @@ from pathlib import Path
 from advisor.apply.applier import Applier
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.budget import BudgetedCommands, RpcBudget
+from advisor.backends.cluster_choice import chosen_cluster
 from advisor.backends.controllers import Standby
 from advisor.backends.diagnostics import read_load
 from advisor.backends.named_jobs import NamedJobs
 from advisor.backends.process import Commands, FedCommands, SlurmCommands
 from advisor.backends.site_reader import SiteReader
-from advisor.backends.sources import MOST_REQUESTS, chosen_cluster, open_source
+from advisor.backends.sources import MOST_REQUESTS, open_source
 from advisor.clock import Clock
 from advisor.config import DEFAULT, Config
 from advisor.cycle import ClusterSource, Cycle, NoForecaster, StartForecaster

@@ -55,6 +55,8 @@ class _Action:
 
     __slots__ = ()
     lever: ClassVar[Lever]
+    # What it changes, as the digest names it to users.
+    changes: ClassVar[str]
     can_be_undone: ClassVar[bool] = True
     stops_a_job: ClassVar[bool] = False
     reserves_nodes: ClassVar[bool] = False
@@ -125,6 +127,7 @@ class SetNice(_Update):
     """
 
     lever = Lever.NICE
+    changes = "its place in the line"
 
     job_id: int
     before: int
@@ -169,6 +172,7 @@ class SetSwitches(_Update):
     """Make Slurm delay the job for few leaf switches; the delay ends by itself. None means no request."""
 
     lever = Lever.SWITCHES
+    changes = "a wait for one leaf switch"
 
     job_id: int
     before: SwitchRequest | None
@@ -224,6 +228,7 @@ class SetNodeRange(_Update):
     """Restrict the job's node count until the delay timer of the node tier ends."""
 
     lever = Lever.NODE_RANGE
+    changes = "a wait for fewer nodes"
 
     job_id: int
     before: NodeRange
@@ -319,6 +324,7 @@ class SetGpus(_Update):
     """
 
     lever = Lever.GPU_COUNT
+    changes = "its number of GPUs"
 
     job_id: int
     scope: GpuScope
@@ -385,6 +391,7 @@ class SetTimeMin(_Update):
     """Make backfill plan with a run time below the limit, which stays; None means that it plans with the limit."""
 
     lever = Lever.TIME_MIN
+    changes = "a soft time limit"
 
     job_id: int
     before: float | None  # seconds
@@ -419,6 +426,7 @@ class SetNodeList(_Update):
     """Name the nodes on which a gang is to start; both lists are sorted, and an empty one names none."""
 
     lever = Lever.NODE_LIST
+    changes = "the nodes it starts on"
     reserves_nodes = True
     is_simulated = False
 
@@ -457,6 +465,7 @@ class Requeue(_Action):
     """
 
     lever = Lever.CHECKPOINT_REQUEUE
+    changes = "a requeue from its checkpoint"
     can_be_undone = False
     stops_a_job = True
     is_simulated = False

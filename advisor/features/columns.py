@@ -18,6 +18,11 @@ class Columns:
         """Return these rows, in this order, or those that a mask marks."""
         return replace(self, **{field.name: _taken(getattr(self, field.name), rows) for field in fields(self)})
 
+    def row_by_row(self) -> list[Self]:
+        """Return each row as a table of its own; there is at least one column of arrays, and none of texts."""
+        columns = {field.name: _rows(getattr(self, field.name)) for field in fields(self)}
+        return [type(self)(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
         """Return the rows of all parts, at least one; raises `ValueError` if a value for all rows differs."""
@@ -34,6 +39,11 @@ def _taken(column: Any, rows: RowChoice) -> Any:
             return tuple(np.array(column, dtype=np.object_)[rows].tolist())
         case _:
             return column
+
+
+def _rows(column: "Columns | NDArray[Any]") -> Sequence[Any]:
+    # A copy, so that a row that is kept does not keep its table.
+    return column.row_by_row() if isinstance(column, Columns) else [row.copy() for row in column[:, None]]
 
 
 def _joined(columns: Sequence[Any]) -> Any:

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.fit.fitted import Fitted
-from advisor.predict.bundle import Bundle
-from advisor.predict.onnx_model import OnnxModel
+from advisor.predict.onnx_model import Bundle, OnnxModel
 
 OPSET = {"": 18, "ai.onnx.ml": 3}
 INPUT, OUTPUT = "rows", "outputs"

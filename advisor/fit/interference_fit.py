@@ -16,8 +16,18 @@ from advisor.fit.interference_kernel import Chosen, basis, pairs_left_out, searc
 from advisor.fit.interference_sums import SumOfSpeeds, sums_of, without_doubtful
 from advisor.fit.interference_unseen import alone_ridge, named_products, unseen_models
 from advisor.predict.interference import KIND
-from advisor.predict.interference_alone import ALONE_COLUMNS, Feature, alone_columns
-from advisor.predict.interference_items import PROFILE, Floats, Items, Rows, Shape, Shared, similarity
+from advisor.predict.interference_items import (
+    ALONE_COLUMNS,
+    PROFILE,
+    Feature,
+    Floats,
+    Items,
+    Rows,
+    Shape,
+    Shared,
+    alone_columns,
+    similarity,
+)
 from advisor.predict.interference_section import (
     COLUMNS,
     MOST_PRODUCTS,

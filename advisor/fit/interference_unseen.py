@@ -8,8 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.fit.interference_files import RelativeSpeeds
-from advisor.predict.interference_alone import Feature, alone_columns, feature_values
-from advisor.predict.interference_items import PROFILE, Floats, Items, JobPairs, Rows
+from advisor.predict.interference_items import (
+    PROFILE,
+    Feature,
+    Floats,
+    Items,
+    JobPairs,
+    Rows,
+    alone_columns,
+    feature_values,
+)
 from advisor.predict.interference_section import LEAST_SPEED, Section
 
 # What such a model can be forecast by, besides the products that forecast all others.

@@ -14,9 +14,8 @@ from advisor.fit.fitted import Fitted, Source
 from advisor.fit.throughput_data import StepTimes, files_of, read_measured, sources_of
 from advisor.fit.throughput_population import Group, Learned, learn_laws
 from advisor.predict.interference_items import name_key
-from advisor.predict.scaling import SCALE, Vector, log_step
+from advisor.predict.scaling import SCALE, Vector, log_step, reference_batch, taught
 from advisor.predict.throughput import COLUMNS, KIND, OUTPUTS, columns_of
-from advisor.predict.throughput_adapt import reference_batch, taught
 from advisor.predict.throughput_knowledge import UNTRAINED, Calibration, Knowledge, Population, write_knowledge
 from advisor.predict.throughput_site import Evidence
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from advisor.fit.throughput_data import StepTimes
 from advisor.predict.interference_items import name_key
-from advisor.predict.scaling import DEFAULT, Law, Prior, Vector, Work
-from advisor.predict.throughput_adapt import reference_batch, taught
+from advisor.predict.scaling import DEFAULT, Law, Prior, Vector, Work, reference_batch, taught
 from advisor.predict.throughput_knowledge import (
     DEFAULT_WITHIN,
     UNTRAINED,

@@ -7,7 +7,7 @@ from advisor.domain.forecast import ForecastBasis
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.predict.interference import InterferenceForecaster
-from advisor.predict.kept_run_times import run_time_table
+from advisor.predict.queue_run_times import run_time_table
 from advisor.predict.run_time import RunTimeForecaster
 from advisor.predict.throughput import ThroughputForecaster
 from advisor.predict.throughput_site import Evidence

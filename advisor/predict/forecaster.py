@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from itertools import repeat, starmap
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,15 +14,16 @@ from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
 from advisor.features.backlog import backlog_table
 from advisor.predict import bases, start_time, throughput
-from advisor.predict.bundle import Bundle
-from advisor.predict.ended_seen import EndedSeen
 from advisor.predict.interference import InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Shared
-from advisor.predict.kept_run_times import KeptRunTimes, listed
-from advisor.predict.kept_speeds import KeptSpeeds, Speeds
+from advisor.predict.intervals import listed
 from advisor.predict.library import PERFORMANCE, Held, Library, opened, verify
+from advisor.predict.memo import Memo
+from advisor.predict.onnx_model import Bundle
 from advisor.predict.performance import PerformanceModel
 from advisor.predict.placements import MOST_NEIGHBOURS, PlacementIndex
+from advisor.predict.queue_run_times import EndedSeen, QueueRunTimes
+from advisor.predict.queue_speeds import QueueSpeeds, Speeds
 from advisor.predict.run_time import EndedJobs, RunTimeForecaster
 from advisor.predict.start_time import StartTimeForecaster
 from advisor.predict.throughput import ThroughputForecaster
@@ -33,8 +35,8 @@ PREDICTORS: Mapping[str, Callable[[Bundle], Any]] = {
     "interference": InterferenceForecaster.from_bundle,
     "start_time": StartTimeForecaster.from_bundle,
 }
-# The wrappers that keep a predictor's answers, so that they are not computed again in every cycle.
-KEPT: Mapping[str, Callable[[Any], Any]] = {"run_time": KeptRunTimes, "throughput": KeptSpeeds}
+# What asks a predictor about a queue, round after round.
+QUEUES: Mapping[str, Callable[[Any], Any]] = {"run_time": QueueRunTimes, "throughput": QueueSpeeds}
 
 Answer = TypeVar("Answer")
 
@@ -75,28 +77,9 @@ def _predictor(bundle: Bundle) -> Any:
     return PREDICTORS[bundle.kind](bundle)
 
 
-class _Told(NamedTuple):
-    """The forecasts for one job: a value, the reason why there is none, or None if no model was asked."""
-
-    run_time: RunTime | str | None
-    speeds: Speeds | None
-    beside: Interval | str | None
-    start_s: Interval | str | None
-
-    def forecast(self) -> JobForecast:
-        """Return the forecasts as a domain value."""
-        speed = _SPEED_UNKNOWN[self.speeds.evidence] if self.speeds is not None and not self.speeds.all_known else None
-        unknown = (self.run_time, speed, self.beside, self.start_s)
-        return JobForecast(
-            run_time=None if isinstance(self.run_time, str) else self.run_time,
-            start_s=None if isinstance(self.start_s, str) else self.start_s,
-            speed_by_placement={} if self.speeds is None else self.speeds.by_placement,
-            inflation_beside=None if isinstance(self.beside, str) else self.beside,
-            unknown=tuple(reason for reason in unknown if isinstance(reason, str)),
-        )
-
-
-_NOTHING = _Told(None, None, None, None)
+# What the models answered for one job: a value, the reason why there is none, or None if no model was asked.
+_Answer = Interval | str | None
+_Answers = tuple[RunTime | str | None, tuple[Speeds | None, _Answer], _Answer]
 
 
 class ModelForecaster:
@@ -120,7 +103,7 @@ class ModelForecaster:
         self._notes: dict[str, str] = {}
         # The models that were tested on jobs of this site when they were fitted.
         self._tested: set[str] = set()
-        self._told: dict[int, tuple[_Told, JobForecast]] = {}
+        self._forecasts = Memo[int, _Answers, JobForecast | None]()
 
     def forecasts(self, snapshot: Snapshot) -> Forecasts:
         """Forecast the GPU jobs of a snapshot that are pending or running.
@@ -133,34 +116,35 @@ class ModelForecaster:
             self._model(kind)
         if self._ended is not None:
             self.add_ended(self._ended.since_last(snapshot))
-        cluster, alike = PlacementIndex(snapshot), _Alike(pending)
+        cluster = PlacementIndex(snapshot)
+        # The models of speeds are asked about one job of each kind. Readers share equal requests and hints, so that
+        # comparing identities finds most equal ones at hardly any cost.
+        kinds_asked = [(id(job.gang), id(job.hints), job.partitions) for job in pending]
+        job_by_kind = dict(zip(kinds_asked, pending, strict=True))
+        alike = list(job_by_kind.values())
         run_times: Sequence[RunTime | None] = self._ask(
             "run_time", lambda model: model.forecast(pending, running, snapshot), ()
         )
         speeds: Sequence[Speeds | None] = self._ask(
-            "throughput", lambda model: model.forecast(alike.jobs, cluster, running), ()
+            "throughput", lambda model: model.forecast(alike, cluster, running), ()
         )
         beside: Sequence[Interval | str | None] = self._ask(
-            "interference", lambda model: _beside(model, cluster, alike.jobs), ()
+            "interference", lambda model: _beside(model, cluster, alike), ()
         )
         starts_s = self._starts_s(snapshot) if start_time.KIND in kinds else {}
-        told_before, current = self._told, dict[int, tuple[_Told, JobForecast]]()
-        unasked = (None,) * len(alike.jobs)
-        by_kind = [*zip(speeds or unasked, beside or unasked, strict=True), (None, None)]
-        # For running jobs only run times are forecast.
-        kind_of_row = (*alike.numbers, *(-1 for _ in running))
-        for number, job in enumerate((*pending, *running)):
-            run_time = (run_times[number] or _RUN_TIME_UNKNOWN) if run_times else None
-            job_id = job.job_id
-            beliefs = _Told(run_time, *by_kind[kind_of_row[number]], starts_s.get(job_id))
-            before = told_before.get(job_id)
-            if before is not None and before[0] == beliefs:
-                current[job_id] = before
-            elif beliefs != _NOTHING:
-                current[job_id] = beliefs, beliefs.forecast()
-        self._told = current
+        unasked = (None,) * len(alike)
+        by_kind = dict(zip(job_by_kind, zip(speeds or unasked, beside or unasked, strict=True), strict=True))
+        job_ids = [job.job_id for job in (*pending, *running)]
+        answers = zip(
+            [run_time or _RUN_TIME_UNKNOWN for run_time in run_times] or repeat(None),
+            # For running jobs only run times are forecast.
+            [*(by_kind[kind] for kind in kinds_asked), *((None, None) for _ in running)],
+            map(starts_s.get, job_ids),
+            strict=False,
+        )
+        forecasts = self._forecasts.fill(job_ids, answers, lambda fresh: starmap(_forecast, fresh.values()))
         return Forecasts(
-            by_job={job_id: forecast for job_id, (_, forecast) in current.items()},
+            by_job={job_id: of_job for job_id, of_job in zip(job_ids, forecasts, strict=True) if of_job is not None},
             models=self._named(kinds),
             notes=self._distinct_notes,
             on_probation=tuple(name for name in self._named(("run_time",)) if name not in self._tested),
@@ -185,10 +169,10 @@ class ModelForecaster:
     def bases(self, job: Job, snapshot: Snapshot) -> tuple[ForecastBasis, ...]:
         """Return what the forecasts of a GPU job rest on, after those of the snapshot."""
         asked: dict[str, Callable[[Any], ForecastBasis]] = {
-            "run_time": lambda kept: bases.of_run_time(kept.model, job, snapshot)
+            "run_time": lambda queue: bases.of_run_time(queue.model, job, snapshot)
         }
         if (job.gang.gpu_count or 0) > 1 or job.hints.gpus is not None:
-            asked["throughput"] = lambda kept: bases.of_speed(kept.model, job)
+            asked["throughput"] = lambda queue: bases.of_speed(queue.model, job)
             asked["interference"] = lambda model: bases.of_neighbours(model, job)
         answers = [self._ask(kind, work, None) for kind, work in asked.items()]
         return tuple(basis for basis in answers if basis is not None)
@@ -233,7 +217,7 @@ class ModelForecaster:
                 predictor = _predictor(bundle)
                 if kind == throughput.KIND and self._network is not None:
                     predictor = predictor.at_site(self._network, no_points())
-                self._opened[kind] = KEPT[kind](predictor) if kind in KEPT else predictor
+                self._opened[kind] = QUEUES[kind](predictor) if kind in QUEUES else predictor
                 self._versions[kind] = bundle.version
                 if is_tested(bundle.tested):
                     self._tested.add(f"{kind} {bundle.version}")
@@ -242,22 +226,21 @@ class ModelForecaster:
         return self._opened[kind]
 
 
-class _Alike:
-    """Pending jobs grouped by request: `jobs` has one job of each kind, `numbers` the kind of each job.
-
-    Readers share equal requests and hints, so that comparing identities finds most equal ones at hardly any cost.
-    """
-
-    def __init__(self, pending: Sequence[Job]) -> None:
-        self.jobs: list[Job] = []
-        self.numbers: list[int] = []
-        number_by_kind: dict[tuple[int, int, tuple[str, ...]], int] = {}
-        for job in pending:
-            kind = (id(job.gang), id(job.hints), job.partitions)
-            number = number_by_kind.setdefault(kind, len(self.jobs))
-            if number == len(self.jobs):
-                self.jobs.append(job)
-            self.numbers.append(number)
+def _forecast(
+    run_time: RunTime | str | None, of_kind: tuple[Speeds | None, _Answer], start_s: _Answer
+) -> JobForecast | None:
+    """Return the answers for one job as a domain value; None if no model was asked."""
+    speeds, beside = of_kind
+    if run_time is None and speeds is None and beside is None and start_s is None:
+        return None
+    speed = _SPEED_UNKNOWN[speeds.evidence] if speeds is not None and not speeds.all_known else None
+    return JobForecast(
+        run_time=None if isinstance(run_time, str) else run_time,
+        start_s=None if isinstance(start_s, str) else start_s,
+        speed_by_placement={} if speeds is None else speeds.by_placement,
+        inflation_beside=None if isinstance(beside, str) else beside,
+        unknown=tuple(reason for reason in (run_time, speed, beside, start_s) if isinstance(reason, str)),
+    )
 
 
 def _starts_s(

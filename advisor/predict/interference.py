@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import ModelError
-from advisor.predict.bundle import Bundle
-from advisor.predict.interference_alone import ALONE_COLUMNS, alone_columns
-from advisor.predict.interference_items import Floats, JobPairs, Rows, Shared, name_key
+from advisor.predict.interference_items import ALONE_COLUMNS, Floats, JobPairs, Rows, Shared, alone_columns, name_key
 from advisor.predict.interference_section import (
     COLUMNS,
     LEAST_SPEED,
@@ -21,6 +19,7 @@ from advisor.predict.interference_section import (
     section_of,
 )
 from advisor.predict.intervals import Intervals
+from advisor.predict.onnx_model import Bundle
 
 KIND = "interference"
 NO_JOB, UNKNOWN = -2, -1

@@ -7,8 +7,19 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import ModelError
-from advisor.predict.interference_alone import ALONE_COLUMNS, MOST_FEATURES, Feature
-from advisor.predict.interference_items import PROFILE, SETTINGS, Floats, Items, JobPairs, Rows, Shape, similarity
+from advisor.predict.interference_items import (
+    ALONE_COLUMNS,
+    MOST_FEATURES,
+    PROFILE,
+    SETTINGS,
+    Feature,
+    Floats,
+    Items,
+    JobPairs,
+    Rows,
+    Shape,
+    similarity,
+)
 from advisor.predict.manifest import fault_of
 
 MOST_PRODUCTS = 3072

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.forecast import Interval
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
@@ -21,3 +23,15 @@ class Intervals:
 
     def __len__(self) -> int:
         return len(self.median)
+
+
+def listed(intervals: Intervals, *, least: float, most: float) -> list[Interval | None]:
+    """Return the intervals as a list, None for those that are not known, or reach below `least` or above `most`."""
+    low, median, high = intervals.low, intervals.median, intervals.high
+    # NaN compares with nothing, so that it is not sound.
+    sound = intervals.known & (np.minimum(low, median) >= least) & (np.maximum(high, median) <= most)
+    columns = (low.tolist(), median.tolist(), high.tolist(), sound.tolist())
+    return [
+        Interval(low=min(low, median), median=median, high=max(high, median)) if known else None
+        for low, median, high, known in zip(*columns, strict=True)
+    ]

@@ -9,7 +9,6 @@ from typing import Final
 import advisor
 from advisor.domain.probation import FITTED_HERE
 from advisor.errors import ModelError
-from advisor.predict.bundle import Bundle
 from advisor.predict.manifest import (
     CARD,
     GRAPH,
@@ -22,7 +21,7 @@ from advisor.predict.manifest import (
     read_manifest,
     write_manifest,
 )
-from advisor.predict.onnx_model import OnnxModel, TensorGraph
+from advisor.predict.onnx_model import Bundle, OnnxModel, TensorGraph
 from advisor.predict.tryout import admit
 
 SITE_FOLDER = Path("/var/lib/sadvise/models")

@@ -5,12 +5,14 @@ import re
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.probation import Coverage
 from advisor.errors import ModelError
 
 CORES = 1
@@ -165,3 +167,21 @@ def _reason(err: Exception) -> str:
     if _OUT_OF_MEMORY.search(text):
         return f"it needs more than {MEMORY_LIMIT_BYTES // 2**20} MiB of memory"
     return (text.splitlines() or [type(err).__name__])[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """A checked model: its digests and its fingerprint were right.
+
+    `parameters` is the JSON text that the predictor of this kind wrote at the fit and reads itself: quantile
+    corrections, supports, tables. It never holds code. `tested` is how the intervals held on jobs of this site
+    that were kept aside from the fit; None where none were.
+    """
+
+    kind: str
+    version: str
+    columns: tuple[str, ...]
+    outputs: tuple[str, ...]
+    model: OnnxModel
+    parameters: str
+    tested: Coverage | None = None

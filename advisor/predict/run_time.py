@@ -10,11 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from advisor.errors import ModelError
 from advisor.features.columns import Columns
-from advisor.predict.bundle import Bundle
 from advisor.predict.history import History, Keys, burst_of, keys_of
 from advisor.predict.intervals import Intervals
 from advisor.predict.manifest import fault_of
-from advisor.predict.onnx_model import OnnxModel
+from advisor.predict.onnx_model import Bundle, OnnxModel
 from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, quantiles_and_mean
 from advisor.predict.run_time_features import COLD, COLUMNS, Features, Recalled, features
 from advisor.predict.run_time_table import LONGEST_S, EndedJobs, RunTimeTable

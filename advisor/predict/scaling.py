@@ -15,6 +15,12 @@ from advisor.features.columns import Columns
 
 Vector = NDArray[np.float64]
 
+# The largest deviation of a log speed with which a row still counts as known: an interval of a factor of 2.5.
+LARGEST_DEVIATION = 0.35
+# Of a normal distribution, the 90 % quantile in deviations.
+NORMAL = 1.2816
+_SCALE_DEVIATION = 1.0
+
 # All but the first are ratios or exponents, so that they carry over from model to model.
 PARAMETERS = (
     "scale",  # log of the step of one GPU at the reference batch, seconds
@@ -180,3 +186,19 @@ def _cost(theta: Vector, work: Work, log_steps: Vector, prior: Prior) -> float:
     misfit = np.where(off < _ROBUST, off**2, 2.0 * _ROBUST * off - _ROBUST**2).sum()
     cost = float(misfit + (((theta - prior.mean) / prior.deviation) ** 2).sum())
     return cost if np.isfinite(cost) else np.inf
+
+
+def reference_batch(work: Work) -> float:
+    """Return the smallest batch within one node, or of all where none is."""
+    alone = work.nodes == 1
+    return float(work.batch[alone].min() if alone.any() else work.batch.min())
+
+
+def taught(prior: Prior, work: Work, step_s: Vector, reference: float) -> Law:
+    """Return the law that points teach; the batches of `work` are per GPU, those of the law in units of `reference`."""
+    scaled = Work(gpus=work.gpus, nodes=work.nodes, least=work.least, most=work.most, batch=work.batch / reference)
+    log_steps = np.log(step_s)
+    mean, deviation = prior.mean.copy(), prior.deviation.copy()
+    mean[SCALE] += np.median(log_steps - log_step(mean, scaled))
+    deviation[SCALE] = _SCALE_DEVIATION
+    return learn(scaled, log_steps, Prior(mean=mean, deviation=deviation))

@@ -9,10 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ModelError
 from advisor.features.backlog import BacklogTable, Floats
-from advisor.predict.bundle import Bundle
 from advisor.predict.intervals import Intervals
 from advisor.predict.manifest import fault_of
-from advisor.predict.onnx_model import OnnxModel
+from advisor.predict.onnx_model import Bundle, OnnxModel
 
 KIND = "start_time"
 # Shorter waits make no difference in practice, and Slurm considers its queue about as often.

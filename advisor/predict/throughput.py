@@ -7,11 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import ModelError
-from advisor.predict.bundle import Bundle
 from advisor.predict.interference_items import name_key
 from advisor.predict.intervals import Intervals
-from advisor.predict.scaling import BEND, FLOOR, Parts, Vector, Work, computing_of, parts_of
-from advisor.predict.throughput_adapt import LARGEST_DEVIATION, NORMAL
+from advisor.predict.onnx_model import Bundle
+from advisor.predict.scaling import BEND, FLOOR, LARGEST_DEVIATION, NORMAL, Parts, Vector, Work, computing_of, parts_of
 from advisor.predict.throughput_knowledge import Knowledge, parse_knowledge
 from advisor.predict.throughput_site import Evidence, SitePoints, no_points, site_laws
 

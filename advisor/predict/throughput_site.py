@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from advisor.features.columns import Columns
 from advisor.predict.interference_items import name_key
-from advisor.predict.scaling import COUNT, INSIDE, SCALE, VOLUME, Law, Prior, Vector, Work
-from advisor.predict.throughput_adapt import reference_batch, taught
+from advisor.predict.scaling import COUNT, INSIDE, SCALE, VOLUME, Law, Prior, Vector, Work, reference_batch, taught
 from advisor.predict.throughput_knowledge import Knowledge, Population, Profile, moved
 
 

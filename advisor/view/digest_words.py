@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from advisor.domain.actions import Lever
+from advisor.domain.actions import ACTIONS
 from advisor.domain.lease import Ending
 from advisor.domain.notice import Figure, Notice, NoticeKind
 from advisor.domain.outcome import JobOutcome, SeenChange
@@ -17,15 +17,6 @@ from advisor.view.terminal import instant
 _NAMED: Final = ("gained", "gave")
 _LABELS: Final[Mapping[str, str]] = {"no advice": "waits", "not known": "mind"}
 _MOST_JOBS: Final = 20
-_LEVERS: Final[Mapping[Lever, str]] = {
-    Lever.NICE: "its place in the line",
-    Lever.SWITCHES: "a wait for one leaf switch",
-    Lever.NODE_RANGE: "a wait for fewer nodes",
-    Lever.GPU_COUNT: "its number of GPUs",
-    Lever.TIME_MIN: "a soft time limit",
-    Lever.NODE_LIST: "the nodes it starts on",
-    Lever.CHECKPOINT_REQUEUE: "a requeue from its checkpoint",
-}
 _ENDINGS: Final[Mapping[Ending, str]] = {
     Ending.TAKEN_BACK: "taken back later",
     Ending.REVERTED: "taken back on request",
@@ -155,7 +146,7 @@ def _job_lines(outcome: JobOutcome) -> Iterator[str]:
 
 
 def _change_words(change: SeenChange) -> str:
-    what = _LEVERS[change.lever]
+    what = ACTIONS[change.lever].changes
     ending = "" if change.ending is None else _ENDINGS.get(change.ending, "")
     expected = ""
     if change.saved_s_high is not None and change.saved_s_low is not None:

@@ -5,9 +5,10 @@ since the line goes on after it. docs/sentences.md lists all of them with real v
 """
 
 import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from advisor.domain.actions import Reason
-from advisor.domain.facts import Facts
 from advisor.domain.plan import Expected, Recommendation
 from advisor.domain.releases import first_with
 from advisor.domain.topology import LocalityTier
@@ -35,66 +36,12 @@ _BASES = {
 
 def sentence(change: Recommendation) -> str:
     """Return why a change is proposed."""
-    match change.facts:
-        case StartsNext() as facts:
-            return _starts_next(facts)
-        case Exchanged() as facts:
-            return _exchanged(facts, change.revert_after_s or 0.0)
-        case Resizing() as facts if facts.reason is Reason.SMALLER_STARTS_SOONER:
-            return _smaller_starts_sooner(facts, change.expected)
-        case Resizing() as facts:
-            return _idle_gpus_to_grow(facts, change.expected)
-        case PlaceWorthWaiting() | PlaceForGang() as facts:
-            return _place(facts)
-        case RunsShorterThanLimit() as facts:
-            return _runs_shorter_than_limit(facts)
-        case GangNeedsThePlace() as facts:
-            return _gang_needs_the_place(facts)
-        case DelayedByAdvice() as facts:
-            return _delayed_by_advice(facts)
-        case facts:
-            raise _unworded(facts)
+    return _SENTENCES[change.reason](change.facts, change)
 
 
 def assumption(change: Recommendation) -> str:
     """Return what the expected saving of a change rests on."""
-    match change.facts:
-        case StartsNext() as facts:
-            return (
-                f"{_basis(facts.basis, facts.used_limit_ratio_low)}. In simulations 4 of 5 such changes stayed within "
-                "this range. Delays of the jobs passed are subtracted. Jobs without GPUs are not counted"
-            )
-        case Exchanged() as facts:
-            return (
-                f"{_basis(facts.basis, facts.used_limit_ratio_low)}. The gain is counted once for both jobs. Backfill "
-                "and later submissions are not counted"
-            )
-        case Resizing() as facts:
-            return f"{_scaling(facts.scaling_exponent)}. {_run_time(facts.used_limit_ratio_low)}{_declared(facts)}"
-        case PlaceWorthWaiting() as facts:
-            there = f"{facts.inflation_there - 1.0:.0%} on {place(facts.timer.nodes)}, {_BASES[facts.basis]}"
-            first = (
-                ". As the first in line, it is judged by the lower ends of its forecasts" if facts.first_in_line else ""
-            )
-            spread = f"Its run time grows by {facts.inflation - 1.0:.0%} spread out and by {there}"
-            return f"{spread}. At worst no such place comes free. {_seen(facts.timer)}{first}"
-        case RunsShorterThanLimit() as facts:
-            return f"Run times as forecast. At best there is such a gap now, at worst none opens. {_slip(facts)}"
-        case PlaceForGang():
-            return "What the place saves is not forecast. At worst others take the nodes first"
-        case GangNeedsThePlace() as facts:
-            return (
-                f"Run times as forecast. The cost is half a checkpoint interval, the restart, and the "
-                f"{duration(facts.run_s)} that the gang runs. A place for the job comes free then"
-            )
-        case DelayedByAdvice():
-            return "At worst its GPUs are not released sooner. At best it makes up for the delay"
-        case facts:
-            raise _unworded(facts)
-
-
-def _unworded(facts: Facts) -> TypeError:
-    return TypeError(f"{type(facts).__name__} has no sentence")
+    return _ASSUMPTIONS[change.reason](change.facts)
 
 
 def timer_sentence(timer: Timer) -> str:
@@ -120,7 +67,7 @@ def place(nodes: int | None) -> str:
     return "one node" if nodes == 1 else f"{nodes} nodes"
 
 
-def _starts_next(facts: StartsNext) -> str:
+def _starts_next(facts: StartsNext, _: Recommendation) -> str:
     others = "that job" if facts.jobs_passed == 1 else "each of those"
     ahead = facts.gpu_hours_ahead - facts.gpu_hours_ahead_after
     return (
@@ -135,35 +82,34 @@ def _sooner(facts: StartsNext) -> str:
     return f"{later} {duration(facts.sooner_s_high)} sooner"
 
 
-def _exchanged(facts: Exchanged, lease_s: float) -> str:
+def _exchanged(facts: Exchanged, change: Recommendation) -> str:
     rises = isinstance(facts, TakesPlace)
     back = "It gets its place back" if not rises else "It is put back"
+    lease = duration(change.revert_after_s or 0.0)
     return (
         f"It needs {gpu_time(facts.gpu_hours)}, job {facts.other_job_id} of the same {facts.scope} "
         f"{gpu_time(facts.gpu_hours_of_other)}. They change places, and it starts "
-        f"{span(facts.moved_s_low, facts.moved_s_high)} {'sooner' if rises else 'later'}. {back} in {duration(lease_s)}"
+        f"{span(facts.moved_s_low, facts.moved_s_high)} {'sooner' if rises else 'later'}. {back} in {lease}"
     )
 
 
-def _smaller_starts_sooner(facts: Resizing, expected: Expected) -> str:
+def _smaller_starts_sooner(facts: Resizing, change: Recommendation) -> str:
+    expected = change.expected
     return (
         f"Its {facts.gpus} GPUs should come free in {duration(facts.expected_wait_s)}. With {facts.gpus_after} it "
         f"starts now, runs {facts.stretch:.1f} times as long, and ends {_saving(expected)} sooner. {_limit(facts)}"
     )
 
 
-def _idle_gpus_to_grow(facts: Resizing, expected: Expected) -> str:
+def _idle_gpus_to_grow(facts: Resizing, change: Recommendation) -> str:
+    expected = change.expected
     return (
         f"No other pending job can use {plural(facts.gpus_after - facts.gpus, 'idle GPU')}. With {facts.gpus_after} "
         f"instead of {facts.gpus} GPUs it ends {_saving(expected)} sooner"
     )
 
 
-def _place(facts: PlaceWorthWaiting | PlaceForGang) -> str:
-    return _place_for_gang(facts) if isinstance(facts, PlaceForGang) else _place_worth_waiting(facts)
-
-
-def _place_worth_waiting(facts: PlaceWorthWaiting) -> str:
+def _place_worth_waiting(facts: PlaceWorthWaiting, _: Recommendation) -> str:
     timer = facts.timer
     otherwise = "it could start now only" if facts.tier_now is not None else "the next idle ones can be"
     return (
@@ -173,7 +119,7 @@ def _place_worth_waiting(facts: PlaceWorthWaiting) -> str:
     )
 
 
-def _runs_shorter_than_limit(facts: RunsShorterThanLimit) -> str:
+def _runs_shorter_than_limit(facts: RunsShorterThanLimit, _: Recommendation) -> str:
     return (
         f"It asks for {duration(facts.time_limit_s)} and should run "
         f"{span(facts.run_time_s_low, facts.run_time_s_high)}. Planned with "
@@ -182,7 +128,7 @@ def _runs_shorter_than_limit(facts: RunsShorterThanLimit) -> str:
     )
 
 
-def _place_for_gang(facts: PlaceForGang) -> str:
+def _place_for_gang(facts: PlaceForGang, _: Recommendation) -> str:
     leaves = "under one leaf switch" if facts.leaves == 1 else f"under {facts.leaves} leaf switches"
     beside = "with no other gang" if not facts.neighbours else f"beside {plural(facts.neighbours, 'other gang')}"
     by = f"The policy {facts.by_policy}" if facts.by_policy else "Best fit with least interference"
@@ -192,7 +138,7 @@ def _place_for_gang(facts: PlaceForGang) -> str:
     )
 
 
-def _gang_needs_the_place(facts: GangNeedsThePlace) -> str:
+def _gang_needs_the_place(facts: GangNeedsThePlace, _: Recommendation) -> str:
     place = f"node {facts.place}" if facts.tier is LocalityTier.NODE else f"leaf switch {facts.place}"
     return (
         f"Job {facts.gang_job_id}, first in line with {facts.gang_gpus} GPUs, would end {duration(facts.gain_s)} "
@@ -200,7 +146,7 @@ def _gang_needs_the_place(facts: GangNeedsThePlace) -> str:
     )
 
 
-def _delayed_by_advice(facts: DelayedByAdvice) -> str:
+def _delayed_by_advice(facts: DelayedByAdvice, _: Recommendation) -> str:
     return (
         f"As submitted it would have started {duration(facts.realised_delay_s)} ago, and it can still wait "
         f"{_more(facts.first_in_line_s)}. That is over half of the {duration(facts.bound_s)} allowed, so it goes ahead "
@@ -271,3 +217,76 @@ def _slip(facts: RunsShorterThanLimit) -> str:
         return f"1 in 10 such jobs runs longer, and {slip}"
     first = first_with(lambda traits: traits.soft_limits_outlast_start)
     return f"Once it runs, Slurm before {first} plans with its whole limit, so that {slip}"
+
+
+def _lift_rests_on(facts: StartsNext) -> str:
+    return (
+        f"{_basis(facts.basis, facts.used_limit_ratio_low)}. In simulations 4 of 5 such changes stayed within this "
+        "range. Delays of the jobs passed are subtracted. Jobs without GPUs are not counted"
+    )
+
+
+def _exchange_rests_on(facts: Exchanged) -> str:
+    return (
+        f"{_basis(facts.basis, facts.used_limit_ratio_low)}. The gain is counted once for both jobs. Backfill and "
+        "later submissions are not counted"
+    )
+
+
+def _size_rests_on(facts: Resizing) -> str:
+    return f"{_scaling(facts.scaling_exponent)}. {_run_time(facts.used_limit_ratio_low)}{_declared(facts)}"
+
+
+def _wait_rests_on(facts: PlaceWorthWaiting) -> str:
+    there = f"{facts.inflation_there - 1.0:.0%} on {place(facts.timer.nodes)}, {_BASES[facts.basis]}"
+    first = ". As the first in line, it is judged by the lower ends of its forecasts" if facts.first_in_line else ""
+    spread = f"Its run time grows by {facts.inflation - 1.0:.0%} spread out and by {there}"
+    return f"{spread}. At worst no such place comes free. {_seen(facts.timer)}{first}"
+
+
+def _soft_limit_rests_on(facts: RunsShorterThanLimit) -> str:
+    return f"Run times as forecast. At best there is such a gap now, at worst none opens. {_slip(facts)}"
+
+
+def _place_rests_on(_: PlaceForGang) -> str:
+    return "What the place saves is not forecast. At worst others take the nodes first"
+
+
+def _stop_rests_on(facts: GangNeedsThePlace) -> str:
+    return (
+        "Run times as forecast. The cost is half a checkpoint interval, the restart, and the "
+        f"{duration(facts.run_s)} that the gang runs. A place for the job comes free then"
+    )
+
+
+def _compensation_rests_on(_: DelayedByAdvice) -> str:
+    return "At worst its GPUs are not released sooner. At best it makes up for the delay"
+
+
+# A new reason is one more row of each.
+_SENTENCES: Final[Mapping[Reason, Callable[[Any, Recommendation], str]]] = {
+    Reason.SHORT_WORK_FIRST: _starts_next,
+    Reason.TAKES_PLACE_OF_LARGER: _exchanged,
+    Reason.GIVES_PLACE_TO_SMALLER: _exchanged,
+    Reason.SMALLER_STARTS_SOONER: _smaller_starts_sooner,
+    Reason.IDLE_GPUS_TO_GROW: _idle_gpus_to_grow,
+    Reason.NODE_WORTH_WAITING: _place_worth_waiting,
+    Reason.LEAF_WORTH_WAITING: _place_worth_waiting,
+    Reason.PLACE_FOR_GANG: _place_for_gang,
+    Reason.RUNS_SHORTER_THAN_LIMIT: _runs_shorter_than_limit,
+    Reason.GANG_NEEDS_THE_PLACE: _gang_needs_the_place,
+    Reason.DELAYED_BY_ADVICE: _delayed_by_advice,
+}
+_ASSUMPTIONS: Final[Mapping[Reason, Callable[[Any], str]]] = {
+    Reason.SHORT_WORK_FIRST: _lift_rests_on,
+    Reason.TAKES_PLACE_OF_LARGER: _exchange_rests_on,
+    Reason.GIVES_PLACE_TO_SMALLER: _exchange_rests_on,
+    Reason.SMALLER_STARTS_SOONER: _size_rests_on,
+    Reason.IDLE_GPUS_TO_GROW: _size_rests_on,
+    Reason.NODE_WORTH_WAITING: _wait_rests_on,
+    Reason.LEAF_WORTH_WAITING: _wait_rests_on,
+    Reason.PLACE_FOR_GANG: _place_rests_on,
+    Reason.RUNS_SHORTER_THAN_LIMIT: _soft_limit_rests_on,
+    Reason.GANG_NEEDS_THE_PLACE: _stop_rests_on,
+    Reason.DELAYED_BY_ADVICE: _compensation_rests_on,
+}

@@ -11,11 +11,11 @@ from advisor.apply.applier import Applier, Wanted
 from advisor.apply.gate import OpenGate
 from advisor.apply.step import Reconciled
 from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, NOT_RUNNING, ScontrolActuator
+from advisor.backends.cluster_choice import chosen_cluster
 from advisor.backends.commands import apply_argv
 from advisor.backends.named_jobs import NamedJobs
 from advisor.backends.process import SlurmCommands
 from advisor.backends.site_reader import SiteReader
-from advisor.backends.sources import chosen_cluster
 from advisor.backends.submit_lines import read_submitted
 from advisor.clock import SystemClock
 from advisor.domain.actions import Action, exchanged_with
@@ -34,6 +34,8 @@ from advisor.site.rights import rights
 from advisor.site.site_gate import RoundDeadline, SiteGate
 from advisor.view.documents import SkippedDocument, shell, skipped
 from advisor.view.table_layout import TableForm
+from advisor.watch.planned import cycle_of
+from advisor.watch.queue_source import open_queue
 from advisor.watch.reading import Reading, journal_file
 
 # How long to wait for a round of the daemon, or another command, to release the journal.
@@ -243,9 +245,9 @@ def live_applier(
     file = journal_file(settings, journal)
     with opened_full(file, wait_s=LOCK_WAIT_S) if full else opened(file, wait_s=LOCK_WAIT_S) as held:
         yield Applier(
-            source=reading.open(settings),
+            source=open_queue(reading, settings),
             actuator=ScontrolActuator(commands),
-            cycle=replace(reading.cycle(settings), trial=trials_by(settings.planning)),
+            cycle=replace(cycle_of(reading, settings), trial=trials_by(settings.planning)),
             named=NamedJobs(commands, SystemClock(), SiteReader(commands, SystemClock())),
             journal=held,
             observe=observed,

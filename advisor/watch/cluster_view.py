@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 from advisor.diagnose.requests import gpus_by_type, tasks_of
 from advisor.diagnose.survey import overview
@@ -13,12 +12,10 @@ from advisor.domain.overview import Overview
 from advisor.domain.plan import Kind
 from advisor.domain.snapshot import Snapshot
 from advisor.features.queue import expected_limit_s, highest_tier, slurms_place, tier_by_partition
+from advisor.site.status_words import Overlook
 from advisor.view.documents import ChangeDocument, change_document
 from advisor.view.lease_report import HeldChangeDocument, held_change
-
-if TYPE_CHECKING:
-    from advisor.site.status_words import Overlook
-    from advisor.watch.reading import Planned
+from advisor.watch.planned import Planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +88,13 @@ class ClusterView:
     line: tuple[WaitingJob, ...]
     advice: tuple[ChangeDocument, ...]
     in_effect: tuple[ChangeInEffect, ...]
-    daemon: "Overlook | None"
+    daemon: Overlook | None
     notes: tuple[str, ...]
-    planned: "Planned"
+    planned: Planned
 
 
 def cluster_view(
-    planned: "Planned", starts: Forecasts, *, source: str, cluster: str | None, daemon: "Overlook | None"
+    planned: Planned, starts: Forecasts, *, source: str, cluster: str | None, daemon: Overlook | None
 ) -> ClusterView:
     """Return the view of a planned cycle; `starts` holds the forecasts of its pending GPU jobs, with their starts.
 
@@ -116,9 +113,9 @@ def cluster_view(
         nodes=tuple(_nodes(snapshot)),
         line=tuple(_line(planned, starts)),
         advice=tuple(sorted(rows, key=lambda row: row.expected.jct_saved_expected_s, reverse=True)),
-        in_effect=tuple(_in_effect(lease, planned.purposes) for lease in leases if lease.is_in_effect),
+        in_effect=tuple(_in_effect(lease, planned.remembered.purposes) for lease in leases if lease.is_in_effect),
         daemon=daemon,
-        notes=tuple(note for note in (planned.note, *snapshot.unread, *record.forecasts.notes) if note),
+        notes=tuple(note for note in (planned.remembered.note, *snapshot.unread, *record.forecasts.notes) if note),
         planned=planned,
     )
 
@@ -143,7 +140,7 @@ def _nodes(snapshot: Snapshot) -> Iterator[NodeUse]:
             )
 
 
-def _line(planned: "Planned", starts: Forecasts) -> Iterator[WaitingJob]:
+def _line(planned: Planned, starts: Forecasts) -> Iterator[WaitingJob]:
     record, snapshot = planned.record, planned.record.snapshot
     tiers = tier_by_partition(snapshot)
     kinds_by_job: dict[int, tuple[Kind, ...]] = {}

@@ -2,13 +2,11 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from advisor.watch.reading import Reading
+from advisor.watch.reading import Reading
 
 
-def command_line(reading: "Reading", journal: Path | None, name: str, *arguments: str) -> str:
+def command_line(reading: Reading, journal: Path | None, name: str, *arguments: str) -> str:
     """Return a command line; `pause` and `resume` ask Slurm nothing, and name no journal."""
     asks_slurm = name in ("apply", "revert")
     options: list[str] = []

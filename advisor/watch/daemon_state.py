@@ -6,13 +6,14 @@ from pathlib import Path
 from advisor.config import Config
 from advisor.domain.units import DAY_S
 from advisor.errors import AdvisorError
+from advisor.files import is_closed
 from advisor.journal import SqliteJournal
 from advisor.site.breaker_events import read_breakers
 from advisor.site.lease_socket import asked
 from advisor.site.pause_file import paused
 from advisor.site.status_file import is_running, read_status
 from advisor.site.status_words import Overlook
-from advisor.watch.reading import is_closed, journal_file
+from advisor.watch.reading import journal_file
 
 
 def daemon_state(config: Config, journal: Path | None, now: float) -> Overlook:

@@ -2,14 +2,18 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from advisor.backends.commands import apply_argv
+from advisor.config import Config
 from advisor.diagnose.causes import diagnose
 from advisor.diagnose.turn import JobTurn, turn_of
 from advisor.domain.actions import SetNice
+from advisor.domain.forecast import ForecastBasis
+from advisor.domain.job import Job
+from advisor.domain.lease import Lease
 from advisor.domain.particulars import NOTHING_ASKED, Particulars
 from advisor.domain.slurm_reasons import CONTENTION
+from advisor.domain.snapshot import Snapshot
 from advisor.planning.case import Case
 from advisor.planning.plan_trial import is_tried
 from advisor.planning.timer_out import TimerOut, timers_out
@@ -29,14 +33,7 @@ from advisor.view.rule_words import rule_sentence
 from advisor.view.sentences import sentence, timer_out_sentence
 from advisor.view.terminal import instant, title
 from advisor.view.turns import advice_sentences, place_sentences, turn_document
-
-if TYPE_CHECKING:
-    from advisor.config import Config
-    from advisor.domain.forecast import ForecastBasis
-    from advisor.domain.job import Job
-    from advisor.domain.lease import Lease
-    from advisor.domain.snapshot import Snapshot
-    from advisor.watch.reading import Planned
+from advisor.watch.planned import Planned
 
 Labelled = tuple[str, str]
 
@@ -49,9 +46,9 @@ class JobReport:
     """
 
     explained: "Explanation"
-    planned: "Planned"
-    job: "Job"
-    bases: "Sequence[ForecastBasis]"
+    planned: Planned
+    job: Job
+    bases: Sequence[ForecastBasis]
     turn: "JobTurn | None"
     changes: "Sequence[HeldChangeDocument]" = field(default_factory=list)
     ended: "Sequence[EndedChangeDocument]" = field(default_factory=list)
@@ -71,7 +68,7 @@ class JobReport:
             "ended_changes": self.ended,
             "turn": None if self.turn is None else turn_document(self.turn, job.user),
             "timers": [timer_document(timer_out) for timer_out in self.timers],
-            "notes": [self.planned.note] if self.planned.note else [],
+            "notes": [self.planned.remembered.note] if self.planned.remembered.note else [],
         }
 
     def groups(self, cluster: str | None, source: str, *, is_long: bool = False) -> list[list[Labelled]]:
@@ -87,11 +84,11 @@ class JobReport:
         return [lines for lines in map(list, groups) if lines]
 
     @property
-    def background(self) -> "tuple[Labelled, ...]":
+    def background(self) -> tuple[Labelled, ...]:
         """Labels and sentences on its turn, its forecasts, its timers, and the rule that leaves it alone."""
         return tuple(self._background())
 
-    def _background(self) -> "Iterator[Labelled]":
+    def _background(self) -> Iterator[Labelled]:
         if self.turn is not None:
             yield from place_sentences(self.turn)
             yield from advice_sentences(self.turn, self.job.user)
@@ -100,7 +97,7 @@ class JobReport:
         if self.left_alone:
             yield "advice", f"left alone by rule {self.left_alone}"
 
-    def _first(self, *, is_long: bool) -> "Iterator[Labelled]":
+    def _first(self, *, is_long: bool) -> Iterator[Labelled]:
 
         first = self.explained.first
         yield "why", f"{first.text} ({first.cause})"
@@ -108,7 +105,7 @@ class JobReport:
             yield "since", since_sentence(self.job, self.planned.record.snapshot.taken_at)
         yield from _remedies(first, is_long=is_long)
 
-    def _further(self, *, is_long: bool) -> "Iterator[Labelled]":
+    def _further(self, *, is_long: bool) -> Iterator[Labelled]:
 
         # What helps a job to its turn does nothing for one that Slurm does not consider.
         competes = self.explained.first.cause in CONTENTION
@@ -119,7 +116,7 @@ class JobReport:
         if self.explained.disagreement is not None:
             yield "note", self.explained.disagreement
 
-    def _standing(self, source: str) -> "Iterator[Labelled]":
+    def _standing(self, source: str) -> Iterator[Labelled]:
 
         job = self.job
         yield "job", f"{job.job_id} {job.name}, user {job.user}, {job.state}, Slurm says {job.reason or '-'}"
@@ -130,11 +127,11 @@ class JobReport:
         if self.turn is not None:
             yield from place_sentences(self.turn)
 
-    def _forecasts(self, *, is_long: bool) -> "Iterator[Labelled]":
+    def _forecasts(self, *, is_long: bool) -> Iterator[Labelled]:
 
         return lines(self.planned.record, self.job, self.bases, is_long=is_long)
 
-    def _advice(self, cluster: str | None) -> "Iterator[Labelled]":
+    def _advice(self, cluster: str | None) -> Iterator[Labelled]:
 
         for change in self.changes:
             yield "changed", f"since {instant(change.applied_time)}: {change_sentence(change)}"
@@ -146,11 +143,11 @@ class JobReport:
             yield from advice_sentences(self.turn, self.job.user)
         yield from self._next_advice(cluster)
 
-    def _timers(self) -> "Iterator[Labelled]":
+    def _timers(self) -> Iterator[Labelled]:
         for timer_out in self.timers:
             yield "timer", f"since {instant(timer_out.began_time)}: {timer_out_sentence(timer_out)}"
 
-    def _next_advice(self, cluster: str | None) -> "Iterator[Labelled]":
+    def _next_advice(self, cluster: str | None) -> Iterator[Labelled]:
 
         record, job_id = self.planned.record, self.job.job_id
         advice = [change for change in record.recommendations if change.job_id == job_id]
@@ -161,14 +158,14 @@ class JobReport:
         if self.left_alone:
             yield "advice", f"{'no other' if advice else 'none'}: left alone by rule {self.left_alone}"
 
-    def _unread(self) -> "Iterator[Labelled]":
+    def _unread(self) -> Iterator[Labelled]:
         for text in self.explained.unread:
             yield "unread", text
-        if self.planned.note:
-            yield "note", self.planned.note
+        if self.planned.remembered.note:
+            yield "note", self.planned.remembered.note
 
 
-def _remedies(finding: "Obstacle", *, is_long: bool) -> "Iterator[Labelled]":
+def _remedies(finding: Obstacle, *, is_long: bool) -> Iterator[Labelled]:
 
     for remedy in finding.remedies:
         yield "to do", remedy
@@ -181,11 +178,11 @@ def _remedies(finding: "Obstacle", *, is_long: bool) -> "Iterator[Labelled]":
 
 
 def job_answer(
-    job: "Job",
-    seen: "Snapshot",
-    settings: "Config",
-    planned: "Planned",
-    bases: "Sequence[ForecastBasis]" = (),
+    job: Job,
+    seen: Snapshot,
+    settings: Config,
+    planned: Planned,
+    bases: Sequence[ForecastBasis] = (),
     asked: "Particulars | None" = None,
 ) -> "JobReport":
     """Return all that is known of a job; `asked` is what Slurm was asked about it beside the snapshot."""
@@ -204,14 +201,14 @@ def job_answer(
         job=job,
         bases=bases,
         turn=turn_of(case, job) if job.is_pending else None,
-        changes=changes_of(job.job_id, memory.leases, planned.purposes),
+        changes=changes_of(job.job_id, memory.leases, planned.remembered.purposes),
         ended=ended_changes_of(job.job_id, memory.leases),
         timers=timers_out(seen, job.job_id, settings.planning, settings.guard, forecasts, memory),
         left_alone=_left_alone(planned.record.left_alone.get(job.job_id), job, settings),
     )
 
 
-def _left_alone(rule: str | None, job: "Job", settings: "Config") -> str:
+def _left_alone(rule: str | None, job: Job, settings: Config) -> str:
     """Return a rule with its sentence, which names the job in commands; "" without a rule."""
     if rule is None:
         return ""
@@ -219,7 +216,7 @@ def _left_alone(rule: str | None, job: "Job", settings: "Config") -> str:
     return f"{rule}: {sentence.replace('JOBID', str(job.job_id))}"
 
 
-def _with_own_nice(job: "Job", leases: "Iterable[Lease]") -> "Job":
+def _with_own_nice(job: Job, leases: Iterable[Lease]) -> Job:
     """Return a job with the nice that its user gave it, to which the user can do something."""
     own = (lease.undo for lease in leases if lease.job_id == job.job_id and lease.is_in_effect)
     return replace(job, nice=next((undo.after for undo in own if isinstance(undo, SetNice)), job.nice))

@@ -5,19 +5,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from advisor.backends.sources import chosen_cluster
+from advisor.backends.cluster_choice import chosen_cluster
 from advisor.clock import SystemClock
-from advisor.cycle import NoForecaster
+from advisor.config import Config
+from advisor.cycle import ClusterSource, NoForecaster, StartForecaster
 from advisor.errors import AdvisorError
 from advisor.watch.cluster_view import ClusterView, cluster_view, waiting_gpu_jobs
 from advisor.watch.daemon_state import daemon_state
-
-if TYPE_CHECKING:
-    from advisor.config import Config
-    from advisor.cycle import ClusterSource, StartForecaster
-    from advisor.watch.reading import Reading
+from advisor.watch.planned import forecaster_of, plan_now
+from advisor.watch.queue_source import open_queue
+from advisor.watch.reading import Reading
 
 
 class Viewer:
@@ -28,8 +26,8 @@ class Viewer:
 
     def __init__(
         self,
-        reading: "Reading",
-        config: "Config",
+        reading: Reading,
+        config: Config,
         *,
         journal: Path | None = None,
         max_age_s: float,
@@ -40,8 +38,8 @@ class Viewer:
         self._journal = journal
         self._max_age_s = max_age_s
         self._monotonic = monotonic
-        self._source: ClusterSource = reading.open(config)
-        self._forecaster = reading.forecaster(config)
+        self._source: ClusterSource = open_queue(reading, config)
+        self._forecaster = forecaster_of(config)
         self._lock = threading.Lock()
         self._view: ClusterView | None = None
         self._read_at = -float("inf")
@@ -126,7 +124,7 @@ class Viewer:
 
     def _seen(self) -> ClusterView:
         reading, config, snapshot = self._reading, self._config, self._source.snapshot()
-        planned = reading.plan(config, self._journal, snapshot, self._forecaster)
+        planned = plan_now(reading, config, self._journal, snapshot, self._forecaster)
         forecaster: StartForecaster = self._forecaster or NoForecaster()
         starts = forecaster.with_starts(planned.record.forecasts, snapshot, waiting_gpu_jobs(snapshot))
         return cluster_view(

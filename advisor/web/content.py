@@ -12,6 +12,7 @@ from advisor.config import Config
 from advisor.domain.job import Job
 from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN, Coverage
 from advisor.errors import AdvisorError
+from advisor.files import is_closed
 from advisor.predict.library import Held, Library
 from advisor.site.lease_socket import asked
 from advisor.site.round_state import least_jobs
@@ -21,7 +22,7 @@ from advisor.watch.cluster_view import ClusterView
 from advisor.watch.daemon_state import daemon_state
 from advisor.watch.gain_history import GainHistory, read_gains
 from advisor.watch.job_answer import JobReport, job_answer
-from advisor.watch.reading import Reading, is_closed, journal_file
+from advisor.watch.reading import Reading, journal_file
 from advisor.watch.viewer import Viewer
 from advisor.web.frontier_file import TunedFrontier, read_frontier
 from advisor.web.name_hiding import (

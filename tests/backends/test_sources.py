@@ -1,7 +1,8 @@
 import pytest
 
 from advisor.backends.auto_source import AutoSource, ChosenSource
-from advisor.backends.sources import chosen_cluster, open_source
+from advisor.backends.cluster_choice import chosen_cluster
+from advisor.backends.sources import open_source
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
 from advisor.cycle import ClusterSource

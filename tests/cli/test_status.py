@@ -25,6 +25,7 @@ from advisor.settings import BreakerSettings
 from advisor.site.breaker_events import write_breakers
 from advisor.site.pause_file import pause
 from advisor.site.status_file import NAME, DaemonStatus, remove_status, status_after, write_status
+from advisor.watch.planned import plan_now
 from advisor.watch.reading import Reading, demo_path
 from tests.builders import make_gang, make_job
 from tests.cli.conftest import Outcome, Sadvise
@@ -220,7 +221,7 @@ def test_recommend_and_check_say_that_the_daemon_is_paused(
     settings = load_config(None, os.environ)
     seen = read_snapshot(demo_path())
 
-    live, demo = (Reading(demo=demo).plan(settings, None, seen) for demo in (False, True))
+    live, demo = (plan_now(Reading(demo=demo), settings, None, seen) for demo in (False, True))
     print_stops(live)
     checks = list(_trust(settings, 0.0))
 

@@ -8,9 +8,9 @@ import pytest
 from advisor.domain.job import Job, JobState
 from advisor.domain.outcome import LONGEST_GAP_S
 from advisor.domain.snapshot import Snapshot
-from advisor.predict.ended_seen import EndedSeen
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.library import Library
+from advisor.predict.queue_run_times import EndedSeen
 from tests.builders import HOUR_S, TAKEN_AT, make_job, make_node, make_snapshot
 
 RUNNING = make_job(7, gpus=4, running_on=["n01"], started_ago_s=HOUR_S)

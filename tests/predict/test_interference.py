@@ -14,11 +14,10 @@ from advisor.fit.export import to_onnx
 from advisor.fit.fitted import Fitted
 from advisor.fit.interference_files import measured, read_sides
 from advisor.fit.interference_fit import fit_interference
-from advisor.predict.bundle import Bundle
 from advisor.predict.interference import NO_JOB, InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Items, Shape, Shared, similarity
 from advisor.predict.interference_section import read_parameters, section_of
-from advisor.predict.onnx_model import OnnxModel
+from advisor.predict.onnx_model import Bundle, OnnxModel
 from tests.fit.interference_tables import DEEPSHARE, GAVEL, deepshare_rows, gavel_rows, speed_beside, write
 
 

@@ -13,12 +13,12 @@ from advisor.domain.forecast import Placement
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.predict.bundle import Bundle
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.history import History, keys_of
-from advisor.predict.kept_speeds import KeptSpeeds
 from advisor.predict.library import Library
+from advisor.predict.onnx_model import Bundle
 from advisor.predict.placements import PlacementIndex
+from advisor.predict.queue_speeds import QueueSpeeds
 from advisor.predict.run_time import EndedJobs
 from advisor.predict.run_time_features import RUNS_KEPT
 from advisor.predict.throughput import ThroughputForecaster
@@ -237,8 +237,8 @@ def test_step_times_in_comments_make_placements_over_several_nodes_known() -> No
 def test_queue_that_states_too_many_step_times_is_learned_from_once(
     bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"advisor.predict.kept_speeds.{bound}", 3)
-    model = KeptSpeeds(shipped_throughput())
+    monkeypatch.setattr(f"advisor.predict.queue_speeds.{bound}", 3)
+    model = QueueSpeeds(shipped_throughput())
     running = [stating(number, "mallory") for number in range(1, 6)]
     cluster = PlacementIndex(make_snapshot(running, [make_node("n01")]))
 
@@ -260,7 +260,7 @@ def test_user_who_states_new_models_in_every_cycle_displaces_no_point_of_others(
 
     unseen = shipped_throughput()
     monkeypatch.setattr(ThroughputForecaster, "at_site", at_site)
-    model, ada = KeptSpeeds(unseen), stating(1, "ada")
+    model, ada = QueueSpeeds(unseen), stating(1, "ada")
     cluster = PlacementIndex(make_snapshot([ada], [make_node("n01")]))
     model.forecast([], cluster, [ada])
     for cycle in range(1, 21):

@@ -6,7 +6,7 @@ import pytest
 from advisor.errors import ModelError
 from advisor.fit.export import bundled
 from advisor.fit.run_time_fit import fit_run_time
-from advisor.predict.bundle import Bundle
+from advisor.predict.onnx_model import Bundle
 from advisor.predict.run_time import RunTimeForecaster
 from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, are_inside, quantiles_and_mean
 from advisor.predict.run_time_features import COLD, LEVELS, REQUEST_KNOWN, SIBLINGS_ENDED

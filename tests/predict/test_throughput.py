@@ -8,11 +8,10 @@ import pytest
 
 from advisor.errors import ModelError
 from advisor.fit.throughput_fit import fit_throughput
-from advisor.predict.bundle import Bundle
 from advisor.predict.intervals import Intervals
-from advisor.predict.scaling import FLOOR
+from advisor.predict.onnx_model import Bundle
+from advisor.predict.scaling import FLOOR, LARGEST_DEVIATION, NORMAL
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
-from advisor.predict.throughput_adapt import LARGEST_DEVIATION, NORMAL
 from advisor.predict.throughput_knowledge import parse_knowledge, write_knowledge
 from advisor.predict.throughput_site import SitePoints, no_points
 from tests.predict.throughput_cluster import opened, steps, theta_of, work, write_cluster

@@ -13,10 +13,10 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.interference_items import Items, Shape, similarity
-from advisor.predict.intervals import Intervals
-from advisor.predict.kept_run_times import listed, run_time_table
+from advisor.predict.intervals import Intervals, listed
 from advisor.predict.library import Library
 from advisor.predict.placements import PlacementIndex, candidates
+from advisor.predict.queue_run_times import run_time_table
 from advisor.predict.run_time import RunTimeParameters, Support
 from advisor.predict.run_time_curve import AdaptiveLevels
 from advisor.predict.run_time_features import LEVELS

@@ -8,8 +8,7 @@ import numpy as np
 from advisor.fit.export import to_onnx
 from advisor.fit.fitted import Fitted
 from advisor.fit.throughput_data import StepTimes
-from advisor.predict.bundle import Bundle
-from advisor.predict.onnx_model import OnnxModel
+from advisor.predict.onnx_model import Bundle, OnnxModel
 from advisor.predict.scaling import SCALE, VOLUME, Vector, Work, log_step
 
 THETA = np.array([-1.0, 0.5, 0.3, -3.5, 0.6, 0.3, -2.5, -0.1, 0.15, 0.2, 0.1, 0.03])

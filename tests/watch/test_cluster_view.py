@@ -4,7 +4,9 @@ from advisor.cycle import CycleRecord
 from advisor.domain.forecast import NO_FORECASTS, Forecasts, Interval, JobForecast
 from advisor.domain.memory import Memory
 from advisor.watch.cluster_view import cluster_view, waiting_gpu_jobs
-from advisor.watch.reading import Planned, Reading
+from advisor.watch.planned import Planned, plan_now
+from advisor.watch.queue_source import open_queue
+from advisor.watch.reading import Reading
 from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job
 from tests.made_rounds import change, lease, step
 
@@ -46,8 +48,8 @@ def test_nodes_show_their_leaf_and_what_is_in_use() -> None:
 def test_demo_has_a_view_with_the_advice_of_recommend_by_gain() -> None:
     reading = Reading(demo=True)
     config = reading.load_config()
-    snapshot = reading.open(config).snapshot()
-    planned = reading.plan(config, None, snapshot)
+    snapshot = open_queue(reading, config).snapshot()
+    planned = plan_now(reading, config, None, snapshot)
 
     view = cluster_view(planned, planned.record.forecasts, source="demo", cluster=None, daemon=None)
 

@@ -21,7 +21,8 @@ from advisor.settings import WebSettings
 from advisor.text import escaped
 from advisor.view.documents import OthersDocument, change_document, shell
 from advisor.watch.cluster_view import cluster_view
-from advisor.watch.reading import Planned, Reading
+from advisor.watch.planned import Planned, Remembered
+from advisor.watch.reading import Reading
 from advisor.web.content import Content
 from advisor.web.spellings import cost
 from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job, make_recommendation
@@ -189,7 +190,7 @@ def view_of(snapshot: Snapshot, job_id: int) -> Content:
     held = lease(action=nice_action(job_id), undo=nice_action(job_id).swapped(), user="", due_time=TAKEN_AT + 60.0)
     job = snapshot.jobs_by_id[job_id]
     memory = replace(record.memory, leases=(replace(held, user=job.user, account=job.account),))
-    planned = Planned(record=record, memory=memory, note=job.name)
+    planned = Planned(record=record, memory=memory, remembered=Remembered(note=job.name))
     content = Content(Reading(demo=True), Config())
     content.viewer._view = cluster_view(planned, NO_FORECASTS, source="demo", cluster=None, daemon=None)
     content.viewer._read_at = time.monotonic()

@@ -19,8 +19,8 @@ from advisor.features.backlog import backlog_table
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.interference import InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Shared
-from advisor.predict.kept_run_times import run_time_table
 from advisor.predict.library import Library
+from advisor.predict.queue_run_times import run_time_table
 from advisor.predict.run_time import RunTimeForecaster
 from advisor.predict.start_time import StartTimeForecaster
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster

@@ -8,6 +8,7 @@ from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement,
 from advisor.domain.job import GpuRange, Job
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
+from advisor.predict.memo import Memo
 from advisor.sim.profiles import inflation, step_s
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 
@@ -29,18 +30,14 @@ class KnownForecaster:
         self._run_time_factor = 1.0 + noise * rng.choice((-1.0, 1.0), count)
         self._speed_power = 1.0 + noise * rng.choice((-1.0, 1.0), count)
         self._speeds: dict[tuple[float, ...], _Speeds] = {}
-        self._known: dict[int, tuple[Job, JobForecast]] = {}
+        self._forecasts = Memo[int, Job, JobForecast]()
 
     def forecasts(self, snapshot: Snapshot) -> Forecasts:
         """Forecast every job of the snapshot."""
-        # A job that did not change is the same object as in the last snapshot.
-        before, self._known = self._known, {}
-        for job in snapshot.jobs:
-            kept = before.get(job.job_id)
-            same = kept is not None and kept[0] is job
-            self._known[job.job_id] = kept if same and kept is not None else (job, self.forecast(job))
+        job_ids = [job.job_id for job in snapshot.jobs]
+        forecasts = self._forecasts.fill(job_ids, snapshot.jobs, lambda fresh: map(self.forecast, fresh.values()))
         name = "truth" if self._noise == 0.0 else f"truth within {self._noise * 100:g} %"
-        return Forecasts(by_job={job_id: kept for job_id, (_, kept) in self._known.items()}, models=(name,))
+        return Forecasts(by_job=dict(zip(job_ids, forecasts, strict=True)), models=(name,))
 
     def forecast(self, job: Job) -> JobForecast:
         """Forecast one pending job."""

@@ -7,9 +7,9 @@ import numpy as np
 
 from advisor.domain.forecast import Forecasts
 from advisor.domain.snapshot import Snapshot
-from advisor.predict.bundle import Bundle
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.library import Library
+from advisor.predict.onnx_model import Bundle
 from advisor.predict.run_time import EndedJobs
 from advisor.sim.run_outcome import End
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm

@@ -29,9 +29,9 @@ from advisor.features.steps import (
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.elastic import scaling_of
 from advisor.planning.sizing import needed_limit_s, options
-from advisor.predict.kept_speeds import KeptSpeeds
 from advisor.predict.library import Library
 from advisor.predict.placements import PlacementIndex
+from advisor.predict.queue_speeds import QueueSpeeds
 from advisor.predict.served_policy import open_policy
 from advisor.predict.throughput import ThroughputForecaster
 from advisor.settings import Limits, PlanningSettings
@@ -249,7 +249,7 @@ def true_speeds(problem: Problem, cluster: SimulatedSlurm) -> SpeedOf:
 
 def forecast_speeds(_problem: Problem, cluster: SimulatedSlurm) -> SpeedOf:
     """Return the speeds that the shipped model forecasts for the models that jobs declare."""
-    model = KeptSpeeds(ThroughputForecaster.from_bundle(opened("throughput")))
+    model = QueueSpeeds(ThroughputForecaster.from_bundle(opened("throughput")))
     nodes = PlacementIndex(cluster.snapshot())
 
     def speed_of(job: Job) -> JobForecast:

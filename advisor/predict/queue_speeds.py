@@ -1,8 +1,9 @@
-"""Forecasts the speeds of the jobs of a queue, cycle after cycle; equal requests are forecast once."""
+"""Forecasts the speeds of the jobs of a queue, round after round; equal requests are forecast once."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from advisor.domain.forecast import MOST_RATIO, Interval, Placement
 from advisor.domain.job import GpuRange, Job
 from advisor.predict.interference_items import name_key
-from advisor.predict.kept_run_times import CHUNK, listed
+from advisor.predict.intervals import listed
+from advisor.predict.memo import Memo
 from advisor.predict.placements import PlacementIndex, candidates
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
 from advisor.predict.throughput_site import Evidence, SitePoints
@@ -46,14 +48,14 @@ class Speeds:
     evidence: Evidence
 
 
-class KeptSpeeds:
-    """The throughput model with its last answers; it holds those of the last queue alone."""
+class QueueSpeeds:
+    """The throughput model, asked about a queue; it learns the step times that running jobs state."""
 
     def __init__(self, model: ThroughputForecaster) -> None:
-        """Take a model, without any answers kept."""
+        """Take a model, without any answers yet."""
         self._unseen = self.model = model
         self._steps: dict[_Point, _Step] = {}
-        self._kept: dict[_Asked, Speeds | None] = {}
+        self._speeds = Memo[_Asked, ThroughputForecaster, Speeds | None]()
 
     def forecast(
         self, jobs: Sequence[Job], cluster: PlacementIndex, running: Sequence[Job] = ()
@@ -69,13 +71,7 @@ class KeptSpeeds:
         for job in jobs:
             gang, hints = job.gang, job.hints
             asked.append((hints.model, cluster.gpus_on_node(job), gang.gpu_count, hints.gpus))
-        # A mapping keeps the order in which jobs come, so that equal queues make equal tables.
-        distinct, before = dict.fromkeys(asked), self._kept
-        self._kept = {key: before[key] for key in distinct if key in before}
-        fresh = [key for key in distinct if key not in self._kept]
-        for start in range(0, len(fresh), CHUNK):
-            self._kept.update(self._relative(fresh[start : start + CHUNK]))
-        return [self._kept[key] for key in asked]
+        return self._speeds.fill(asked, repeat(self.model, len(asked)), self._relative)
 
     def _learn(self, running: Sequence[Job]) -> None:
         """Take in the step times of running jobs; the last one counts for each model, size and number of nodes."""
@@ -90,7 +86,6 @@ class KeptSpeeds:
         newest_first = dict(reversed((before | stated).items()))
         kept = list(_most_of_each_user(newest_first, _MOST_OF_USER).items())[:_MOST_POINTS]
         self._steps = dict(reversed(kept))
-        self._kept = {}
         self.model = self._unseen.at_site(self._unseen.network, self._points())
 
     def _points(self) -> SitePoints:
@@ -102,11 +97,11 @@ class KeptSpeeds:
         step_s = np.array([step.step_s for step in self._steps.values()])
         return SitePoints(family=family, work=table.work(batch), step_s=step_s)
 
-    def _relative(self, asked: Sequence[_Asked]) -> dict[_Asked, Speeds | None]:
+    def _relative(self, asked: Collection[_Asked]) -> list[Speeds | None]:
         places = {key: list(candidates(*key[1:])) for key in asked}
         rows = [(key, place) for key in asked for place in places[key]]
         if not rows:
-            return dict.fromkeys(asked)
+            return [None] * len(asked)
         profile = self.model.codes([model for (model, *_), _ in rows])
         # A job that changes its size keeps its batch as a whole (DL2), which fills its GPUs as it is asked for.
         batch = self.model.largest_batches(profile)
@@ -130,12 +125,12 @@ class KeptSpeeds:
         evidence = dict(
             zip([key for key, _ in rows], map(Evidence, self.model.evidence(profile).tolist()), strict=True)
         )
-        return {
-            key: Speeds(by_placement=speeds, all_known=len(speeds) == len(places[key]), evidence=evidence[key])
+        return [
+            Speeds(by_placement=speeds, all_known=len(speeds) == len(places[key]), evidence=evidence[key])
             if places[key]
             else None
             for key, speeds in speeds_by_key.items()
-        }
+        ]
 
 
 def _point(job: Job) -> tuple[_Point, _Step] | None:

@@ -31,16 +31,17 @@ def read_back(snapshot: Snapshot, kept: KeptRows, stages: Stages) -> Snapshot:
     jobs_text = "".join(f"{_printed(JOB_FIELDS, _job_row(job))}!\n" for job in snapshot.jobs).encode()
     nodes_text = "".join(f"{_printed(NODE_FIELDS, row)}\n" for row in _node_rows(snapshot)).encode()
     with stages.timed("decode"):
-        nodes = rows(nodes_text, command="sinfo", fields=NODE_FIELDS, delimiter=_END, widths=NODE_WIDTHS)
+        node_rows = rows(nodes_text, command="sinfo", fields=NODE_FIELDS, delimiter=_END, widths=NODE_WIDTHS)
+        nodes = node_records(node_rows)
         chunks = (jobs_text[start : start + _CHUNK_BYTES] for start in range(0, len(jobs_text), _CHUNK_BYTES))
         printed = job_rows(chunks, delimiter=_END)
         read = assemble(
             source="text",
             taken_at=snapshot.taken_at,
             site=Site(config=snapshot.config, topology=snapshot.topology),
-            jobs=kept.read(printed, _END, frozenset()),
-            nodes=node_records(nodes),
-            partitions=partitions_of(nodes),
+            jobs=kept.read(printed, _END, frozenset(), nodes),
+            nodes=nodes,
+            partitions=partitions_of(node_rows),
         )
         kept.keep(read.jobs)
     return read

@@ -8,7 +8,7 @@ from typer.core import TyperCommand
 
 from advisor.errors import ConfigError
 
-FILE_OPTIONS = ("--train", "--test", "--estimates", "--pairs")
+FILE_OPTIONS = ("--train", "--test", "--estimates")
 
 
 class Format(StrEnum):

@@ -17,7 +17,7 @@ from advisor.sim.runner import SimulationOptions, known_policy
 from advisor.sim.study.cell import Cell, Simulate, drawn, simulate_drawn
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.sweep import run_sweep
-from tools.simulated_traces import GPUS_PER_NODE, Workload, data_folder, read_workload
+from tools.simulated_traces import Workload, data_folder, read_workload
 
 FOLDER: Final = Path(__file__).parent
 PROG: Final = "python -m tools.pages"
@@ -45,7 +45,7 @@ class Experiment(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    page: Literal["results", "forecasts", "dally", "dally_slurm", "holds", "places", "tuner", "value"]
+    page: Literal["results", "dally", "dally_slurm", "holds", "tuner"]
     summary: str
     # Where the page is kept, from the root of the checkout; empty: it is printed.
     output: str = ""
@@ -67,11 +67,6 @@ class Experiment(BaseModel):
     # Of leaf uplinks; and what a node can send, in Gb/s.
     oversubscription: tuple[Annotated[float, Field(ge=1.0)], ...] = ()
     nic: PositiveFloat = 100.0
-    # Nodes under a leaf switch.
-    leaf_nodes: PositiveInt = GPUS_PER_NODE
-    # Of models that jobs draw, the time that they wait for the network on two nodes over that of their computing.
-    least_exposed_ratio: Annotated[float, Field(ge=0.0)] = 0.0
-    soft_limits: bool = False
     max_switch_wait_s: PositiveFloat | None = None
 
     @property

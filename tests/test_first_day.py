@@ -7,7 +7,7 @@ import pytest
 
 from tools.advice_queue import PRIORITY_LINES
 from tools.live.controller import Controller, controller
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "first-day.md"

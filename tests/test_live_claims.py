@@ -11,7 +11,7 @@ from advisor.domain.gang import GpuCount, GpuScope
 from tests.builders import make_gang, make_job
 from tools import live_claims
 from tools.live_claims import Found, Trial, _table, cluster, request
-from tools.live_slurm.roots import RELEASES
+from tools.stage.roots import RELEASES
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -20,7 +20,7 @@ from typing import Final
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import MINUTE_S
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 DAY, SHORT = "--time=1-00:00:00", "--time=00:20:00"
 

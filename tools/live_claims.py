@@ -38,9 +38,9 @@ from advisor.domain.diagnosis import Cause, Diagnosis
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.settings import Limits
-from tools.live_slurm import LiveCluster
-from tools.live_slurm.errors import LiveSlurmError
-from tools.live_slurm.roots import RELEASES
+from tools.stage import LiveCluster
+from tools.stage.live_slurm_error import LiveSlurmError
+from tools.stage.roots import RELEASES
 
 # Ordinary ones: Slurm lets root pass limits that bind others.
 USERS: Final = ("games", "mail")

@@ -5,7 +5,7 @@ import pytest
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.domain.snapshot import Snapshot
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 
 def taken(live: LiveCluster, reader: str = "auto") -> Snapshot:

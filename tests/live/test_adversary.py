@@ -7,7 +7,7 @@ import pytest
 
 from tests.live.conftest import started
 from tools.live_adversary.play import Play, adversary_cluster
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 # One release is enough for the short form.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05")]

@@ -17,8 +17,8 @@ from tools.live.present import Present
 from tools.live.site import Site
 from tools.live.walk import DAEMON, HISTORY, LOOK, QUEUE, WITHOUT_SLURMDBD, WRONG, faults, walk
 from tools.live.window import Cut
-from tools.live_slurm import LiveCluster
-from tools.live_slurm.daemon import daemon, write_config
+from tools.stage import LiveCluster
+from tools.stage.daemon import daemon, write_config
 
 # One release stands for all; accounting is installed beside it alone.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.needs("slurmdbd")]

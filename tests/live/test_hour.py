@@ -7,7 +7,7 @@ import pytest
 
 from tests.live.conftest import started
 from tools.live_hour.hour import hour_cluster, play
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 # One release is enough for the short form.
 pytestmark = [pytest.mark.live, pytest.mark.releases("26.05")]

@@ -7,7 +7,7 @@ import pytest
 
 from tests.live.conftest import started
 from tools.kill_test.play import Play, kill_cluster
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

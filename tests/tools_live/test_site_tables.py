@@ -6,7 +6,7 @@ import pytest
 
 from advisor.config import load_config
 from tools.live.site import Site
-from tools.live_slurm.daemon import write_config
+from tools.stage.daemon import write_config
 
 
 @pytest.mark.parametrize("speedup", [1.0, 60.0, 480.0, 1200.0])

@@ -28,8 +28,8 @@ from advisor.domain.plan import Outcome, Receipt
 from advisor.domain.snapshot import Snapshot
 from advisor.journal import opened
 from tools.kill_test.proposing import recommended
-from tools.live_slurm import LiveCluster, LiveSlurmError
-from tools.live_slurm.roots import RELEASES
+from tools.stage import LiveCluster, LiveSlurmError
+from tools.stage.roots import RELEASES
 
 TIMEOUT_S = 30.0
 

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tools.live_slurm import LiveCluster, LiveSlurmError
-from tools.live_slurm.daemon import daemon, write_config
-from tools.live_slurm.roots import RELEASES
 from tools.live_twins.adversary import leases_of
 from tools.live_twins.checks import touched
+from tools.stage import LiveCluster, LiveSlurmError
+from tools.stage.daemon import daemon, write_config
+from tools.stage.roots import RELEASES
 
 NODES: Final = 8
 GPUS_PER_NODE: Final = 8

@@ -22,7 +22,7 @@ from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.errors import AdvisorError
 from tools.bench.measuring import in_own_process, peak_mib
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 READERS = ("text", "json", "pyslurm")
 PLAIN = "squeue --json"

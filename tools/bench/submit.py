@@ -13,9 +13,9 @@ import sys
 import time
 from collections.abc import Mapping
 
-from tools.live_slurm import LiveCluster, LiveSlurmError
-from tools.live_slurm.roots import RELEASES
-from tools.live_slurm.submit_scripts import PLUGINS, install_scripts, replace_script
+from tools.stage import LiveCluster, LiveSlurmError
+from tools.stage.roots import RELEASES
+from tools.stage.submit_scripts import PLUGINS, install_scripts, replace_script
 
 # Many rules of which the last one fits, and an environment to look into: the dearest case.
 RULES = "\n".join(f'{{ name = "kind{number}-", hints = "model=kind{number} ckpt=600" }},' for number in range(64))

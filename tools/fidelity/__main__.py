@@ -17,8 +17,8 @@ from tools.fidelity.recording import Kind, Recording, RecordingError, read_recor
 from tools.fidelity.replay import replay
 from tools.fidelity.site_workload import draw_site_workload
 from tools.fidelity.workload import LONG, SHORT, draw_workload
-from tools.live_slurm import LiveSlurmError
-from tools.live_slurm.roots import RELEASES
+from tools.stage import LiveSlurmError
+from tools.stage.roots import RELEASES
 
 
 def main() -> int:

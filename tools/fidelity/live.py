@@ -25,8 +25,8 @@ from tools.fidelity.recording import (
 )
 from tools.fidelity.site_workload import PARTITION_LINES, QOS
 from tools.fidelity.workload import ACCOUNTS
-from tools.live_slurm import LiveCluster, LiveSlurmError
-from tools.live_slurm.settings import CPUS_PER_NODE, MEMORY_MIB
+from tools.stage import LiveCluster, LiveSlurmError
+from tools.stage.conf_files import CPUS_PER_NODE, MEMORY_MIB
 
 DEFAULT_RELEASE = "22.05"
 NODE_COUNT, GPUS_PER_NODE, NODES_PER_LEAF = 8, 8, 4

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tools.kill_test.play import Play, Tally, kill_cluster
 from tools.kill_test.points import ALL_POINTS
-from tools.live_slurm.roots import RELEASES
+from tools.stage.roots import RELEASES
 
 
 def main() -> int:

@@ -28,8 +28,8 @@ from advisor.planning.observing import observed
 from advisor.settings import Limits
 from tools.kill_test.points import Aim, DeadlyActuator, DeadlyCommands, Points, aimed, deadly_journal, in_a_child
 from tools.kill_test.proposing import FIELDS, MINUTE_S, RandomCycle, Value, change_of, field_of
-from tools.live_slurm import LiveCluster
-from tools.live_slurm.settings import MEMORY_PER_CPU_MIB
+from tools.stage import LiveCluster
+from tools.stage.conf_files import MEMORY_PER_CPU_MIB
 
 NODES: Final = 4
 TIMEOUT_S: Final = 30.0

@@ -10,7 +10,7 @@ from advisor.domain.units import MINUTE_S
 from advisor.errors import SimulationError
 from advisor.sim.traces.trace import Trace
 from tools.live.requests import GPU_TYPE
-from tools.live_slurm.daemon import PROGRAM
+from tools.stage.daemon import PROGRAM
 
 _FEWEST: Final = 100
 

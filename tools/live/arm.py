@@ -15,7 +15,7 @@ from tools.live.requests import options_of
 from tools.live.scripts import Began, Scripts
 from tools.live.site import GPUS_PER_NODE
 from tools.live.statistics import Cycles
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 # How often Slurm is asked for the states of the jobs, which the scripts do not show.
 LOOK_S: Final = 2.0

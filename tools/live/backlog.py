@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 # What changes of any lever show in.
 _FIELDS: Final = (

@@ -10,7 +10,7 @@ from advisor.backends.queue_limits import read_queue_limits
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.sim.slurm.site_cluster import SiteCluster, site_cluster
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 _TIMEOUT_S: Final = 60.0
 

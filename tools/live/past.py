@@ -16,7 +16,7 @@ from tools.live.model import model_of
 from tools.live.play import play
 from tools.live.site import Site
 from tools.live.window import Cut, accounts_by_user, window_of
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 _RECORDED_S: Final = 60.0
 _STRETCH: Final = """

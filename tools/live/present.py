@@ -8,7 +8,7 @@ import numpy as np
 from advisor.sim.traces.trace import Trace
 from tools.live.requests import options_of
 from tools.live.site import GPUS_PER_NODE
-from tools.live_slurm import LiveCluster, LiveSlurmError
+from tools.stage import LiveCluster, LiveSlurmError
 
 # A job runs for its run time over this, within bounds, and asks for its full limit.
 _SHORTER: Final = 120.0

@@ -12,8 +12,8 @@ from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
 from advisor.settings import PLANNING_BOUNDS, BudgetSettings, DaemonSettings, Fairness, Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, Costs, Network
 from tools.live.window import SHORT_LIMIT_S
-from tools.live_slurm import LiveCluster
-from tools.live_slurm.daemon import Table
+from tools.stage import LiveCluster
+from tools.stage.daemon import Table
 
 Policy = Literal["none", "default", "rules", "dl2", "price"]
 POLICIES: Final[tuple[Policy, ...]] = ("none", "default", "rules", "dl2", "price")

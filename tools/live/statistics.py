@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 _LINE: Final = re.compile(r"^\s*([A-Z][A-Za-z_ ()]*[A-Za-z)]):\s*(\d+)\s*$", re.MULTILINE)
 _RPC: Final = re.compile(r"^\s+([A-Z][A-Z0-9_]+)\s*\(\s*\d+\) count:(\d+)\s+ave_time:(\d+)\s+total_time:(\d+)", re.M)

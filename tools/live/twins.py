@@ -37,10 +37,10 @@ from tools.live.play import play
 from tools.live.site import GPUS_PER_NODE, POLICIES, Policy, Site
 from tools.live.statistics import read_cycles
 from tools.live.window import Cut, Window, accounts_by_user, window_and_past
-from tools.live_slurm import LiveCluster, LiveSlurmError
-from tools.live_slurm.daemon import PROGRAM, Table, daemon, write_config
-from tools.live_slurm.roots import RELEASES
 from tools.simulated_traces import add_data_option, data_folder, read_workload
+from tools.stage import LiveCluster, LiveSlurmError
+from tools.stage.daemon import PROGRAM, Table, daemon, write_config
+from tools.stage.roots import RELEASES
 
 _END_S: Final = 60.0
 _CHANGE_S: Final = 20.0

@@ -29,7 +29,7 @@ from typing import Any
 
 from tools.live_adversary.play import LATENESS_S, Play, Run, adversary_cluster
 from tools.live_adversary.verdict import Kind, Row, gains, rows_of
-from tools.live_slurm.roots import RELEASES
+from tools.stage.roots import RELEASES
 
 
 def main() -> int:

@@ -22,15 +22,15 @@ from advisor.planning.objective import Floats
 from tools.live_adversary.gambits import GPUS_PER_NODE, MOST_RUN_S, NODES, draw_form, draw_gambit
 from tools.live_adversary.trial import Player, Record, Trial, records_of
 from tools.live_adversary.verdict import Outcome
-from tools.live_slurm import LiveCluster
-from tools.live_slurm.daemon import PROGRAM, daemon, write_config
-from tools.live_slurm.errors import LiveSlurmError
 from tools.live_twins.adversary import leases_of
 from tools.live_twins.checks import touched
 from tools.live_twins.late import ROUNDS_TO_ACT, Bound, LateWatch, Line
 from tools.live_twins.run import rounds_of
 from tools.live_twins.twins import Pair, Stay, Twin
 from tools.live_twins.workload import Request
+from tools.stage import LiveCluster
+from tools.stage.daemon import PROGRAM, daemon, write_config
+from tools.stage.live_slurm_error import LiveSlurmError
 
 HONEST_USERS: Final = ("news", "man", "lp", "root")
 # Equal priorities, so that the order of submission is that of the site.

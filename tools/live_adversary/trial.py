@@ -11,7 +11,7 @@ import numpy as np
 
 from tools.live_adversary.gambits import Act, Gambit, When
 from tools.live_adversary.verdict import Outcome, Side, judged
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 ADVERSARY, TWIN = "games", "mail"
 # An act that waits for a lift comes after this time without one.

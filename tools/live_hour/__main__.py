@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tools.live_hour.hour import hour_cluster, play, report
 from tools.live_hour.policy import shadow_then_apply
-from tools.live_slurm.roots import RELEASES
+from tools.stage.roots import RELEASES
 
 
 def main() -> int:

@@ -22,8 +22,8 @@ from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease
 from advisor.journal import opened
 from tools.advice_queue import PRIORITY_LINES
-from tools.live_slurm import LiveCluster
-from tools.live_slurm.daemon import Table, daemon, write_config
+from tools.stage import LiveCluster
+from tools.stage.daemon import Table, daemon, write_config
 
 NODES: Final = 8
 GPUS_PER_NODE: Final = 8

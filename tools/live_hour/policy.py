@@ -22,8 +22,8 @@ from advisor.predict.library import Library
 from advisor.predict.served_policy import held_policy
 from advisor.site.shadow import EVENT
 from tools.live_hour.hour import NODES, Hour, Load, Sort, play, report
-from tools.live_slurm import LiveCluster
-from tools.live_slurm.daemon import Table
+from tools.stage import LiveCluster
+from tools.stage.daemon import Table
 
 MINUTE_S: Final = 60.0
 MOST: Final = 1_000_000

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import get_args
 
 from advisor.settings import Fairness
-from tools.live_slurm.roots import RELEASES
 from tools.live_twins.adversary import Place
 from tools.live_twins.checks import faults
 from tools.live_twins.past import Past
@@ -35,6 +34,7 @@ from tools.live_twins.report import keep_jobs, keep_run, report
 from tools.live_twins.run import Options, play
 from tools.live_twins.twins import Twin, Twins
 from tools.live_twins.workload import GPUS
+from tools.stage.roots import RELEASES
 
 
 def main() -> int:

@@ -12,7 +12,6 @@ from typing import Final, Literal
 from advisor.journal import SqliteJournal
 from advisor.journal.views import RowQuery
 from advisor.settings import Fairness
-from tools.live_slurm.daemon import Table, daemon, write_config
 from tools.live_twins.adversary import Adversary, Place, leases_of
 from tools.live_twins.checks import Facts
 from tools.live_twins.late import Bound, Known, LateWatch, Line
@@ -20,6 +19,7 @@ from tools.live_twins.lift import Lifter
 from tools.live_twins.past import Past
 from tools.live_twins.twins import Twin, Twins
 from tools.live_twins.workload import MINUTE_S, Request, draw_jobs, draw_requests
+from tools.stage.daemon import Table, daemon, write_config
 
 Policy = Literal["default", "lift", "none"]
 # Jobs arrive in this share of the run, and have the rest to start.

@@ -8,8 +8,8 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Final, Self
 
-from tools.live_slurm import LiveCluster
 from tools.live_twins.workload import GPUS_PER_NODE, NODES, Request
+from tools.stage import LiveCluster
 
 # Both look for jobs to start every second, so that what differs between them is not the phase of a timer.
 SCHEDULER_PARAMETERS: Final = "sched_interval=1,bf_interval=1"

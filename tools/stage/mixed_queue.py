@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tools.live_slurm.cluster import LiveCluster
+from tools.stage.live_cluster import LiveCluster
 
 LONG, SHORT = "--time=2-00:00:00", "--time=00:30:00"
 DRAINED_NODE = "n08"

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from tools.live_slurm.cluster import LiveCluster
+from tools.stage.live_cluster import LiveCluster
 
 SCRIPTS = Path(__file__).parent.parent.parent / "slurm"
 PLUGINS = "JobSubmitPlugins=lua\nCliFilterPlugins=lua\n"

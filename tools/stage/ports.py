@@ -4,8 +4,8 @@ import fcntl
 import socket
 from typing import IO
 
-from tools.live_slurm.errors import LiveSlurmError
-from tools.live_slurm.folders import PARENT, PREFIX
+from tools.stage.folders import PARENT, PREFIX
+from tools.stage.live_slurm_error import LiveSlurmError
 
 # Below the range from which the kernel hands out ports for outgoing connections.
 FIRST_PORT, LAST_PORT = 18000, 32000

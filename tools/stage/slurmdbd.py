@@ -8,8 +8,8 @@ result of one column where none is allowed. There it needs the libmariadb.so.3 o
 import time
 from pathlib import Path
 
-from tools.live_slurm.errors import LiveSlurmError
-from tools.live_slurm.sandbox import Sandbox
+from tools.stage.live_slurm_error import LiveSlurmError
+from tools.stage.sandbox import Sandbox
 
 PACKAGES = "slurmdbd mariadb-server"
 PROGRAMS = ("usr/sbin/slurmdbd", "usr/sbin/mariadbd", "usr/bin/mariadb-install-db")
@@ -32,7 +32,7 @@ DATABASE_OPTIONS = (
 )
 
 
-class Accounting:
+class OwnSlurmdbd:
     """Starts the two daemons in a sandbox, whose end is theirs; `folder` and `inner` as in `SharedFolder`."""
 
     def __init__(self, *, root: Path, folder: Path, inner: Path, port: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tools.live_slurm.errors import LiveSlurmError
+from tools.stage.live_slurm_error import LiveSlurmError
 
 Topology = Literal["tree", "flat", "block"]
 
@@ -21,7 +21,7 @@ SCHEDULER_PARAMETERS = "batch_sched_delay=0,sched_interval=5,bf_interval=5,bf_co
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class FakeNode:
     """One fake node; an empty GPU type leaves its GPUs untyped.
 
     `words` are further ones of its line, `others` its generic resources that are no GPUs.
@@ -45,7 +45,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class ClusterShape:
     """What a test cluster looks like, whatever its release."""
 
     cluster_name: str = "live"
@@ -65,7 +65,7 @@ class Shape:
     # What a requeued job is held back for follows from the life of credentials; 0 leaves Slurm's default.
     cred_expire_s: int = 0
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[FakeNode]:
         """List the nodes; by default the last quarter of them has v100 GPUs, the others a100."""
         width = max(2, len(str(self.node_count)))
         a100_count = self.node_count - self.node_count // 4
@@ -74,7 +74,7 @@ class Shape:
             raise LiveSlurmError(f"{len(types)} GPU types for {self.node_count} nodes: give one for each node")
         names = [f"n{number:0{width}d}" for number in range(1, self.node_count + 1)]
         return [
-            Node(
+            FakeNode(
                 name=name,
                 gpu_count=self.gpus_per_node,
                 gpu_type=gpu_type,
@@ -87,13 +87,13 @@ class Shape:
         ]
 
 
-def range_of(nodes: Sequence[Node]) -> str:
+def range_of(nodes: Sequence[FakeNode]) -> str:
     """Spell consecutive nodes as Slurm's node list."""
     first, last = nodes[0].name, nodes[-1].name
     return first if first == last else f"n[{first[1:]}-{last[1:]}]"
 
 
-def slurm_conf(shape: Shape, *, release: str, folder: Path, munge: Path, host: str, ports: range) -> str:
+def slurm_conf(shape: ClusterShape, *, release: str, folder: Path, munge: Path, host: str, ports: range) -> str:
     """Write slurm.conf; the first port is slurmctld's, the others are the nodes'. `munge` is munged's folder."""
     lines = [
         f"ClusterName={shape.cluster_name}",
@@ -154,7 +154,7 @@ def topology_plugin(topology: Topology, release: str) -> str:
     return f"topology/{topology}"
 
 
-def gres_conf(shape: Shape, *, folder: Path) -> str:
+def gres_conf(shape: ClusterShape, *, folder: Path) -> str:
     """Write gres.conf; Slurm insists on an existing file for each GPU."""
     lines: list[str] = []
     for nodes in _alike(shape):
@@ -173,7 +173,7 @@ def gres_conf(shape: Shape, *, folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def topology_conf(shape: Shape) -> str:
+def topology_conf(shape: ClusterShape) -> str:
     """Write topology.conf: leaf switches below one spine, or blocks, of `leaf_nodes` nodes each."""
     nodes, each = shape.nodes(), shape.leaf_nodes
     leaves = [nodes[start : start + each] for start in range(0, len(nodes), each)]
@@ -189,7 +189,7 @@ def topology_conf(shape: Shape) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _node_lines(shape: Shape, ports: range) -> Iterator[str]:
+def _node_lines(shape: ClusterShape, ports: range) -> Iterator[str]:
     """Write one NodeName line for each run of nodes that are alike."""
     first_port = ports[0] + 1
     for nodes in _alike(shape):
@@ -206,6 +206,6 @@ def _node_lines(shape: Shape, ports: range) -> Iterator[str]:
         first_port = last_port + 1 if shape.start_slurmd else first_port
 
 
-def _alike(shape: Shape) -> Iterator[list[Node]]:
+def _alike(shape: ClusterShape) -> Iterator[list[FakeNode]]:
     for _, nodes in itertools.groupby(shape.nodes(), key=lambda node: (node.gres(), node.words, node.is_cloud)):
         yield list(nodes)

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.live_slurm.errors import LiveSlurmError
+from tools.stage.live_slurm_error import LiveSlurmError
 
 STOP_DEADLINE_S = 20.0
 

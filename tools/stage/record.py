@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.live_slurm.cluster import LiveCluster
-from tools.live_slurm.queue import mixed_queue
+from tools.stage.live_cluster import LiveCluster
+from tools.stage.mixed_queue import mixed_queue
 
 # Nothing in the mixed queue contains it. A reader of a live cluster must choose a new one for each call.
 SEPARATOR = "<|>"

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from tools.live_slurm.cluster import LiveCluster
-from tools.live_slurm.errors import LiveSlurmError
-from tools.live_slurm.queue import mixed_queue
-from tools.live_slurm.record import record
-from tools.live_slurm.roots import RELEASES, open_root
+from tools.stage.live_cluster import LiveCluster
+from tools.stage.live_slurm_error import LiveSlurmError
+from tools.stage.mixed_queue import mixed_queue
+from tools.stage.record import record
+from tools.stage.roots import RELEASES, open_root
 
 
 def main() -> int:
@@ -29,7 +29,7 @@ def main() -> int:
             case _:
                 _start(options)
     except LiveSlurmError as err:
-        print(f"live_slurm: {err}", file=sys.stderr)
+        print(f"stage: {err}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 0
@@ -55,7 +55,7 @@ def _start(options: argparse.Namespace) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tools.live_slurm",
+        prog="python -m tools.stage",
         description="Real Slurm clusters of fake GPU nodes, for tests. Needs root; 22.05 also needs Debian 12 with the"
         " packages slurm-wlm and munge, the other releases need debootstrap and a Debian mirror.",
         epilog="Root filesystems are kept in $SADVISE_SLURM_CACHE, by default ~/.cache/sadvise/slurm.",

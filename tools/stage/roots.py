@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.live_slurm.errors import LiveSlurmError
+from tools.stage.live_slurm_error import LiveSlurmError
 
 # Inside each of these the bootstrap takes about a minute; a mirror that is slower than this is as good as gone.
 BOOTSTRAP_DEADLINE_S = 1800.0
@@ -22,19 +22,19 @@ HOST_PROGRAMS = ("chroot", "mount", "nsenter", "unshare")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class SlurmRelease:
     """One Slurm release; without a suite it is what the host has installed."""
 
     name: str
     suite: str | None
 
 
-RELEASES: Mapping[str, Release] = {
+RELEASES: Mapping[str, SlurmRelease] = {
     release.name: release
     for release in (
-        Release(name="22.05", suite=None),
-        Release(name="24.11", suite="trixie"),
-        Release(name="26.05", suite="forky"),
+        SlurmRelease(name="22.05", suite=None),
+        SlurmRelease(name="24.11", suite="trixie"),
+        SlurmRelease(name="26.05", suite="forky"),
     )
 }
 
@@ -71,7 +71,7 @@ def cache_folder() -> Path:
     return Path(chosen).absolute() if chosen else Path.home() / ".cache/sadvise/slurm"
 
 
-def _root_path(release: Release) -> Path:
+def _root_path(release: SlurmRelease) -> Path:
     return Path("/") if release.suite is None else cache_folder() / release.name
 
 
@@ -83,7 +83,7 @@ def _check_host() -> None:
         raise LiveSlurmError(f"not found on PATH: {', '.join(missing)} (packages coreutils, mount and util-linux)")
 
 
-def _version(release: Release, root: Path) -> str:
+def _version(release: SlurmRelease, root: Path) -> str:
     """Ask the installed slurmctld which version it is."""
     for program in ("slurmctld", "slurmd", "munged"):
         if not (root / "usr/sbin" / program).exists():
@@ -100,7 +100,7 @@ def _version(release: Release, root: Path) -> str:
     return match[0]
 
 
-def _bootstrap(release: Release, suite: str) -> None:
+def _bootstrap(release: SlurmRelease, suite: str) -> None:
     """Install a Debian suite with Slurm into the cache, unless it is there."""
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)

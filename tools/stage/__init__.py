@@ -1,6 +1,6 @@
 """Real Slurm clusters of fake GPU nodes, for tests and recordings."""
 
-from tools.live_slurm.cluster import LiveCluster
-from tools.live_slurm.errors import LiveSlurmError
+from tools.stage.live_cluster import LiveCluster
+from tools.stage.live_slurm_error import LiveSlurmError
 
 __all__ = ["LiveCluster", "LiveSlurmError"]

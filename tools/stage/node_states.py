@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from advisor.domain.node import Node, NodeService
-from tools.live_slurm.cluster import LiveCluster
-from tools.live_slurm.errors import LiveSlurmError
-from tools.live_slurm.roots import RELEASES
+from tools.stage.live_cluster import LiveCluster
+from tools.stage.live_slurm_error import LiveSlurmError
+from tools.stage.roots import RELEASES
 
 LONG: Final = "--time=02:00:00"
 RESIDENT: Final = ("--gres=gpu:4", "-n4", LONG)
@@ -46,7 +46,7 @@ UPDATE: Final = ("scontrol", "update")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class NodeRow:
     """A node in a state, and what became of a job that asks for one GPU of it.
 
     `words` are those of sinfo, `json_words` those of `scontrol show node --json`, empty where the release has none.
@@ -298,7 +298,7 @@ def states_cluster(release: str) -> Iterator[tuple[LiveCluster, Mapping[str, Rec
         yield cluster, dict(zip(names, recipes, strict=True))
 
 
-def rows(cluster: LiveCluster, recipes: Mapping[str, Recipe]) -> Mapping[str, Row]:
+def rows(cluster: LiveCluster, recipes: Mapping[str, Recipe]) -> Mapping[str, NodeRow]:
     """Submit a job to each node, and return by its name what became of it."""
     words, json_words = _words(cluster), _json_words(cluster)
     probes = {name: cluster.submit(f"--nodelist={name}", "--nice=10", *PROBE) for name in recipes}
@@ -321,7 +321,7 @@ def rows(cluster: LiveCluster, recipes: Mapping[str, Recipe]) -> Mapping[str, Ro
         now = state in _STARTED
         came = between[probes[name]][0] in _STARTED
         opened = after.get(probes[name], ("",))[0] in _STARTED
-        found[name] = Row(
+        found[name] = NodeRow(
             how=recipe.how,
             words=words.get(name, NOT_SHOWN),
             json_words=tuple(json_words.get(name, ())),
@@ -366,11 +366,11 @@ def _jobs(cluster: LiveCluster) -> Mapping[int, tuple[str, str, str]]:
     return {int(job_id): (state, reason, start) for job_id, state, start, reason in split}
 
 
-def read_states() -> Mapping[str, tuple[Row, ...]]:
+def read_states() -> Mapping[str, tuple[NodeRow, ...]]:
     """Return the rows that were recorded, by release."""
     recorded = json.loads(RECORDED.read_text())
     return {
-        release: tuple(Row(**{**row, "json_words": tuple(row["json_words"])}) for row in listed)
+        release: tuple(NodeRow(**{**row, "json_words": tuple(row["json_words"])}) for row in listed)
         for release, listed in recorded.items()
     }
 
@@ -384,7 +384,7 @@ def node_with(words: Sequence[str]) -> Node:
     )
 
 
-def disagreement(row: Row, node: Node) -> str:
+def disagreement(row: NodeRow, node: Node) -> str:
     """Return how a node as sadvise reads it differs from what slurmctld did with a job there; "" for not at all."""
     words = row.words.split("+")
     answers = {"now": {NodeService.NOW}, "later": {NodeService.LATER}, "never": {NodeService.OUT}}[row.starts]
@@ -405,7 +405,7 @@ def disagreement(row: Row, node: Node) -> str:
     return ""
 
 
-def page(states: Mapping[str, Sequence[Row]]) -> str:
+def page(states: Mapping[str, Sequence[NodeRow]]) -> str:
     """Write the page of what was recorded, beside what sadvise makes of each state."""
     releases = sorted(states)
     by_how = {row.how: row for release in releases for row in states[release]}
@@ -419,7 +419,7 @@ def page(states: Mapping[str, Sequence[Row]]) -> str:
         "service. Only of the last kind it says that an operator has to act, and State=RESUME only where slurmctld",
         "takes it.",
         "",
-        "Written as root by `.venv/bin/python -m tools.live_slurm.node_states`.",
+        "Written as root by `.venv/bin/python -m tools.stage.node_states`.",
         "",
         "| how it came to be | state (sinfo) | " + " | ".join(releases) + " | State=RESUME | sadvise |",
         "|---|---|" + "---|" * len(releases) + "---|---|",
@@ -446,7 +446,7 @@ def page(states: Mapping[str, Sequence[Row]]) -> str:
 SAYS: Final = {NodeService.NOW: "takes jobs", NodeService.LATER: "comes by itself", NodeService.OUT: "out of service"}
 
 
-def _says(row: Row) -> str:
+def _says(row: NodeRow) -> str:
     if row.words == NOT_SHOWN:
         return "not shown"
     node = node_with(row.words.split("+"))
@@ -455,7 +455,7 @@ def _says(row: Row) -> str:
 
 def main() -> int:
     """Record the releases that are named, or all, and write the page."""
-    parser = argparse.ArgumentParser(prog="python -m tools.live_slurm.node_states", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.stage.node_states", description=__doc__)
     parser.add_argument("releases", nargs="*", choices=[[], *RELEASES], help="releases of Slurm; by default all")
     for release in parser.parse_args().releases or list(RELEASES):
         with states_cluster(release) as (cluster, recipes):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools.live_slurm.cluster import LiveCluster
+from tools.stage.live_cluster import LiveCluster
 
 PROGRAM = ("-m", "advisor.cli.main")
 Table = Mapping[str, str | float]

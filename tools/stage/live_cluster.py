@@ -13,13 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tools.live_slurm.accounting import Accounting
-from tools.live_slurm.errors import LiveSlurmError
-from tools.live_slurm.folders import SharedFolder
-from tools.live_slurm.ports import PortBlock
-from tools.live_slurm.roots import open_root
-from tools.live_slurm.sandbox import Sandbox
-from tools.live_slurm.settings import Shape, Topology, gres_conf, slurm_conf, topology_conf
+from tools.stage.conf_files import ClusterShape, Topology, gres_conf, slurm_conf, topology_conf
+from tools.stage.folders import SharedFolder
+from tools.stage.live_slurm_error import LiveSlurmError
+from tools.stage.ports import PortBlock
+from tools.stage.roots import open_root
+from tools.stage.sandbox import Sandbox
+from tools.stage.slurmdbd import OwnSlurmdbd
 
 COMMANDS = (
     "sacct", "sacctmgr", "salloc", "sbatch", "scancel", "scontrol", "sdiag", "sinfo",
@@ -79,7 +79,7 @@ class LiveCluster:
         cluster `beside` one that runs with accounting, under another `name`, uses the munged and the slurmdbd of that.
         """
         self.release = release
-        self.shape = Shape(
+        self.shape = ClusterShape(
             cluster_name=name,
             topology=topology,
             scheduler_parameters=scheduler_parameters,
@@ -106,7 +106,7 @@ class LiveCluster:
         self._sandbox: Sandbox | None = None
         self._wants_accounting = accounting
         self._beside = beside
-        self._accounting: Accounting | None = None
+        self._accounting: OwnSlurmdbd | None = None
 
     def __enter__(self) -> Self:
         """Start the cluster."""
@@ -371,7 +371,7 @@ class LiveCluster:
             ports=ports[:daemons],
         )
         if self._wants_accounting:
-            self._accounting = Accounting(root=self._root, folder=self.folder, inner=inner, port=ports[daemons])
+            self._accounting = OwnSlurmdbd(root=self._root, folder=self.folder, inner=inner, port=ports[daemons])
         conf += "".join(f"{line}\n" for line in self.accounting_lines())
         (inner / "slurm.conf").write_text(conf.replace("@FOLDER@", str(self.folder)))
         (inner / "gres.conf").write_text(gres_conf(self.shape, folder=self.folder))

@@ -79,7 +79,7 @@ def fill(cluster: LiveCluster) -> dict[str, int]:
 
     def all_run() -> bool:
         """Whether the first jobs run."""
-        return len(cluster.run("squeue", "-h", "-a", "-t", "RUNNING", "-o", "%A").split()) == len(RUNNING)
+        return cluster.count("RUNNING") == len(RUNNING)
 
     cluster.wait_for(all_run, 60.0)
     for name, request in PENDING.items():

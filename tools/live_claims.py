@@ -14,7 +14,6 @@ as short.
 
 import argparse
 import json
-import os
 import re
 import subprocess
 import sys
@@ -28,9 +27,7 @@ from typing import Any, Final
 
 from advisor.backends.particulars_reader import read_particulars
 from advisor.backends.process import SlurmCommands
-from advisor.backends.sources import open_source
 from advisor.backends.spelling import node_names
-from advisor.clock import SystemClock
 from advisor.cycle import Cycle
 from advisor.diagnose.causes import diagnose
 from advisor.domain.actions import Lever, SetGpus
@@ -41,6 +38,7 @@ from advisor.settings import Limits
 from tools.stage import LiveCluster
 from tools.stage.live_slurm_error import LiveSlurmError
 from tools.stage.roots import RELEASES
+from tools.stage.watch import snapshot_of, talking_to
 
 # Ordinary ones: Slurm lets root pass limits that bind others.
 USERS: Final = ("games", "mail")
@@ -233,7 +231,7 @@ def started(live: LiveCluster, job_id: int, within_s: float) -> bool:
     """Return whether a job has started, after at most the passes that Slurm is given."""
     patience = Patience(live, within_s)
     while not patience.is_over():
-        if live.run("squeue", "-h", "-a", "-j", str(job_id), "-o", "%T", check=False).strip() not in ("PENDING", ""):
+        if live.state_of(job_id) not in ("PENDING", ""):
             return True
         time.sleep(0.3)
     return False
@@ -403,7 +401,7 @@ def round_of(live: LiveCluster, draw: Random, seed: int, found: Found) -> None:
     """Fill a cluster once, and try every claim about its queue."""
     requests = fill(live, draw)
     name = draw.choice(("text", "json"))
-    snapshot = open_source(name, cluster=None, timeout_s=30.0, clock=SystemClock()).snapshot()
+    snapshot = snapshot_of(live, name)
     waiting = [job for job in snapshot.pending if job.job_id in requests]
     diagnoses = {job.job_id: diagnosed(snapshot, job) for job in waiting}
     claimed = {job_id: claim_of(diagnosis) for job_id, diagnosis in diagnoses.items()}
@@ -462,8 +460,7 @@ def rounds(release: str, minutes: float, seed: int) -> Found:
     found, until = Found(), time.monotonic() + 60 * minutes
     while time.monotonic() < until:
         draw = Random(seed)
-        with cluster(release, draw) as live:
-            os.environ.update({name: live.env[name] for name in ("PATH", "SLURM_CONF")})
+        with cluster(release, draw) as live, talking_to(live):
             for _ in range(8):
                 round_of(live, draw, seed, found)
                 print(

@@ -19,12 +19,7 @@ def busy(release: str) -> Iterator[LiveCluster]:
         yield live
 
 
-def test_arrivals_in_mode_apply_leaves_every_job_as_submitted(
-    busy: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("PATH", "SLURM_CONF"):
-        monkeypatch.setenv(name, busy.env[name])
-
+def test_arrivals_in_mode_apply_leaves_every_job_as_submitted(busy: LiveCluster, tmp_path: Path) -> None:
     hour = play(busy, 0.5, seed=1, interval_s=5.0, folder=tmp_path)
 
     assert hour.faults == []

@@ -12,8 +12,8 @@ from tests.sim.building import make_trace
 from tests.sim.runs import make_run
 from tools.live.kept import keep
 from tools.live.site import Site
-from tools.live.statistics import Cycles
 from tools.live.window import Cut
+from tools.stage.sdiag import Cycles
 
 SPEEDUP = 60.0
 # slurmctld worked priorities out 13 s before the first submission, and every 60 s since then.

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 
 from tools.stage import LiveCluster, LiveSlurmError
-from tools.stage.roots import RELEASES
+from tools.stage.program import add_release
 from tools.stage.submit_scripts import PLUGINS, install_scripts, replace_script
 
 # Many rules of which the last one fits, and an environment to look into: the dearest case.
@@ -48,7 +48,7 @@ return slurm.SUCCESS
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--release", choices=list(RELEASES), default="22.05")
+    add_release(parser)
     parser.add_argument("--jobs", type=int, default=50, help="submissions in a row")
     parser.add_argument("--bounds", type=int, default=0, help="users in a submit table; 0: there is no table")
     parser.add_argument("--rounds", type=int, default=4, help="how often, with and without")

@@ -25,7 +25,7 @@ from tools.fidelity.recording import (
 )
 from tools.fidelity.site_workload import PARTITION_LINES, QOS
 from tools.fidelity.workload import ACCOUNTS
-from tools.stage import LiveCluster, LiveSlurmError
+from tools.stage import LiveCluster, LiveSlurmError, uniform_cluster
 from tools.stage.conf_files import CPUS_PER_NODE, MEMORY_MIB
 
 DEFAULT_RELEASE = "22.05"
@@ -104,12 +104,10 @@ def record(
 def new_cluster(overrides: Mapping[str, int], kind: Kind = Kind.PLAIN, release: str = DEFAULT_RELEASE) -> LiveCluster:
     """Make the cluster, not yet started, that workloads of one kind are drawn for."""
     parameters = {**SCHEDULER_PARAMETERS, **overrides}
-    return LiveCluster(
+    return uniform_cluster(
         release,
-        node_count=NODE_COUNT,
+        NODE_COUNT,
         gpus_per_node=GPUS_PER_NODE,
-        gpu_types=["a100"] * NODE_COUNT,
-        shards={},
         scheduler_parameters=",".join(f"{name}={value}" for name, value in parameters.items()),
         extra_lines=(*PRIORITY_LINES, *LOG_LINES, *KIND_LINES.get(kind, FACTORS_OF_NO_WEIGHT)),
         accounting=True,
@@ -182,7 +180,7 @@ class _Run:
 
     def _change(self, change: NiceChange) -> None:
         job_id = self._ids[change.name]
-        if self._cluster.run("squeue", "-h", "-j", str(job_id), "-t", "PENDING", "-o", "%A", check=False).strip():
+        if self._cluster.state_of(job_id) == "PENDING":
             self._cluster.ask("scontrol", "update", f"JobId={job_id}", f"Nice={change.nice}")
             self._changes.append((time.time(), change))
 

@@ -28,7 +28,8 @@ from advisor.planning.observing import observed
 from advisor.settings import Limits
 from tools.kill_test.points import Aim, DeadlyActuator, DeadlyCommands, Points, aimed, deadly_journal, in_a_child
 from tools.kill_test.proposing import FIELDS, MINUTE_S, RandomCycle, Value, change_of, field_of
-from tools.stage import LiveCluster
+from tools.stage import LiveCluster, uniform_cluster
+from tools.stage.arrivals import RANGE, SPREAD
 from tools.stage.conf_files import MEMORY_PER_CPU_MIB
 
 NODES: Final = 4
@@ -37,9 +38,9 @@ PENDING_WANTED: Final = 16
 ORPHANS_END_S: Final = 30.0
 FILLER: Final = ("--time=00:40:00", "--gres=gpu:a100:8", "-n8", "--requeue")
 ARRIVALS: Final = (
-    ("--time=1-00:00:00", "-N1-4", "--gpus=a100:8", "-n4"),
+    ("--time=1-00:00:00", *RANGE.options),
     ("--time=1-00:00:00", "-N1-3", "--gpus=a100:4", "-n4"),
-    ("--time=1-00:00:00", "-N2", "--gpus-per-node=a100:8", "--ntasks-per-node=1"),
+    ("--time=1-00:00:00", *SPREAD.options),
     ("--time=12:00:00", "-N1", "--gpus=a100:8", "-n1", "--comment=sadvise: gpus=1-8 ckpt=300"),
     ("--time=06:00:00", "-N1", "--gres=gpu:a100:4", "-n4"),
 )
@@ -51,7 +52,7 @@ REQUESTS: Final = ("TimeLimit=120", "TimeLimit=300", "TimeLimit=2880", "MinMemor
 
 def kill_cluster(release: str) -> LiveCluster:
     """Return the cluster, not yet started, that the kill test plays on."""
-    return LiveCluster(release, node_count=NODES, gpu_types=["a100"] * NODES, shards={})
+    return uniform_cluster(release, NODES)
 
 
 @dataclass
@@ -90,7 +91,7 @@ class Play:
         """Fill the cluster, play until as many kills were survived, take everything back, and return what was found."""
         for _ in range(NODES):
             self.live.submit(*FILLER)
-        self.live.wait_for(lambda: self._count("RUNNING") == NODES, 60.0, what="the nodes are full")
+        self.live.wait_for(lambda: self.live.count("RUNNING") == NODES, 60.0, what="the nodes are full")
         every = kills // (restarts + 1)
         snapshot = self._people_act(self.source.snapshot())
         while sum(self.tally.kills.values()) < kills and not self.tally.faults:
@@ -315,7 +316,7 @@ class Play:
             job.job_id, *apply_argv(action), user=user, event="user change" if by_user else "admin change"
         ):
             return
-        if self._is_pending(job.job_id):
+        if self.live.state_of(job.job_id) == "PENDING":
             self.truth[job.job_id, lever] = action.after
         else:
             # For a job that has started Slurm ends well and leaves some fields as they were.
@@ -341,7 +342,7 @@ class Play:
         if not self._did(job.job_id, *argv, user=self.users[job.job_id], event=event):
             return
         if name == "TimeLimit" and isinstance(theirs, SizeRequest):
-            if self._is_pending(job.job_id):
+            if self.live.state_of(job.job_id) == "PENDING":
                 self.truth[job.job_id, Lever.GPU_COUNT] = replace(theirs, time_limit_s=amount * MINUTE_S)
             else:
                 self.truth.pop((job.job_id, Lever.GPU_COUNT), None)
@@ -395,12 +396,6 @@ class Play:
         deadline = time.monotonic() + ORPHANS_END_S
         while commands_running(self.live.env) and time.monotonic() < deadline:
             time.sleep(0.01)
-
-    def _is_pending(self, job_id: int) -> bool:
-        return self.live.run("squeue", "-h", "-a", "-j", str(job_id), "-o", "%T", check=False).strip() == "PENDING"
-
-    def _count(self, state: str) -> int:
-        return len(self.live.run("squeue", "-h", "-a", "-t", state, "-o", "%A").split())
 
 
 _UNKNOWN: Final = object()

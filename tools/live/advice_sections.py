@@ -15,7 +15,7 @@ from tools.live.kept import Kept
 from tools.live.kept_runs import Runs, Section, Values
 from tools.live.replayed import MODELLED, agreements, replayed
 from tools.live.savings import TARGET, Saving, promises_of, savings
-from tools.live.statistics import Cycles, together
+from tools.stage.sdiag import Cycles, together
 
 # In percent: by how much slurmctld can be busier, and by how much the simulator can be off.
 BUSIER_TARGET: Final = 5.0

@@ -1,7 +1,7 @@
 """One live cluster of a run: it gets the jobs, shows where they start, and each ends when its work is done."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,12 +14,13 @@ from tools.live.execution import Execution
 from tools.live.requests import options_of
 from tools.live.scripts import Began, Scripts
 from tools.live.site import GPUS_PER_NODE
-from tools.live.statistics import Cycles
 from tools.stage import LiveCluster
+from tools.stage.actors import Every
+from tools.stage.sdiag import Cycles
+from tools.stage.watch import stays
 
 # How often Slurm is asked for the states of the jobs, which the scripts do not show.
 LOOK_S: Final = 2.0
-_COLUMNS: Final = "%A|%T|%e"
 _PART: Final = re.compile(r"\bNodes=(\S+) .*?\bGRES=\S*?gpu:[^:\s(,]+:(\d+)")
 _ENDED: Final[Mapping[str, End]] = {"TIMEOUT": End.TIME_LIMIT}
 _FAILED: Final = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"})
@@ -48,7 +49,7 @@ class Arm:
         self._scripts = Scripts(live.folder / "scripts")
         self._row_of: dict[int, int] = {}
         self._done: list[int] = []
-        self._looked_s = 0.0
+        self._looks = Every(LOOK_S)
         self.cycles: Cycles | None = None
 
     def submit(self, row: int) -> None:
@@ -66,8 +67,7 @@ class Arm:
             self._start(began)
         self._done += self.execution.done(now)
         self._done = [row for row in self._done if not self._let_go(row, now)]
-        if now - self._looked_s >= LOOK_S:
-            self._looked_s = now
+        if self._looks.is_due(now):
             self._look(now)
 
     def _start(self, began: Began) -> None:
@@ -95,23 +95,17 @@ class Arm:
 
     def _look(self, now: float) -> None:
         """Note jobs that were ended or requeued by Slurm."""
-        for row, state, end_time in self._states():
-            if not self.execution.is_running(row):
+        for job_id, stay in stays(self.live):
+            row = self._row_of.get(job_id)
+            if row is None or not self.execution.is_running(row):
                 continue
-            if state == "PENDING":
+            if stay.state == "PENDING":
                 self.execution.requeue(row, now)
-            elif state in _ENDED:
-                self._end(row, end_time - self.zero_time, _ENDED[state])
-            elif state in _FAILED:
-                self.faults.append(f"{self.name}: job {self.seen[row].job_id} ended as {state}")
+            elif stay.state in _ENDED:
+                self._end(row, (stay.end_time or 0.0) - self.zero_time, _ENDED[stay.state])
+            elif stay.state in _FAILED:
+                self.faults.append(f"{self.name}: job {job_id} ended as {stay.state}")
                 self._end(row, now, End.NOT)
-
-    def _states(self) -> Iterator[tuple[int, str, float]]:
-        listed = self.live.run("env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-a", "-t", "all", "-o", _COLUMNS)
-        for line in listed.splitlines():
-            job_id, state, end_time = line.split("|")
-            if int(job_id) in self._row_of:
-                yield self._row_of[int(job_id)], state, float(end_time) if end_time.isdigit() else 0.0
 
     def _end(self, row: int, now: float, how: End) -> None:
         self.execution.end(row, now, how)

@@ -30,7 +30,7 @@ class Backlog:
         """Submit the jobs to an idle cluster."""
         self._live = live
         blocker = live.submit("--account=root", f"--nodes={live.shape.node_count}", "--exclusive", "--time=60")
-        live.wait_for(lambda: self._state(blocker) == "RUNNING", 60.0, what="the job that holds all nodes runs")
+        live.wait_for(lambda: live.state_of(blocker) == "RUNNING", 60.0, what="the job that holds all nodes runs")
         held = [
             live.submit("--hold", "--account=root", "--nodes=1", f"--gres=gpu:{gpus}", f"--time={5 * gpus}")
             for gpus in _SIZES
@@ -54,9 +54,6 @@ class Backlog:
 
     def _fields(self, job_id: int) -> Mapping[str, str]:
         return fields_of(self._live.run("scontrol", "--oneliner", "show", "job", str(job_id)))
-
-    def _state(self, job_id: int) -> str:
-        return self._live.run("squeue", "-h", "-j", str(job_id), "-o", "%T").strip()
 
 
 def fields_of(shown: str, names: Sequence[str] = _FIELDS) -> Mapping[str, str]:

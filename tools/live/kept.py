@@ -21,10 +21,9 @@ from advisor.sim.study.statistics import CellName
 from advisor.sim.traces.trace import Trace
 from tools.live.arm import Arm
 from tools.live.site import Site
-from tools.live.statistics import Cycles
 from tools.live.window import Cut
-from tools.live_twins.adversary import leases_of
-from tools.live_twins.checks import touched
+from tools.stage.sdiag import Cycles
+from tools.stage.watch import leases_of, touched
 
 _NAMES: Final = (
     "users", "accounts", "qos", "gpu_types", "models", "partitions", "dependencies", "job_names", "features",

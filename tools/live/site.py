@@ -12,7 +12,7 @@ from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
 from advisor.settings import PLANNING_BOUNDS, BudgetSettings, DaemonSettings, Fairness, Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, Costs, Network
 from tools.live.window import SHORT_LIMIT_S
-from tools.stage import LiveCluster
+from tools.stage import LiveCluster, uniform_cluster
 from tools.stage.daemon import Table
 
 Policy = Literal["none", "default", "rules", "dl2", "price"]
@@ -56,13 +56,11 @@ class Site:
 
     def cluster(self) -> LiveCluster:
         """Return a cluster that is not yet started."""
-        return LiveCluster(
+        return uniform_cluster(
             self.release,
-            node_count=self.nodes,
+            self.nodes,
             gpus_per_node=GPUS_PER_NODE,
             leaf_nodes=self.leaf_nodes,
-            gpu_types=["a100"] * self.nodes,
-            shards={},
             scheduler_parameters=",".join(f"{name}={value}" for name, value in self.scheduler_parameters().items()),
             extra_lines=tuple(self.lines()),
             accounting=True,

@@ -35,12 +35,12 @@ from tools.live.kept import keep
 from tools.live.model import model_of
 from tools.live.play import play
 from tools.live.site import GPUS_PER_NODE, POLICIES, Policy, Site
-from tools.live.statistics import read_cycles
 from tools.live.window import Cut, Window, accounts_by_user, window_and_past
 from tools.simulated_traces import add_data_option, data_folder, read_workload
 from tools.stage import LiveCluster, LiveSlurmError
-from tools.stage.daemon import PROGRAM, Table, daemon, write_config
-from tools.stage.roots import RELEASES
+from tools.stage.daemon import Table, daemon, write_config
+from tools.stage.end import end_daemon, revert_all
+from tools.stage.program import add_release, print_faults
 
 _END_S: Final = 60.0
 _CHANGE_S: Final = 20.0
@@ -101,7 +101,7 @@ def _run(args: argparse.Namespace, site: Site, cut: Cut, window: Window) -> int:
             with progress_bar(len(arms) * len(trace), "jobs have ended") as tell:
                 wall_s = play(arms, trace, within_s=args.within * MINUTE_S, tell=tell)
             for arm in arms:
-                arm.cycles = read_cycles(arm.live)
+                arm.cycles = arm.live.cycles()
         for arm, (policy, _) in zip(arms, args.policy, strict=True):
             keep(
                 args.out,
@@ -114,8 +114,7 @@ def _run(args: argparse.Namespace, site: Site, cut: Cut, window: Window) -> int:
                 priorities_time=priorities_time,
             )
     faults = [fault for arm in arms for fault in arm.faults]
-    for fault in faults:
-        print(f"FAULT: {fault}")
+    print_faults(faults)
     return 1 if faults else 0
 
 
@@ -133,13 +132,10 @@ def _advised(arm: Arm, policy: Policy, tables: Mapping[str, Table], out: Path) -
         backlog = Backlog(arm.live)
         if not backlog.wait_until_changed(_CHANGE_S):
             arm.faults.append(f"{arm.name}: no waiting job was changed, so that revert --all shows nothing")
-        if process.poll() is not None:
-            arm.faults.append(f"{arm.name}: the daemon ended by itself with {process.returncode}")
-        process.terminate()
-        process.wait(_END_S)
-    reverted = arm.live.ask(sys.executable, *PROGRAM, "revert", "--all", "--config", str(config))
-    if reverted.returncode:
-        arm.faults.append(f"{arm.name}: revert --all: {reverted.stderr.strip()}")
+        arm.faults += [f"{arm.name}: {fault}" for fault in end_daemon(process, _END_S)]
+    reverted = revert_all(arm.live, config)
+    if reverted.fault:
+        arm.faults.append(f"{arm.name}: {reverted.fault}")
     arm.faults += [f"{arm.name}: after revert --all, {difference}" for difference in backlog.changed()]
 
 
@@ -242,7 +238,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--past", type=int, default=0, help="most jobs to fit a run-time model to, default: none is fitted")
     add("--elastic", type=float, help="share of the jobs of several GPUs that declare a range of sizes")
     add("--speedup", type=float, default=60.0, help="seconds of the trace in one second, default: %(default)s")
-    add("--release", choices=list(RELEASES), default="22.05", help="default: %(default)s")
+    add_release(parser)
     add("--nodes", type=int, default=32, help="nodes of 8 GPUs, default: %(default)s")
     add("--leaves", type=int, default=4, help="leaf switches, default: %(default)s")
     add("--nic", type=float, default=100.0, help="Gb/s that a node can send, default: %(default)s")

@@ -18,17 +18,16 @@ lateness.
 import argparse
 import json
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tools.live_adversary.play import LATENESS_S, Play, Run, adversary_cluster
 from tools.live_adversary.verdict import Kind, Row, gains, rows_of
+from tools.stage.program import add_play, kept_folder, print_faults, summed_up
 from tools.stage.roots import RELEASES
 
 
@@ -38,9 +37,7 @@ def main() -> int:
         prog="python -m tools.live_adversary", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--release", choices=list(RELEASES), action="append", help="again for more; default: 22.05")
-    parser.add_argument("--minutes", type=float, default=60.0, help="default: %(default)s")
-    parser.add_argument("--interval", type=float, default=5.0, help="seconds between rounds, default: %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    add_play(parser, minutes=60.0, interval_s=5.0)
     parser.add_argument("--keep", type=Path, help="new folder for journals and logs of the daemon")
     parser.add_argument("--json", action="store_true", help="print one document in place of the tables")
     args = parser.parse_args()
@@ -55,15 +52,14 @@ def main() -> int:
         print(json.dumps(document(runs, rows, faults), indent=1))
     else:
         report(runs, rows)
-        for fault in faults:
-            print(f"FAULT: {fault}")
-        print(f"{args.minutes:g} minutes, seed {args.seed}: {len(faults)} faults")
+        print_faults(faults)
+        print(summed_up(f"Slurm {', '.join(run.version for run in runs)}", args.minutes, args.seed, len(faults)))
     return 1 if faults else 0
 
 
 def played(release: str, minutes: float, interval_s: float, seed: int, keep: Path | None) -> Run:
     """Play on one release."""
-    with _folder(keep, release) as folder, adversary_cluster(release) as live:
+    with kept_folder(keep and keep / release) as folder, adversary_cluster(release) as live:
         return Play(live, seed, interval_s, Path(folder)).run(minutes)
 
 
@@ -115,14 +111,6 @@ def document(runs: Sequence[Run], rows: Sequence[Row], faults: Sequence[str]) ->
         "pairs": [{"release": run.release, **asdict(outcome)} for run in runs for outcome in run.outcomes],
         "faults": list(faults),
     }
-
-
-def _folder(keep: Path | None, release: str) -> AbstractContextManager[str]:
-    if keep is None:
-        return tempfile.TemporaryDirectory()
-    folder = keep / release
-    folder.mkdir(parents=True)
-    return nullcontext(str(folder))
 
 
 if __name__ == "__main__":

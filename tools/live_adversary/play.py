@@ -1,10 +1,7 @@
 """Plays the adversary, its twin and honest users on a live cluster with the daemon, and takes all back now and then."""
 
-import json
 import random
-import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,23 +11,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending, LeaseState
-from advisor.planning.objective import Floats
 from tools.live_adversary.gambits import GPUS_PER_NODE, MOST_RUN_S, NODES, draw_form, draw_gambit
 from tools.live_adversary.trial import Player, Record, Trial, records_of
 from tools.live_adversary.verdict import Outcome
-from tools.live_twins.adversary import leases_of
-from tools.live_twins.checks import touched
-from tools.live_twins.late import ROUNDS_TO_ACT, Bound, LateWatch, Line
-from tools.live_twins.run import rounds_of
-from tools.live_twins.twins import Pair, Stay, Twin
-from tools.live_twins.workload import Request
-from tools.stage import LiveCluster
-from tools.stage.daemon import PROGRAM, daemon, write_config
+from tools.stage import LiveCluster, uniform_cluster
+from tools.stage.actors import Every, passing
+from tools.stage.daemon import daemon, write_config
+from tools.stage.end import end_daemon, revert_all
+from tools.stage.lateness import ROUNDS_TO_ACT, InLine, LatenessBound, LateWatch, WaitingLine
 from tools.stage.live_slurm_error import LiveSlurmError
+from tools.stage.watch import leases_of, rounds_of, touched
 
 HONEST_USERS: Final = ("news", "man", "lp", "root")
 # Equal priorities, so that the order of submission is that of the site.
@@ -58,27 +50,9 @@ END_S: Final = 20.0
 
 def adversary_cluster(release: str) -> LiveCluster:
     """Return the cluster of a run, not yet started."""
-    return LiveCluster(
-        release,
-        node_count=NODES,
-        gpus_per_node=GPUS_PER_NODE,
-        gpu_types=["a100"] * NODES,
-        shards={},
-        extra_lines=PRIORITY,
-        cred_expire_s=CREDENTIAL_S,
+    return uniform_cluster(
+        release, NODES, gpus_per_node=GPUS_PER_NODE, extra_lines=PRIORITY, cred_expire_s=CREDENTIAL_S
     )
-
-
-@dataclass(slots=True, kw_only=True)
-class Guest:
-    """A job of a user who plays no part: of honest ones, and for the order of starts those of both sides."""
-
-    name: str
-    job_id: int
-    submit_time: float
-    start_time: float | None = None
-    end_time: float | None = None
-    nodes: str = ""
 
 
 @dataclass(kw_only=True)
@@ -115,7 +89,8 @@ class Play:
         self._run = Run(release=live.release, version=live.version)
         self._trials: list[Trial] = []
         self._open: list[Trial] = []
-        self._guests: dict[int, Guest] = {}
+        # Jobs of users who play no part, and for the order of starts those of both sides.
+        self._guests: dict[int, InLine] = {}
         self._shown: Sequence[Record] = ()
         self._lives = 0
         self._config = write_config(
@@ -133,26 +108,22 @@ class Play:
 
     def run(self, minutes: float) -> Run:
         """Play for some minutes, and return what came of it."""
-        began = time.monotonic()
         length_s = minutes * MINUTE_S
         count = max(2, round(REVERTS_IN_TEN_MINUTES * minutes / 10.0))
         instants = sorted(self._chance.uniform(0.15, 0.95) * length_s for _ in range(count))
-        looked = watched = submitted = float("-inf")
+        looks, watches, trials = Every(LOOK_S), Every(WATCH_S), Every(TRIAL_EVERY_S)
         with ExitStack() as stack:
             process = self._daemon(stack)
-            while (passed_s := time.monotonic() - began) < length_s:
+            for passed_s in passing(length_s, POLL_S):
                 if process.poll() is not None:
                     self._run.faults.append(f"the daemon ended by itself with {process.returncode}")
                     break
-                if passed_s - looked >= LOOK_S:
-                    looked = passed_s
+                if looks.is_due(passed_s):
                     self._look()
-                if passed_s - watched >= WATCH_S:
-                    watched = passed_s
+                if watches.is_due(passed_s):
                     self._watch.look(time.time())
                 wants = len(self._open) < MOST_TRIALS and passed_s < LAST_RATIO * length_s
-                if wants and self._is_full() and passed_s - submitted >= TRIAL_EVERY_S:
-                    submitted = passed_s
+                if wants and self._is_full() and trials.is_due(passed_s):
                     self._begin()
                 self._play()
                 if instants and passed_s >= instants[0]:
@@ -163,7 +134,6 @@ class Play:
                     stack.close()
                     self._take_back(process)
                     process = self._daemon(stack)
-                time.sleep(POLL_S)
             self._end(process)
             self._take_back(process)
         self._sum_up(time.time())
@@ -184,7 +154,7 @@ class Play:
         if waiting < BACKLOG:
             form, user = draw_form(self._chance), self._chance.choice(HONEST_USERS)
             job_id = self._live.submit(*form.options(), script=f"sleep {form.run_s}", user=user)
-            self._guests[job_id] = Guest(name=f"honest-{job_id}", job_id=job_id, submit_time=time.time())
+            self._guests[job_id] = InLine(name=f"honest-{job_id}", job_id=job_id, submit_time=time.time())
             self._run.honest_jobs += 1
         for trial in self._open:
             self._run.commands += trial.act(self._live, self._shown, time.time())
@@ -204,7 +174,7 @@ class Play:
             if "nice" not in trial.gambit.tricks and trial.gambit.final.tasks == 1:
                 for job_id in job_ids:
                     name = f"{player}-{job_id}"
-                    self._guests[job_id] = Guest(name=name, job_id=job_id, submit_time=trial.submit_time)
+                    self._guests[job_id] = InLine(name=name, job_id=job_id, submit_time=trial.submit_time)
 
     def _look(self) -> None:
         shown = self._live.run("env", "SLURM_TIME_FORMAT=%s", "scontrol", "-o", "show", "job")
@@ -213,48 +183,35 @@ class Play:
             guest = self._guests.get(record.job_id)
             if guest is not None and record.start_time is not None:
                 guest.start_time = guest.start_time or record.start_time
-                guest.end_time, guest.nodes = record.end_time, record.nodes
         for trial in self._open:
             trial.look(self._shown)
         self._open = [trial for trial in self._open if not trial.is_over]
 
     def _take_back(self, process: subprocess.Popen[bytes]) -> None:
         """Have everything taken back while the adversary goes on, and check that nothing of ours is left."""
-        if process.poll() is None:
-            self._end(process)
+        self._end(process)
         self._run.reverts += 1
         found = ""
         for attempt in range(MOST_REVERTS):
             if attempt:
                 self._run.reverts_again += attempt == 1
-                self._go_on(AGAIN_S)
+                for _ in passing(AGAIN_S, LOOK_S):
+                    self._go_on_once()
             found = self._revert()
             if not found:
                 return
         self._run.faults.append(f"after {MOST_REVERTS} times revert --all: {found}")
 
-    def _go_on(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self._look()
-            self._play()
-            time.sleep(LOOK_S)
+    def _go_on_once(self) -> None:
+        self._look()
+        self._play()
 
     def _revert(self) -> str:
         """Run `sadvise revert --all`, and return what is wrong after it, "" for nothing."""
-        argv = [sys.executable, *PROGRAM, "revert", "--all", "--json", "--config", str(self._config)]
-        asked = subprocess.Popen(
-            argv, env=self._live.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
-        )
-        while asked.poll() is None:
-            self._look()
-            self._play()
-            time.sleep(POLL_S)
-        output, complaints = asked.communicate()
-        if asked.returncode != 0:
-            return " ".join(f"exit status {asked.returncode}: {complaints}".split())
-        changes = json.loads(output)["changes"]
-        self._run.reverted += len(changes)
+        reverted = revert_all(self._live, self._config, self._go_on_once)
+        if reverted.fault:
+            return reverted.fault
+        self._run.reverted += len(reverted.changes)
         self._look()
         left = [record for record in self._shown if record.is_pending and record.nice < 0]
         still_out = [lease for lease in leases_of(self._journal) if lease.ending is None]
@@ -265,15 +222,8 @@ class Play:
         return "; ".join(wrong)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        if process.poll() is not None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self._run.faults.append(f"the daemon did not end within {END_S:g} s")
-            process.kill()
-            process.wait()
+        if process.poll() is None:
+            self._run.faults += end_daemon(process, END_S, any_status=True)
 
     def _sum_up(self, until: float) -> None:
         run, window_s = self._run, self._interval_s + ROUND_S
@@ -300,7 +250,7 @@ class Play:
 
         The time in which no round ran, as on a machine that starts the daemon slowly, is beside that.
         """
-        run, bound = self._run, Bound.of(LATENESS_S)
+        run, bound = self._run, LatenessBound.of(LATENESS_S)
         round_s = self._interval_s + ROUND_S
         grace_s = 2 * MOST_RUN_S + TWIN_INTERVAL_S + ROUNDS_TO_ACT * round_s
         rounds = rounds_of(self._journal)
@@ -319,7 +269,7 @@ class Play:
             if not known:
                 continue
             run.judged_jobs += 1
-            due = float(bound.due_time(_array(known[-1]), _array(guest.submit_time))[0])
+            due = bound.due_time(known[-1], guest.submit_time)
             end = guest.start_time or until
             beyond_s = end - due
             run.later += beyond_s > 0.0
@@ -327,8 +277,8 @@ class Play:
             allowed_s = grace_s + paused_s(rounds, due, end, round_s)
             if beyond_s > allowed_s:
                 yield f"{guest.name} started {beyond_s:.0f} s later than the bound, more than {allowed_s:.0f} s"
-        line = Line(
-            pairs=[_pair(guest) for guest in self._guests.values()],
+        line = WaitingLine(
+            jobs=list(self._guests.values()),
             leases=leases,
             rounds=rounds,
             known=self._watch.known,
@@ -349,18 +299,3 @@ def paused_s(rounds: Sequence[float], since: float, until: float, round_s: float
         for before, after in pairwise(rounds)
         if before < until and after > since
     )
-
-
-def _pair(guest: Guest) -> Pair:
-    request = Request(name=guest.name, submit_s=0.0, user="", options=(), gpus=0, limit_s=0.0, run_s=0.0)
-    stay = Stay(start_time=guest.start_time, end_time=guest.end_time, nodes=guest.nodes)
-    return Pair(
-        request=request,
-        submit_time=guest.submit_time,
-        job_id=dict.fromkeys(Twin, guest.job_id),
-        stay=dict.fromkeys(Twin, stay),
-    )
-
-
-def _array(value: float) -> Floats:
-    return np.array([value])

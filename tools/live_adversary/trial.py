@@ -17,9 +17,7 @@ ADVERSARY, TWIN = "games", "mail"
 # An act that waits for a lift comes after this time without one.
 PATIENCE_S: Final = 20.0
 HOUR_MIN: Final = 60.0
-_WORD: Final = re.compile(
-    r"(?:^| )(JobId|ArrayJobId|ArrayTaskId|JobState|StartTime|EndTime|Nice|Restarts|NodeList)=(\S*)"
-)
+_WORD: Final = re.compile(r"(?:^| )(JobId|ArrayJobId|ArrayTaskId|JobState|StartTime|Nice|Restarts|NodeList)=(\S*)")
 _GPUS: Final = re.compile(r" (?:Alloc)?TRES=\S*?gres/gpu=(\d+)")
 _STARTED: Final = frozenset({"RUNNING", "COMPLETING", "COMPLETED", "TIMEOUT", "FAILED", "CANCELLED", "NODE_FAIL"})
 
@@ -45,9 +43,7 @@ class Record:
     nice: int
     restarts: int
     start_time: float | None
-    end_time: float | None
     gpus: int | None
-    nodes: str
 
     @property
     def is_pending(self) -> bool:
@@ -73,9 +69,7 @@ def records_of(text: str) -> Iterator[Record]:
             nice=int(words.get("Nice", 0)),
             restarts=int(words.get("Restarts", 0)),
             start_time=_seconds(words["StartTime"]) if has_run else None,
-            end_time=_seconds(words["EndTime"]) if words["JobState"] not in ("PENDING", "RUNNING") else None,
             gpus=int(gpus.group(1)) if gpus else None,
-            nodes=words.get("NodeList", ""),
         )
 
 

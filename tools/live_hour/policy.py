@@ -21,9 +21,11 @@ from advisor.journal.views import RowQuery
 from advisor.predict.library import Library
 from advisor.predict.served_policy import held_policy
 from advisor.site.shadow import EVENT
-from tools.live_hour.hour import NODES, Hour, Load, Sort, play, report
+from tools.live_hour.hour import NODES, Hour, Load, play, report
 from tools.stage import LiveCluster
-from tools.stage.daemon import Table
+from tools.stage.arrivals import GpuRequest
+from tools.stage.daemon import PROGRAM, Table
+from tools.stage.program import print_faults, print_figures
 
 MINUTE_S: Final = 60.0
 MOST: Final = 1_000_000
@@ -32,10 +34,11 @@ TYPES: Final = ("v100", "a100") * (NODES // 2)
 SCHEDULER: Final = "defer,batch_sched_delay=10,sched_interval=30,bf_interval=30"
 
 
-def _sort(name: str, nodes: int, gpus_per_node: int, model: str, weight: int) -> Sort:
-    return Sort(
+def _declared(name: str, nodes: int, gpus_per_node: int, model: str) -> GpuRequest:
+    """Return a request for as many GPUs of each node, by a job that declares its model."""
+    return GpuRequest(
         name=name,
-        request=(
+        options=(
             f"-N{nodes}",
             f"--gpus-per-node={gpus_per_node}",
             "--ntasks-per-node=1",
@@ -43,16 +46,15 @@ def _sort(name: str, nodes: int, gpus_per_node: int, model: str, weight: int) ->
         ),
         gpus=nodes * gpus_per_node,
         nodes=NodeRange(low=nodes, high=nodes),
-        weight=weight,
     )
 
 
-SORTS: Final = (
-    _sort("pair", 2, 4, "bert", 4),
-    _sort("whole pair", 2, 8, "gpt2", 2),
-    _sort("three", 3, 4, "transformer", 2),
-    _sort("small", 1, 2, "resnet50", 4),
-)
+WEIGHTS: Final = {
+    _declared("pair", 2, 4, "bert"): 4,
+    _declared("whole pair", 2, 8, "gpt2"): 2,
+    _declared("three", 3, 4, "transformer"): 2,
+    _declared("small", 1, 2, "resnet50"): 4,
+}
 
 
 @dataclass
@@ -108,7 +110,7 @@ def shadow_then_apply(
 def _load(site: Mapping[str, Table], **daemon: str) -> Load:
     """Return what arrives at 60 % load, and the configuration with keys of the daemon."""
     return Load(
-        sorts=SORTS,
+        weights=WEIGHTS,
         limits=("00:10:00",),
         share=0.6,
         tables={
@@ -134,7 +136,7 @@ def _print_shadow(folder: Path) -> list[str]:
 
 
 def _compared(live: LiveCluster, folder: Path, kind: str, version: str) -> str:
-    argv = [sys.executable, "-m", "advisor.cli.main", "models", "compare", kind, version, "rules", "--rollout"]
+    argv = [sys.executable, *PROGRAM, "models", "compare", kind, version, "rules", "--rollout"]
     options = ("--cycles", str(MOST), "--config", str(folder / "sadvise.toml"))
     answer = subprocess.run([*argv, *options], env=live.env, capture_output=True, text=True, check=False)
     return f"$ sadvise models compare {kind} {version} rules --rollout\n{answer.stdout}{answer.stderr}"
@@ -175,7 +177,5 @@ def _print_places(places: Places) -> None:
         ("gangs that started and ended between rounds", places.unseen),
         *((f"  leases of names: {name}", count) for name, count in sorted(places.endings.items())),
     )
-    for name, value in rows:
-        print(f"{name:<48}{value:>10}")
-    for fault in places.faults:
-        print(f"FAULT: {fault}")
+    print_figures(rows)
+    print_faults(places.faults)

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.actions import Lever
-from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.domain.lease import Lease, LeaseState
 from advisor.stats import standard_error, t_quantile
-from tools.live_twins.adversary import can_delay
-from tools.live_twins.late import NO_LATE, LateRun
 from tools.live_twins.twins import Pair, Twin
 from tools.live_twins.workload import ATTACKER
+from tools.stage.lateness import NO_LATE, LateRun
+from tools.stage.watch import can_delay, touched
 
 # A change whose purpose is gone is reverted by the next round, and can have to wait for the one that runs.
 MOST_ROUNDS: Final = 2
@@ -103,11 +103,6 @@ def purpose_gone(lease: Lease, pairs: Mapping[int, Pair]) -> float | None:
     return min(
         (instant for instant in (_left_line(pairs[lease.job_id]), lease.due_time) if instant is not None), default=None
     )
-
-
-def touched(leases: Iterable[Lease]) -> list[Lease]:
-    """Return the changes that were made."""
-    return [lease for lease in leases if lease.ending is not Ending.NOT_APPLIED]
 
 
 def faults(facts: Facts) -> Iterator[str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from advisor.domain.lease import Lease
-from tools.live_twins.adversary import can_delay
 from tools.live_twins.checks import (
     GROUPS,
     Facts,
@@ -18,13 +17,14 @@ from tools.live_twins.checks import (
     lateness,
     paired_delay,
     purpose_gone,
-    touched,
     touched_by_lever,
 )
-from tools.live_twins.late import Known
 from tools.live_twins.run import Options, Outcome
-from tools.live_twins.twins import Pair, Stay, Twin
+from tools.live_twins.twins import Pair, Twin
 from tools.live_twins.workload import ATTACKER, Request
+from tools.stage.lateness import Known
+from tools.stage.program import print_figures
+from tools.stage.watch import LiveStay, can_delay, touched
 
 _ROW = "{:<14}{:>9}{:>7}{:>7}{:>9}{:>10}{:>9}{:>8}{:>10}  {}"
 _COLUMNS = ("job", "changed", "due", "plain", "advised", "vs plain", "vs due", "out, s", "gone, s", "changes by lever")
@@ -42,8 +42,7 @@ def report(outcome: Outcome) -> None:
     if rows:
         print(_LEGEND)
         print("\n".join([_ROW.format(*_COLUMNS), *rows]))
-    for name, value in _figures(outcome):
-        print(f"{name:<58}{value:>12}")
+    print_figures(_figures(outcome))
 
 
 def _job_rows(facts: Facts, began: float) -> Iterator[str]:
@@ -187,7 +186,7 @@ def pair_of_row(row: Mapping[str, Any]) -> Pair:
         submit_time=row["submit_time"],
         job_id={twin: row[f"{twin}_job_id"] for twin in Twin},
         stay={
-            twin: Stay(**{field: row[f"{twin}_{field}"] for field in ("start_time", "end_time", "state", "nodes")})
+            twin: LiveStay(**{field: row[f"{twin}_{field}"] for field in ("start_time", "end_time", "state", "nodes")})
             for twin in Twin
         },
     )

@@ -1,6 +1,5 @@
 """Plays the jobs on both clusters, with the daemon on one of them, and collects what came of it."""
 
-import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,17 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from advisor.journal import SqliteJournal
-from advisor.journal.views import RowQuery
 from advisor.settings import Fairness
-from tools.live_twins.adversary import Adversary, Place, leases_of
 from tools.live_twins.checks import Facts
-from tools.live_twins.late import Bound, Known, LateWatch, Line
-from tools.live_twins.lift import Lifter
-from tools.live_twins.past import Past
-from tools.live_twins.twins import Twin, Twins
+from tools.live_twins.twin_actors import Adversary, Lifter, Past, Place
+from tools.live_twins.twins import Twin, Twins, line_of
 from tools.live_twins.workload import MINUTE_S, Request, draw_jobs, draw_requests
+from tools.stage.actors import Every, passing
 from tools.stage.daemon import Table, daemon, write_config
+from tools.stage.end import end_daemon
+from tools.stage.lateness import Known, LatenessBound, LateWatch, WaitingLine
+from tools.stage.watch import leases_of, rounds_of
 
 Policy = Literal["default", "lift", "none"]
 # Jobs arrive in this share of the run, and have the rest to start.
@@ -103,14 +101,14 @@ def play(twins: Twins, options: Options, folder: Path, past: Past | None = None)
         _watch(twins, options, adversary, actors, watch, process)
         twins.look()
         until = time.time()
-        problems = () if process is None else tuple(_end(process))
+        problems = () if process is None else tuple(end_daemon(process, END_S))
     leases, rounds = leases_of(journal), rounds_of(journal)
-    line = Line(
-        pairs=twins.pairs,
+    line = WaitingLine(
+        jobs=line_of(twins.pairs),
         leases=leases,
         rounds=rounds,
         known=watch.known,
-        bound=Bound.of(options.lateness_s),
+        bound=LatenessBound.of(options.lateness_s),
     )
     return Outcome(
         facts=Facts(
@@ -151,43 +149,16 @@ def _watch(
 ) -> None:
     """Submit jobs as they are due, attack, and follow what starts, until the run or the daemon has ended."""
     due = options.requests()[::-1]
-    began, looked = time.monotonic(), float("-inf")
-    while (passed_s := time.monotonic() - began) < options.minutes * MINUTE_S:
-        if process is not None and process.poll() is not None:
-            return
+    looks = Every(LOOK_S)
+    for passed_s in passing(options.minutes * MINUTE_S, POLL_S, process):
         while due and due[-1].submit_s <= passed_s:
             twins.submit(due.pop(), time.time())
-        if passed_s - looked >= LOOK_S:
+        if looks.is_due(passed_s):
             twins.look()
             watch.look(time.time())
-            looked = passed_s
             if options.jobs is not None and not due and twins.all_ended:
                 return
         if adversary is not None:
             adversary.act(passed_s, time.time())
         for actor in actors:
             actor.act(passed_s)
-        time.sleep(POLL_S)
-
-
-def _end(process: subprocess.Popen[bytes]) -> Iterator[str]:
-    """End the daemon as the service manager does, and yield what is wrong with how it ended."""
-    if process.poll() is not None:
-        yield f"the daemon ended by itself with {process.returncode}"
-        return
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        yield f"the daemon did not end within {END_S:g} s"
-    else:
-        if process.returncode != 0:
-            yield f"the daemon ended with {process.returncode}"
-
-
-def rounds_of(journal: Path) -> tuple[float, ...]:
-    """Return when each round read the cluster, the first one first."""
-    if not journal.exists():
-        return ()
-    with SqliteJournal.read_only(journal) as kept:
-        return tuple(sorted(cycle.taken_at for cycle in kept.cycles(RowQuery(most=1_000_000))))

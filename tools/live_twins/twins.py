@@ -1,6 +1,6 @@
 """Starts two identical clusters, gives both the same jobs in the same second, and follows when they start and end."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -8,8 +8,10 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Final, Self
 
-from tools.live_twins.workload import GPUS_PER_NODE, NODES, Request
-from tools.stage import LiveCluster
+from tools.live_twins.workload import NODES, Request
+from tools.stage import uniform_cluster
+from tools.stage.lateness import InLine
+from tools.stage.watch import LiveStay, stays
 
 # Both look for jobs to start every second, so that what differs between them is not the phase of a timer.
 SCHEDULER_PARAMETERS: Final = "sched_interval=1,bf_interval=1"
@@ -24,7 +26,6 @@ PRIORITY_LINES: Final = (
     f"PriorityWeightPartition={RUSH_PRIORITY}",
     "PartitionName=rush Nodes=ALL MaxTime=UNLIMITED PriorityJobFactor=10 State=UP",
 )
-_COLUMNS: Final = "%A|%T|%S|%e|%N"
 
 
 class Twin(StrEnum):
@@ -34,16 +35,6 @@ class Twin(StrEnum):
     ADVISED = "advised"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stay:
-    """When a job started and when it left a cluster, in POSIX seconds, None where it has not; `state` is Slurm's."""
-
-    start_time: float | None = None
-    end_time: float | None = None
-    state: str = "PENDING"
-    nodes: str = ""
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Pair:
     """A job on both clusters."""
@@ -51,7 +42,7 @@ class Pair:
     request: Request
     submit_time: float
     job_id: Mapping[Twin, int]
-    stay: dict[Twin, Stay] = field(default_factory=lambda: {twin: Stay() for twin in Twin})
+    stay: dict[Twin, LiveStay] = field(default_factory=lambda: {twin: LiveStay() for twin in Twin})
 
     @property
     def name(self) -> str:
@@ -59,20 +50,26 @@ class Pair:
         return self.request.name
 
 
+def line_of(pairs: Iterable[Pair]) -> list[InLine]:
+    """Return the jobs as they stand in line on the advised cluster."""
+    return [
+        InLine(
+            name=pair.name,
+            job_id=pair.job_id[Twin.ADVISED],
+            submit_time=pair.submit_time,
+            start_time=pair.stay[Twin.ADVISED].start_time,
+            nice=pair.request.nice,
+        )
+        for pair in pairs
+    ]
+
+
 class Twins:
     """The two clusters, from entry to exit; whatever is done is done to both at once."""
 
     def __init__(self, release: str) -> None:
         self.clusters = {
-            twin: LiveCluster(
-                release,
-                node_count=NODES,
-                gpus_per_node=GPUS_PER_NODE,
-                gpu_types=["a100"] * NODES,
-                shards={},
-                scheduler_parameters=SCHEDULER_PARAMETERS,
-                extra_lines=PRIORITY_LINES,
-            )
+            twin: uniform_cluster(release, NODES, scheduler_parameters=SCHEDULER_PARAMETERS, extra_lines=PRIORITY_LINES)
             for twin in Twin
         }
         self.pairs: list[Pair] = []
@@ -119,28 +116,7 @@ class Twins:
 
     def look(self) -> None:
         """Read from both clusters when jobs started and ended; Slurm forgets a job minutes after its end."""
-        seen_on = dict(zip(Twin, self._pool.map(lambda twin: dict(_stays(self.clusters[twin])), Twin), strict=True))
+        seen_on = dict(zip(Twin, self._pool.map(lambda twin: dict(stays(self.clusters[twin])), Twin), strict=True))
         for pair in self.pairs:
             for twin, seen in seen_on.items():
                 pair.stay[twin] = seen.get(pair.job_id[twin], pair.stay[twin])
-
-
-def _stays(live: LiveCluster) -> Iterator[tuple[int, Stay]]:
-    """Yield the jobs that Slurm knows, the ended ones too."""
-    listed = live.run("env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-a", "-r", "-t", "all", "-o", _COLUMNS)
-    for line in listed.splitlines():
-        job_id, state, start, end, nodes = line.split("|")
-        yield int(job_id), stay_of(state, start, end, nodes)
-
-
-def stay_of(state: str, start: str, end: str, nodes: str) -> Stay:
-    """Read a row of squeue; the start of a pending job is a plan, and a job that never started has no nodes."""
-    if state == "PENDING":
-        return Stay()
-    is_over = state not in ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED")
-    return Stay(
-        start_time=float(start) if nodes else None,
-        end_time=float(end) if is_over else None,
-        state=state,
-        nodes=nodes,
-    )

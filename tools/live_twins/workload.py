@@ -5,12 +5,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tools.stage.arrivals import (
+    HALF,
+    PAIR,
+    RANGE,
+    SMALL,
+    SPREAD,
+    USERS,
+    WHOLE,
+    GpuRequest,
+    gap_s,
+    on_one_node,
+    on_some_nodes,
+)
+
 MINUTE_S: Final = 60.0
 NODES: Final = 8
 GPUS_PER_NODE: Final = 8
 GPUS: Final = NODES * GPUS_PER_NODE
-# System users that every Debian has; the last one submits nothing but attacks.
-USERS: Final = ("root", "games", "mail", "news")
+# A system user that every Debian has, and that submits nothing but attacks.
 ATTACKER: Final = "backup"
 # A job that arrives stands behind those that wait, as it would by age; slurmctld itself ages jobs in steps of a minute,
 # which come at other instants on each cluster, and only with slurmdbd.
@@ -35,81 +48,39 @@ class Request:
     limit_s: float
     run_s: float
 
+    @property
+    def nice(self) -> int:
+        """The nice value that puts it behind those that were submitted before."""
+        return POINTS_PER_S * round(self.submit_s)
+
     def sbatch_options(self) -> tuple[str, ...]:
         """Return the options for sbatch, with name, limit and place in line; a nice of the options' own counts."""
-        nice = f"--nice={POINTS_PER_S * round(self.submit_s)}"
-        return (f"--job-name={self.name}", f"--time={self.limit_s / MINUTE_S:.0f}", nice, *self.options)
+        return (
+            f"--job-name={self.name}",
+            f"--time={self.limit_s / MINUTE_S:.0f}",
+            f"--nice={self.nice}",
+            *self.options,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sort:
     """A sort of job: several of them arrive at once, and each runs for a share of its limit."""
 
-    name: str
-    options: tuple[str, ...]
-    gpus: int
+    request: GpuRequest
     limits_min: tuple[int, ...]
     run_ratio: tuple[float, float]
-    at_once: int
+    at_once: int = 1
     weight: int
 
 
 SORTS: Final = (
-    Sort(
-        name="long",
-        options=("-N1", "--gres=gpu:a100:8", "-n1"),
-        gpus=8,
-        limits_min=(3, 4, 5),
-        run_ratio=(0.2, 0.8),
-        at_once=1,
-        weight=4,
-    ),
-    Sort(
-        name="spread",
-        options=("-N2", "--gpus-per-node=a100:8", "--ntasks-per-node=1"),
-        gpus=16,
-        limits_min=(3, 4),
-        run_ratio=(0.2, 0.8),
-        at_once=1,
-        weight=1,
-    ),
-    # Gangs that accept several nodes: only they can be held to fewer.
-    Sort(
-        name="range",
-        options=("-N1-4", "--gpus=a100:8", "-n4"),
-        gpus=8,
-        limits_min=(2,),
-        run_ratio=(0.3, 0.9),
-        at_once=1,
-        weight=3,
-    ),
-    Sort(
-        name="pair",
-        options=("-N1-2", "--gpus=a100:4", "-n2"),
-        gpus=4,
-        limits_min=(2,),
-        run_ratio=(0.3, 0.9),
-        at_once=1,
-        weight=3,
-    ),
-    Sort(
-        name="small",
-        options=("-N1", "--gres=gpu:a100:2", "-n1"),
-        gpus=2,
-        limits_min=(1, 2),
-        run_ratio=(0.3, 0.9),
-        at_once=4,
-        weight=5,
-    ),
-    Sort(
-        name="half",
-        options=("-N1", "--gres=gpu:a100:4", "-n1"),
-        gpus=4,
-        limits_min=(1, 2),
-        run_ratio=(0.3, 0.9),
-        at_once=2,
-        weight=3,
-    ),
+    Sort(request=WHOLE, limits_min=(3, 4, 5), run_ratio=(0.2, 0.8), weight=4),
+    Sort(request=SPREAD, limits_min=(3, 4), run_ratio=(0.2, 0.8), weight=1),
+    Sort(request=RANGE, limits_min=(2,), run_ratio=(0.3, 0.9), weight=3),
+    Sort(request=PAIR, limits_min=(2,), run_ratio=(0.3, 0.9), weight=3),
+    Sort(request=SMALL, limits_min=(1, 2), run_ratio=(0.3, 0.9), at_once=4, weight=5),
+    Sort(request=HALF, limits_min=(1, 2), run_ratio=(0.3, 0.9), at_once=2, weight=3),
 )
 
 
@@ -138,12 +109,12 @@ def draw_jobs(seed: int, count: int, run_scale: float) -> list[Request]:
 
 def attack(number: int, gpus: int, submit_s: float, options: tuple[str, ...]) -> Request:
     """Return a job that outlasts the run, for some GPUs on whatever nodes have them; `options` give it its place."""
-    request = ("-N1", "--gres=gpu:a100:1", "-n1") if gpus == 1 else ("-N1-4", f"--gpus=a100:{gpus}", "-n4")
+    request = on_one_node("attack", 1) if gpus == 1 else on_some_nodes("attack", gpus, 4)
     return Request(
         name=f"attack-{number:03d}",
         submit_s=submit_s,
         user=ATTACKER,
-        options=(*request, *options),
+        options=(*request.options, *options),
         gpus=gpus,
         limit_s=240 * MINUTE_S,
         run_s=239 * MINUTE_S,
@@ -171,18 +142,18 @@ def _drawn(
         burst = [replace(request, run_s=round(request.run_s * run_scale, 1)) for request in burst]
         requests += burst
         load = FIRST_LOAD if makes_queue(instant_s, len(requests)) else LOAD
-        instant_s += chance.expovariate(1.0) * work_s(burst) / GPUS / load
+        instant_s += gap_s(chance, work_s(burst), GPUS, load)
     return requests
 
 
 def _draw(sort: Sort, user: str, number: int, instant_s: float, chance: random.Random) -> Request:
     limit_s = chance.choice(sort.limits_min) * MINUTE_S
     return Request(
-        name=f"{sort.name}-{number:03d}",
+        name=f"{sort.request.name}-{number:03d}",
         submit_s=instant_s,
         user=user,
-        options=sort.options,
-        gpus=sort.gpus,
+        options=sort.request.options,
+        gpus=sort.request.gpus,
         limit_s=limit_s,
         run_s=round(limit_s * chance.uniform(*sort.run_ratio), 1),
     )

@@ -1,7 +1,6 @@
 """A real Slurm cluster of fake GPU nodes, for as long as a `with` block lasts."""
 
 import os
-import re
 import shlex
 import shutil
 import socket
@@ -11,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tools.stage.conf_files import ClusterShape, Topology, gres_conf, slurm_conf, topology_conf
 from tools.stage.folders import SharedFolder
@@ -19,6 +18,7 @@ from tools.stage.live_slurm_error import LiveSlurmError
 from tools.stage.ports import PortBlock
 from tools.stage.roots import open_root
 from tools.stage.sandbox import Sandbox
+from tools.stage.sdiag import Cycles, cycles_of
 from tools.stage.slurmdbd import OwnSlurmdbd
 
 COMMANDS = (
@@ -35,7 +35,6 @@ KILL_AFTER_S = 30.0
 SHORTEST_LOOK_S, LONGEST_LOOK_S, LOOK_RATIO = 0.1, 0.6, 0.1
 # More at once make slurmctld slower, not faster.
 SUBMITTERS = 4
-RPC_LINE = re.compile(r"^\s+([A-Z][A-Z0-9_]+)\s*\(\s*\d+\) count:(\d+)", re.MULTILINE)
 SDIAG_RPC = "REQUEST_STATS_INFO"
 # 127.0.0.1 and 127.0.0.2 as one number each: host names without a dot that resolve in every root filesystem, as those
 # of two slurmctld that share their port must.
@@ -197,6 +196,14 @@ class LiveCluster:
             submissions = [pool.submit(self.submit, "--hold", *sbatch_args) for _ in range(count)]
             return sorted(submission.result() for submission in submissions)
 
+    def state_of(self, job_id: int) -> str:
+        """Return the state that squeue shows of a job, "" where it shows none."""
+        return self.run("squeue", "-h", "-a", "-j", str(job_id), "-o", "%T", check=False).strip()
+
+    def count(self, state: str) -> int:
+        """Return the number of jobs in a state."""
+        return len(self.run("squeue", "-h", "-a", "-t", state, "-o", "%A").split())
+
     def wait_for(
         self, predicate: Callable[[], bool], timeout_s: float = 30.0, *, what: str = "what was waited for"
     ) -> None:
@@ -259,9 +266,13 @@ class LiveCluster:
 
     def rpc_counts(self) -> dict[str, int]:
         """Count the requests slurmctld has served since its start, by message type, this one left out."""
-        counts = {name: int(count) for name, count in RPC_LINE.findall(self.run("sdiag"))}
+        counts = dict(self.cycles().requests)
         counts.pop(SDIAG_RPC, None)
         return counts
+
+    def cycles(self) -> Cycles:
+        """Return the passes and requests of slurmctld since its start, as sdiag shows them."""
+        return cycles_of(self.run("sdiag"))
 
     def stop_accounting(self) -> None:
         """Stop slurmdbd; the database behind it stays."""
@@ -441,6 +452,11 @@ class LiveCluster:
         log = self._inner_folder / "slurmctld.log"
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         return "; slurmctld.log ends: " + " | ".join(lines[-3:]) if lines else ""
+
+
+def uniform_cluster(release: str, node_count: int = 8, *, gpu_type: str = "a100", **others: Any) -> LiveCluster:
+    """Return a cluster, not yet started, of nodes that are all alike, without shards; `others` as `LiveCluster`."""
+    return LiveCluster(release, node_count=node_count, gpu_types=[gpu_type] * node_count, shards={}, **others)
 
 
 def _host() -> str:

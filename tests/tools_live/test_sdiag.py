@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.live.statistics import Cycles, cycles_of, together
+from tools.stage.sdiag import Cycles, cycles_of, together
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 
@@ -21,6 +21,8 @@ def test_passes_and_requests_are_read_of_every_release(release: str) -> None:
     assert cycles.main_passes > 0 and 0.0 < cycles.main_mean_s < 1.0
     assert cycles.backfill_passes > 0 and 0.0 < cycles.backfill_mean_s < 1.0
     assert cycles.requests["REQUEST_SUBMIT_BATCH_JOB"] > 0
+    # Users are listed in the same form after the requests.
+    assert all(name.isupper() for name in cycles.requests)
     assert cycles.request_s == pytest.approx(sum(cycles.request_s_by_type.values()))
 
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tools.stage import LiveCluster
-
 _LINE: Final = re.compile(r"^\s*([A-Z][A-Za-z_ ()]*[A-Za-z)]):\s*(\d+)\s*$", re.MULTILINE)
 _RPC: Final = re.compile(r"^\s+([A-Z][A-Z0-9_]+)\s*\(\s*\d+\) count:(\d+)\s+ave_time:(\d+)\s+total_time:(\d+)", re.M)
 _MAIN, _BACKFILL = "Main schedule statistics", "Backfilling stats"
@@ -24,11 +22,6 @@ class Cycles:
     requests: Mapping[str, int]
     request_s: float
     request_s_by_type: Mapping[str, float] = field(default_factory=dict)
-
-
-def read_cycles(live: LiveCluster) -> Cycles:
-    """Ask slurmctld."""
-    return cycles_of(live.run("sdiag"))
 
 
 def cycles_of(shown: str) -> Cycles:

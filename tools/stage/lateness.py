@@ -18,8 +18,6 @@ from advisor.errors import JournalError
 from advisor.journal import SqliteJournal
 from advisor.planning.objective import Floats, bound_s
 from advisor.settings import Limits
-from tools.live_twins.twins import Pair, Twin
-from tools.live_twins.workload import POINTS_PER_S
 
 # A round reads what the one before stored, and its changes go out after it has read the cluster.
 ROUNDS_TO_ACT: Final = 3
@@ -30,24 +28,28 @@ Known = tuple[float, float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class LatenessBound:
     """How much later than without advice a job can start before it counts as late."""
 
     lateness_s: float
     ratio: float
 
     @classmethod
-    def of(cls, lateness_s: float | None) -> "Bound":
+    def of(cls, lateness_s: float | None) -> "LatenessBound":
         """Return the bound of a run; None takes the daemon's default."""
         limits = Limits()
         return cls(
             lateness_s=limits.max_lateness_s if lateness_s is None else lateness_s, ratio=limits.max_lateness_ratio
         )
 
-    def due_time(self, plain_start_time: Floats, wait_begin_time: Floats) -> Floats:
+    def due_times(self, plain_start_time: Floats, wait_begin_time: Floats) -> Floats:
         """Return from when on jobs are late, `(n_jobs,)`."""
         limits = Limits(max_lateness_s=self.lateness_s, max_lateness_ratio=self.ratio)
         return plain_start_time + bound_s(plain_start_time - wait_begin_time, limits)
+
+    def due_time(self, plain_start_time: float, wait_begin_time: float) -> float:
+        """Return from when on a job is late."""
+        return float(self.due_times(np.array([plain_start_time]), np.array([wait_begin_time]))[0])
 
 
 class LateWatch:
@@ -87,64 +89,77 @@ class LateRun:
 NO_LATE: Final = LateRun()
 
 
+@dataclass(slots=True, kw_only=True)
+class InLine:
+    """A job of a run: its own nice, and when it was submitted and has started, None where it has not."""
+
+    name: str
+    job_id: int
+    submit_time: float
+    start_time: float | None = None
+    nice: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class WaitingLine:
     """The jobs of the advised cluster, with their changes, over a run."""
 
-    pairs: Sequence[Pair]
+    jobs: Sequence[InLine]
     leases: Sequence[Lease]
     rounds: Sequence[float]
     known: Mapping[int, Sequence[Known]]
-    bound: Bound
+    bound: LatenessBound
 
     def late_run(self, until: float) -> LateRun:
         """Return the late jobs, and the jobs that started before them."""
-        late = [pair for pair in self.pairs if self._was_late(pair, until)]
-        before = [(pair, other) for pair in late for other in self._started_before(pair, until)]
+        late = [job for job in self.jobs if self._was_late(job, until)]
+        before = [(job, other) for job in late for other in self._started_before(job, until)]
         return LateRun(
-            late=tuple(pair.name for pair in late),
-            passed=tuple((pair.name, other.name) for pair, other in before if self._stood_above(other, pair)),
-            backfilled=tuple((pair.name, other.name) for pair, other in before if not self._stood_above(other, pair)),
+            late=tuple(job.name for job in late),
+            passed=tuple((job.name, other.name) for job, other in before if self._stood_above(other, job)),
+            backfilled=tuple((job.name, other.name) for job, other in before if not self._stood_above(other, job)),
         )
 
-    def is_late(self, pair: Pair, at: float) -> bool:
+    def is_late(self, job: InLine, at: float) -> bool:
         """Return whether the daemon knew at an instant that a job was late then."""
         start: float | None = None
-        for known_time, plain_start_time in self.known.get(pair.job_id[Twin.ADVISED], ()):
+        for known_time, plain_start_time in self.known.get(job.job_id, ()):
             start = plain_start_time if known_time <= at else start
-        if start is None:
-            return False
-        return bool(at > self.bound.due_time(np.array([start]), np.array([pair.submit_time]))[0])
+        return start is not None and at > self.bound.due_time(start, job.submit_time)
 
-    def _was_late(self, pair: Pair, until: float) -> bool:
-        start_time = pair.stay[Twin.ADVISED].start_time or until
-        return any(self.is_late(pair, at) for at in self.rounds if pair.submit_time < at < start_time)
+    def _was_late(self, job: InLine, until: float) -> bool:
+        start_time = job.start_time or until
+        return any(self.is_late(job, at) for at in self.rounds if job.submit_time < at < start_time)
 
-    def _started_before(self, pair: Pair, until: float) -> Iterator[Pair]:
+    def _started_before(self, job: InLine, until: float) -> Iterator[InLine]:
         """Yield the jobs, not late themselves, that started while a job had been late for some rounds."""
-        start_time = pair.stay[Twin.ADVISED].start_time or until
-        for other in self.pairs:
-            instant = other.stay[Twin.ADVISED].start_time
-            if other is pair or instant is None or not pair.submit_time < instant < start_time:
+        start_time = job.start_time or until
+        for other in self.jobs:
+            instant = other.start_time
+            if other is job or instant is None or not job.submit_time < instant < start_time:
                 continue
             seen = [at for at in self.rounds if at <= instant][-ROUNDS_TO_ACT:]
-            known = len(seen) == ROUNDS_TO_ACT and all(self.is_late(pair, at) for at in seen)
+            known = len(seen) == ROUNDS_TO_ACT and all(self.is_late(job, at) for at in seen)
             if known and not any(self.is_late(other, at) for at in (*seen, instant)):
                 yield other
 
-    def _stood_above(self, other: Pair, pair: Pair) -> bool:
+    def _stood_above(self, other: InLine, job: InLine) -> bool:
         """Return whether a job stood above another one when it started."""
-        instant = other.stay[Twin.ADVISED].start_time or _NEVER
-        places = [(self._nice(job, instant), job.job_id[Twin.ADVISED]) for job in (other, pair)]
+        instant = other.start_time or _NEVER
+        places = [(self._nice(each, instant), each.job_id) for each in (other, job)]
         return places[0] < places[1]
 
-    def _nice(self, pair: Pair, at: float) -> int:
+    def _nice(self, job: InLine, at: float) -> int:
         """Return the nice of a job at an instant: the user's, or that of the change in effect."""
-        job_id, nice = pair.job_id[Twin.ADVISED], POINTS_PER_S * round(pair.request.submit_s)
+        nice = job.nice
         for lease in sorted(self.leases, key=lambda lease: lease.applied_time):
-            if lease.job_id != job_id or not isinstance(lease.action, SetNice) or lease.ending is Ending.NOT_APPLIED:
+            if (
+                lease.job_id != job.job_id
+                or not isinstance(lease.action, SetNice)
+                or lease.ending is Ending.NOT_APPLIED
+            ):
                 continue
             if lease.applied_time <= at:
                 is_out = lease.ended_time is None or at <= lease.ended_time or lease.ending is Ending.NO_LONGER_PENDING
-                nice = lease.action.after if is_out else POINTS_PER_S * round(pair.request.submit_s)
+                nice = lease.action.after if is_out else job.nice
         return nice

@@ -1,33 +1,29 @@
-"""Submits a long job right after each change that can delay its job, where it hurts most."""
+"""Acts on the twins while jobs arrive: attacks on each change, lifts in place of the daemon, and snapshots."""
 
+import lzma
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from advisor.domain.lease import Ending, Lease
-from advisor.errors import JournalError
-from advisor.journal import SqliteJournal
+from advisor.domain.lease import Lease
 from tools.live_twins.twins import RUSH_PRIORITY, Pair, Twin, Twins
 from tools.live_twins.workload import GPUS, attack
+from tools.stage.actors import Every
+from tools.stage.daemon import PROGRAM
+from tools.stage.watch import can_delay, leases_of
 
 # Attacks hold no more than half of the GPUs at once.
 MOST_GPUS: Final = GPUS // 2
 # One that has not started by then found the change taken back, and makes room for the next.
 PATIENCE_S: Final = 20.0
-
-
-def leases_of(path: Path) -> tuple[Lease, ...]:
-    """Return all changes of a journal that a daemon writes, the ended ones first; none while there is no journal."""
-    with suppress(JournalError), SqliteJournal.read_only(path) as journal:
-        return (*journal.closed((), since=0.0), *journal.leases())
-    return ()
-
-
-def can_delay(lease: Lease) -> bool:
-    """Return whether a change was made that can delay its job."""
-    return lease.added_delay_s > 0.0 and lease.ending is not Ending.NOT_APPLIED
+# A lifter acts at most this often, on so many jobs; above all other jobs, of two lifted jobs the smaller stands first.
+LIFT_EVERY_S: Final = 5.0
+LIFTED_AT_ONCE: Final = 20
+NICE: Final = -50_000
+SNAPSHOT_EVERY_S: Final = 5.0
 
 
 class Place(StrEnum):
@@ -95,3 +91,66 @@ class Adversary:
             if victim not in waiting or came_too_late:
                 self._twins.cancel(pair)
                 del self._attackers[pair]
+
+
+class Lifter:
+    """Gives the pending jobs of least time limit x GPUs a nice above all others, each job once."""
+
+    def __init__(self, twins: Twins) -> None:
+        self._twins = twins
+        self._lifted: set[str] = set()
+        self._lifts = Every(LIFT_EVERY_S)
+
+    @property
+    def changes(self) -> int:
+        """The number of changes made."""
+        return len(self._lifted)
+
+    def act(self, passed_s: float) -> None:
+        """Lift the jobs that are due, at most every few seconds."""
+        if not self._lifts.is_due(passed_s):
+            return
+        waiting = [pair for pair in self._twins.pairs if pair.stay[Twin.ADVISED].state == "PENDING"]
+        for pair in sorted(waiting, key=_size_s)[:LIFTED_AT_ONCE]:
+            if pair.name not in self._lifted:
+                self._lifted.add(pair.name)
+                self._lift(pair)
+
+    def _lift(self, pair: Pair) -> None:
+        nice = NICE + round(_size_s(pair))
+        change = ("update", f"JobId={pair.job_id[Twin.ADVISED]}", f"Nice={nice}")
+        # A job that has started meanwhile is refused, which changes nothing.
+        self._twins.clusters[Twin.ADVISED].ask("scontrol", *change)
+
+
+class Past:
+    """Takes a snapshot of the advised cluster every few seconds, as `sadvise snapshot` reads it."""
+
+    def __init__(self, twins: Twins, folder: Path) -> None:
+        self._twins = twins
+        self._folder = folder / "snapshots"
+        self._folder.mkdir()
+        self._reading: subprocess.Popen[bytes] | None = None
+        self._snapshots = Every(SNAPSHOT_EVERY_S)
+        self._taken = 0
+
+    def act(self, passed_s: float) -> None:
+        """Begin the next snapshot if it is due and the last one is done."""
+        is_reading = self._reading is not None and self._reading.poll() is None
+        if is_reading or not self._snapshots.is_due(passed_s):
+            return
+        self._taken += 1
+        path = self._folder / f"{self._taken:04d}.json"
+        program = [sys.executable, *PROGRAM, "snapshot", "--output", str(path)]
+        self._reading = subprocess.Popen(program, env=self._twins.clusters[Twin.ADVISED].env, stderr=subprocess.DEVNULL)
+
+    def pack(self, jobs: Path, path: Path) -> None:
+        """Write the snapshots in order, then the jobs, one JSON object a line, as one xz file."""
+        if self._reading is not None:
+            self._reading.wait()
+        lines = [file.read_bytes().strip() for file in sorted(self._folder.glob("*.json"))]
+        path.write_bytes(lzma.compress(b"\n".join([*lines, jobs.read_bytes()]), preset=6))
+
+
+def _size_s(pair: Pair) -> float:
+    return pair.request.limit_s * pair.request.gpus

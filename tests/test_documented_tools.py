@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.bench.__main__ import BENCHES
-from tools.pages.experiment import summaries
+from tools.pages.page_experiment import summaries
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = tuple(

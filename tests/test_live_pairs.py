@@ -12,10 +12,10 @@ from advisor.domain.actions import SetNice
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.journal import SqliteJournal
 from tools.live_twins import pairs as pairs_tool
-from tools.live_twins.checks import Facts, faults
-from tools.live_twins.report import keep_jobs
-from tools.live_twins.twins import Pair, Twin, line_of
-from tools.live_twins.workload import GPUS, draw_jobs, draw_requests, work_s
+from tools.live_twins.both_clusters import Pair, Twin, line_of
+from tools.live_twins.checks import TwinFacts, faults
+from tools.live_twins.twin_jobs import GPUS, draw_jobs, draw_requests, work_s
+from tools.live_twins.twin_report import keep_jobs
 from tools.stage.lateness import Known, LatenessBound, LateRun, LateWatch, WaitingLine
 from tools.stage.watch import LiveStay
 
@@ -59,7 +59,7 @@ def test_job_that_is_lifted_above_a_late_one_and_starts_first_is_a_fault() -> No
     found = late_run([LATE, OTHER], KNOWN, lift(2, 250.0, -500))
 
     assert found == LateRun(late=("job-1",), passed=(("job-1", "job-2"),))
-    facts = Facts(pairs=(), leases=(), rounds=(), until=UNTIL, bound_s=1.0, tolerance_s=1.0, late_run=found)
+    facts = TwinFacts(pairs=(), leases=(), rounds=(), until=UNTIL, bound_s=1.0, tolerance_s=1.0, late_run=found)
     assert "job-2 stood above job-1, which was late, and started before it" in list(faults(facts))
 
 

@@ -9,10 +9,11 @@ import pytest
 from advisor.domain.actions import NodeRange, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from tools.live_twins.both_clusters import Pair, Twin
 from tools.live_twins.checks import (
     Delay,
-    Facts,
-    Side,
+    DelaySide,
+    TwinFacts,
     differences,
     faults,
     interval,
@@ -21,9 +22,8 @@ from tools.live_twins.checks import (
     purpose_gone,
     touched_by_lever,
 )
-from tools.live_twins.twin_actors import Place, options_for
-from tools.live_twins.twins import Pair, Twin
-from tools.live_twins.workload import ATTACKER, GPUS, attack, draw_requests, work_s
+from tools.live_twins.twin_actors import AttackPlace, options_for
+from tools.live_twins.twin_jobs import ATTACKER, GPUS, attack, draw_requests, work_s
 from tools.stage.watch import LiveStay, stay_of
 
 UNTIL, BOUND_S, TOLERANCE_S = 1000.0, 180.0, 10.0
@@ -73,9 +73,9 @@ def timer(job_id: int = 3, **fields: Any) -> Lease:
 PAIRS = (pair(1, ran(110.0), ran(200.0)), pair(2, ran(300.0), ran(149.0)), pair(3, ran(180.0), ran(200.0)))
 
 
-def facts(*, pairs: tuple[Pair, ...] = PAIRS, leases: tuple[Lease, ...] = (leaf(), lift())) -> Facts:
+def facts(*, pairs: tuple[Pair, ...] = PAIRS, leases: tuple[Lease, ...] = (leaf(), lift())) -> TwinFacts:
     """A run with a round every 3 s in which every promise was kept."""
-    return Facts(
+    return TwinFacts(
         pairs=pairs,
         leases=leases,
         rounds=tuple(np.arange(0.0, UNTIL, 3.0)),
@@ -108,7 +108,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("fault", "run"), BROKEN.items(), ids=BROKEN)
-def test_each_broken_promise_is_a_fault(fault: str, run: Facts) -> None:
+def test_each_broken_promise_is_a_fault(fault: str, run: TwinFacts) -> None:
     (only,) = faults(run)
 
     assert only.startswith(fault)
@@ -130,9 +130,9 @@ def test_lifted_job_that_waits_on_the_plain_cluster_alone_is_no_fault_and_neithe
     ("plain", "advised", "delay"),
     [
         (ran(100.0), ran(130.0), Delay(seconds=30.0)),
-        (ran(100.0), WAITS, Delay(seconds=900.0, side=Side.LEAST)),
-        (ran(100.0), GONE, Delay(seconds=600.0, side=Side.LEAST)),
-        (WAITS, ran(100.0), Delay(seconds=-900.0, side=Side.MOST)),
+        (ran(100.0), WAITS, Delay(seconds=900.0, side=DelaySide.LEAST)),
+        (ran(100.0), GONE, Delay(seconds=600.0, side=DelaySide.LEAST)),
+        (WAITS, ran(100.0), Delay(seconds=-900.0, side=DelaySide.MOST)),
         (WAITS, WAITS, None),
     ],
 )
@@ -204,8 +204,8 @@ def test_seed_decides_the_jobs_which_come_in_order_and_end_within_their_limits()
 def test_attack_stands_right_behind_the_changed_job_as_submitted_or_behind_all() -> None:
     lease = leaf(priority=10_590)
 
-    assert options_for(Place.BETWEEN, lease) == ("--partition=rush", "--nice=89411")
-    assert options_for(Place.LAST, lease) == ()
+    assert options_for(AttackPlace.BETWEEN, lease) == ("--partition=rush", "--nice=89411")
+    assert options_for(AttackPlace.LAST, lease) == ()
     assert attack(0, 16, 0.0, ()).gpus == 16
     assert attack(1, 1, 0.0, ("--nice=5",)).options[-1] == "--nice=5"
 

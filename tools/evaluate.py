@@ -14,7 +14,7 @@ import sys
 import typer
 
 from advisor.errors import AdvisorError
-from tools.evaluation import interference, run_time, start_time, throughput
+from tools.evaluation import interference_errors, run_time_errors, start_time_errors, throughput_errors
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     help="Judge the predictors on files of your own, next to their baselines, on rows that were not fitted on.",
 )
-for predictor in (throughput, interference, run_time, start_time):
+for predictor in (throughput_errors, interference_errors, run_time_errors, start_time_errors):
     predictor.add_to(app)
 
 

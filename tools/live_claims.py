@@ -264,7 +264,7 @@ def claim_of(diagnosis: Diagnosis) -> str | None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Trial:
+class ClaimTrial:
     """A queue that was read, what is claimed of its jobs, and where the results go.
 
     `is_hidden` is whether a job that runs has an option that is hidden, which can bar others from its nodes.
@@ -415,7 +415,9 @@ def round_of(live: LiveCluster, draw: Random, seed: int, found: Found) -> None:
         job_id: "; ".join(f"{found.cause.value} {dict(found.evidence)}" for found in (each.first, *each.further))
         for job_id, each in diagnoses.items()
     }
-    trial = Trial(live=live, seed=seed, source=name, requests=requests, said=said, cluster=described(live), found=found)
+    trial = ClaimTrial(
+        live=live, seed=seed, source=name, requests=requests, said=said, cluster=described(live), found=found
+    )
     trial.is_hidden = any(trial.uses_hidden(job.job_id) for job in snapshot.jobs if not job.is_pending)
     # Those of the filling that wait, too: Slurm keeps nodes for them.
     eligible = [job for job in snapshot.pending if not job.held and job.eligible_time is not None

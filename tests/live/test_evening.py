@@ -11,10 +11,10 @@ import pytest
 from advisor.domain.units import HOUR_S
 from advisor.sim.traces.trace_file import read_trace
 from tests.live.conftest import started
+from tools.live.compressed_site import CompressedSite
 from tools.live.controller import Typed, typed
 from tools.live.past import make_past
 from tools.live.present import Present
-from tools.live.site import Site
 from tools.live.walk import DAEMON, HISTORY, LOOK, QUEUE, WITHOUT_SLURMDBD, WRONG, faults, walk
 from tools.live.window import Cut
 from tools.stage import LiveCluster
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.needs
 
 ROOT = Path(__file__).parent.parent.parent
 SPEEDUP = 7200.0
-SITE = Site(release="22.05", nodes=2, leaf_nodes=1, speedup=SPEEDUP, nic_gbps=3200.0, oversubscription=1.0)
+SITE = CompressedSite(release="22.05", nodes=2, leaf_nodes=1, speedup=SPEEDUP, nic_gbps=3200.0, oversubscription=1.0)
 # Thirty jobs, in accounting once for each of eight weeks: `fit` takes no fewer than 200.
 CUT = Cut(seed=1, load=2.0, span_s=0.0, longest_s=48 * HOUR_S, speedup=SPEEDUP, jobs=30)
 WEEKS = 8

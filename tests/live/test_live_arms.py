@@ -1,6 +1,6 @@
 """The short form of the proof on a live Slurm: two plain clusters and an advised one run the same 60 jobs.
 
-`python -m tools.live.twins` and `python -m tools.live.report` are the whole of it. One release stands for all.
+`python -m tools.live.twins` and `python -m tools.live.arms_report` are the whole of it. One release stands for all.
 """
 
 from pathlib import Path

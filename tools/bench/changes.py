@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
             for live in clusters:
                 stack.enter_context(live)
             queues = [
-                Queue(live, folder / f"marks{number}", options.seed, options.run_s)
+                FullQueue(live, folder / f"marks{number}", options.seed, options.run_s)
                 for number, live in enumerate(clusters)
             ]
             _measure(queues, options, folder)
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-class Queue:
+class FullQueue:
     """Keeps a cluster at a number of pending jobs; a job leaves a file as it starts, so that none is asked for."""
 
     def __init__(self, live: LiveCluster, marks: Path, seed: int, run_s: float) -> None:
@@ -113,7 +113,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
+class ControllerCosts:
     """What a slurmctld spent: CPU seconds, and for each kind of request its count and time in seconds."""
 
     cpu_s: float
@@ -122,7 +122,7 @@ class Costs:
     started: int
 
 
-def _measure(queues: Sequence[Queue], options: argparse.Namespace, folder: Path) -> None:
+def _measure(queues: Sequence[FullQueue], options: argparse.Namespace, folder: Path) -> None:
     plain, advised = queues
     with ThreadPoolExecutor(SUBMITTERS) as pool:
         for queue in queues:
@@ -149,9 +149,9 @@ def _measure(queues: Sequence[Queue], options: argparse.Namespace, folder: Path)
     _report(costs, pending, passed_s, changed, options, plain.live.version)
 
 
-def _costs(queue: Queue, before_s: float, started: int) -> Costs:
+def _costs(queue: FullQueue, before_s: float, started: int) -> ControllerCosts:
     cycles = queue.live.cycles()
-    return Costs(
+    return ControllerCosts(
         cpu_s=_cpu_s(queue.live) - before_s,
         count=cycles.requests,
         time_s=cycles.request_s_by_type,
@@ -177,7 +177,7 @@ def _cpu_s(live: LiveCluster) -> float:
 
 
 def _report(
-    costs: Sequence[Costs],
+    costs: Sequence[ControllerCosts],
     pending: Sequence[int],
     wall_s: float,
     changed: int,

@@ -21,7 +21,7 @@ from tools.bench.synthetic import synthetic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class CommandFigures:
     """The figures of one command: the least of the repeats."""
 
     command: str
@@ -60,11 +60,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def measured(name: str, arguments: list[str], repeat: int) -> Figures:
+def measured(name: str, arguments: list[str], repeat: int) -> CommandFigures:
     """Run a command several times; raises `SimulationError` where it fails."""
     times = [once(arguments) for _ in range(repeat)]
     wall_s, cpu_s = (min(values) for values in zip(*times, strict=True))
-    return Figures(command=name, wall_s=round(wall_s, 3), cpu_s=round(cpu_s, 3))
+    return CommandFigures(command=name, wall_s=round(wall_s, 3), cpu_s=round(cpu_s, 3))
 
 
 def once(arguments: list[str]) -> tuple[float, float]:

@@ -40,7 +40,7 @@ SHAPES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class ReaderFigures:
     """One reader's medians; `requests` counts those of the last snapshot by type, `more_mib` is its memory."""
 
     reader: str
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def measure(cluster: LiveCluster, repeat: int) -> tuple[list[Figures], dict[str, str]]:
+def measure(cluster: LiveCluster, repeat: int) -> tuple[list[ReaderFigures], dict[str, str]]:
     """Measure every reader that works here, in turn; map the others to the reason."""
     os.environ.update(cluster.env)
     tasks: dict[str, Callable[[], int]] = {PLAIN: _plain}
@@ -104,7 +104,7 @@ def measure(cluster: LiveCluster, repeat: int) -> tuple[list[Figures], dict[str,
             jobs[name] = task()
             times[name].append((_cpu_s() - cpu_s, time.perf_counter() - started))
     rows = [
-        Figures(
+        ReaderFigures(
             reader=name,
             cpu_s=round(statistics.median(cpu for cpu, _ in times[name]), 4),
             wall_s=round(statistics.median(wall for _, wall in times[name]), 4),

@@ -11,7 +11,7 @@ from advisor.errors import ConfigError
 FILE_OPTIONS = ("--train", "--test", "--estimates")
 
 
-class Format(StrEnum):
+class TableFormat(StrEnum):
     """The form of the tables: `drac`, what DRAC published of its clusters."""
 
     DRAC = "drac"

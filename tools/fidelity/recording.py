@@ -18,7 +18,7 @@ class Scheduler(StrEnum):
     BACKFILL = "backfill"
 
 
-class Kind(StrEnum):
+class WorkloadKind(StrEnum):
     """What a workload is about; `plain` and the longer `saturated` have one partition, no QOS and GPUs alone."""
 
     PLAIN = "plain"
@@ -38,7 +38,7 @@ class DependencyType(StrEnum):
     SINGLETON = "singleton"
 
 
-class NodeState(StrEnum):
+class RecordedNodeState(StrEnum):
     """What an administrator sets a node to, as scontrol spells it."""
 
     DRAIN = "DRAIN"
@@ -97,23 +97,23 @@ class NiceChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeEvent:
+class RecordedNodeEvent:
     """One `scontrol update NodeName= State=`; at the same time as a submission it comes first."""
 
     node: str
     time: float
-    state: NodeState
+    state: RecordedNodeState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class RecordedWorkload:
     """What happens to the cluster, and when."""
 
     seed: int
     jobs: tuple[JobRequest, ...]
     changes: tuple[NiceChange, ...]
-    kind: Kind = Kind.PLAIN
-    node_events: tuple[NodeEvent, ...] = ()
+    kind: WorkloadKind = WorkloadKind.PLAIN
+    node_events: tuple[RecordedNodeEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ class Priority:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRecord:
+class RecordedJob:
     """What became of one job or array task; times are seconds after the start of the workload, to the millisecond.
 
     `eligible_time` is cut to whole seconds unless it is the submission. `array_task` is None for a single job.
@@ -177,7 +177,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
+class RecordedPartition:
     """A partition as slurmctld reads it; the factor counts against the largest of all, no time limit is None."""
 
     name: str
@@ -219,14 +219,14 @@ class Recording:
     accounts: tuple[Account, ...]
     controller_start_time: float
     zero_time: float
-    workload: Workload
+    workload: RecordedWorkload
     changes_made: tuple[NiceChange, ...]
-    jobs: tuple[JobRecord, ...]
+    jobs: tuple[RecordedJob, ...]
     passes: tuple[Pass, ...]
     recalculations: tuple[float, ...]
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[RecordedPartition, ...] = ()
     qos: tuple[Qos, ...] = ()
-    node_events_made: tuple[NodeEvent, ...] = ()
+    node_events_made: tuple[RecordedNodeEvent, ...] = ()
     memory_mib_per_node: int | None = None
 
     def scheduler_parameter(self, name: str) -> str | None:

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tools.kill_test.play import Play, Tally, kill_cluster
+from tools.kill_test.kill_play import KillPlay, KillTally, kill_cluster
 from tools.kill_test.points import ALL_POINTS
 from tools.stage.program import add_release, print_faults
 from tools.stage.watch import talking_to
@@ -30,7 +30,7 @@ def main() -> int:
     args = parser.parse_args()
     began = time.monotonic()
     with kill_cluster(args.release) as live, tempfile.TemporaryDirectory() as folder, talking_to(live):
-        tally = Play(live, Path(folder) / "journal.sqlite", args.seed).run(args.kills, restarts=args.restarts)
+        tally = KillPlay(live, Path(folder) / "journal.sqlite", args.seed).run(args.kills, restarts=args.restarts)
         version = live.version
     report(tally)
     print(
@@ -40,7 +40,7 @@ def main() -> int:
     return 1 if tally.faults else 0
 
 
-def report(tally: Tally) -> None:
+def report(tally: KillTally) -> None:
     """Print what was found after the kills at each fault point, what else happened, and every fault."""
     print(f"{'killed':<44}{'kills':>7}{'intents':>9}{'in effect':>11}{'returns':>9}")
     for point in ALL_POINTS:

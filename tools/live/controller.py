@@ -36,7 +36,7 @@ class Prompt(Protocol):
         """Run a line of a shell."""
 
 
-class Controller:
+class ControllerMachine:
     """A booted machine with packages in its home that talks to a live cluster."""
 
     def __init__(self, machine: ThrowawayMachine) -> None:
@@ -54,7 +54,7 @@ def typed(line: str, answer: "subprocess.CompletedProcess[str]") -> Typed:
 
 
 @contextmanager
-def controller(live: LiveCluster, packages: Path, scratch: Path) -> Iterator[Controller]:
+def controller(live: LiveCluster, packages: Path, scratch: Path) -> Iterator[ControllerMachine]:
     """Boot a machine with the packages of a folder in its home; `scratch` is an empty folder."""
     live.add_system_user(_USER, _USER_NUMBER)
     etc = scratch / "etc"
@@ -69,4 +69,4 @@ def controller(live: LiveCluster, packages: Path, scratch: Path) -> Iterator[Con
         machine.run("sh", "-c", f"echo 'u {_USER} {_USER_NUMBER}' | systemd-sysusers -")
         if machine.ask("sh", "-c", "command -v sudo").returncode:
             machine.run("sh", "-c", f"printf %s '{_SUDO}' >/usr/bin/sudo && chmod 755 /usr/bin/sudo")
-        yield Controller(machine)
+        yield ControllerMachine(machine)

@@ -11,10 +11,8 @@ from typing import Final
 
 from advisor.domain.units import MINUTE_S, WEEK_S
 from advisor.sim.traces.trace import Trace
-from tools.live.arm import Arm
-from tools.live.model import model_of
-from tools.live.play import play
-from tools.live.site import Site
+from tools.live.arm import LiveArm, model_of, play
+from tools.live.compressed_site import CompressedSite
 from tools.live.window import Cut, accounts_by_user, window_of
 from tools.stage import LiveCluster
 
@@ -37,14 +35,14 @@ INSERT INTO live_job_table SELECT * FROM week;
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class LivePast:
     """What a cluster has behind it: jobs of a trace in full length, and the faults of their run."""
 
     trace: Trace
     faults: tuple[str, ...]
 
 
-def make_past(live: LiveCluster, site: Site, trace: Trace, cut: Cut, *, weeks: int) -> Past:
+def make_past(live: LiveCluster, site: CompressedSite, trace: Trace, cut: Cut, *, weeks: int) -> LivePast:
     """Run jobs of a trace on a cluster that is idle, and give accounting their full length, once for each week.
 
     Afterwards slurmctld has the settings that the site has without compression.
@@ -55,13 +53,13 @@ def make_past(live: LiveCluster, site: Site, trace: Trace, cut: Cut, *, weeks: i
     for account in dict.fromkeys(account for account, _ in pairs):
         live.add_account(account, *(user for of, user in pairs if of == account))
     live.reset()
-    arm = Arm("past", live, model, short)
+    arm = LiveArm("past", live, model, short)
     play([arm], short, within_s=30 * MINUTE_S, tell=None)
     live.wait_for(lambda: _is_recorded(live, len(short)), _RECORDED_S, what="accounting has the end of every job")
     long = window_of(trace, model, replace(cut, speedup=1.0))
     live.change_database("\n".join(_statements(arm, long, cut.speedup, weeks)))
     _use_full_times(live, site)
-    return Past(trace=long, faults=tuple(arm.faults))
+    return LivePast(trace=long, faults=tuple(arm.faults))
 
 
 def _is_recorded(live: LiveCluster, jobs: int) -> bool:
@@ -70,7 +68,7 @@ def _is_recorded(live: LiveCluster, jobs: int) -> bool:
     return len(ends) >= jobs and "Unknown" not in ends
 
 
-def _statements(arm: Arm, long: Trace, speedup: float, weeks: int) -> Iterator[str]:
+def _statements(arm: LiveArm, long: Trace, speedup: float, weeks: int) -> Iterator[str]:
     """Yield SQL that stretches the times of all jobs, sets the limits of the trace, and repeats the jobs each week."""
     yield f"SET @now = {time.time():.0f}, @speedup = {speedup}, @week = {WEEK_S:.0f};"
     yield _STRETCH
@@ -82,7 +80,7 @@ def _statements(arm: Arm, long: Trace, speedup: float, weeks: int) -> Iterator[s
         yield _WEEK_EARLIER
 
 
-def _use_full_times(live: LiveCluster, site: Site) -> None:
+def _use_full_times(live: LiveCluster, site: CompressedSite) -> None:
     """Let slurmctld read the settings of the site without compression."""
     file, full = live.folder / "slurm.conf", replace(site, speedup=1.0)
     text = file.read_text().replace(_parameters(site), _parameters(full))
@@ -92,5 +90,5 @@ def _use_full_times(live: LiveCluster, site: Site) -> None:
     live.run("scontrol", "reconfigure")
 
 
-def _parameters(site: Site) -> str:
+def _parameters(site: CompressedSite) -> str:
     return ",".join(f"{name}={value}" for name, value in site.scheduler_parameters().items())

@@ -6,8 +6,8 @@ from typing import Final, Self
 import numpy as np
 
 from advisor.sim.traces.trace import Trace
-from tools.live.requests import options_of
-from tools.live.site import GPUS_PER_NODE
+from tools.live.compressed_site import GPUS_PER_NODE
+from tools.live.sbatch_options import options_of
 from tools.stage import LiveCluster, LiveSlurmError
 
 # A job runs for its run time over this, within bounds, and asks for its full limit.

@@ -14,7 +14,7 @@ _CHANGED: Final = "sadvise journal -P -h | grep -m1 '|nice|out|' | cut -d'|' -f1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TypedStep:
     """A command, and regular expressions of what it has to print.
 
     `awaits` is a line that has to succeed before; what it prints replaces `JOBID` in the command. A command that
@@ -29,64 +29,64 @@ class Step:
 
 
 LOOK: Final = (
-    Step(
+    TypedStep(
         line="sadvise check",
         holds=(r"Slurm release +ok", r"lever nice +ok", r"topology +ok"),
     ),
 )
 HISTORY: Final = (
-    Step(
+    TypedStep(
         line="sadvise import sacct live -o history.csv",
         holds=(r"history\.csv: \d+ jobs", "next: sadvise simulate history.csv --cluster live"),
     ),
-    Step(
+    TypedStep(
         line="sadvise fit runtime --from live",
         holds=(r"\d+ ended GPU jobs", "version site-1 is in use", "run_time: (not )?on probation"),
     ),
-    Step(
+    TypedStep(
         line="sadvise tune history.csv --cluster live --no-slurm --repeats 2 --jobs 20",
         holds=(r"\nchosen +lift", r"\[guard\]"),
     ),
-    Step(
+    TypedStep(
         line="sadvise simulate history.csv --cluster live --jobs 40",
         holds=("mean JCT", "rules against slurm"),
     ),
 )
 QUEUE: Final = (
-    Step(
+    TypedStep(
         line="sadvise recommend --long",
         holds=(r"reorder job \d+", r"scontrol update JobId=\d+ Nice=-?\d+"),
         is_repeated=True,
     ),
 )
 DAEMON: Final = (
-    Step(
+    TypedStep(
         line="sadvise journal",
         awaits=f'test -n "$({_CHANGED})"',
         holds=(r"\d+ +nice +out",),
     ),
-    Step(
+    TypedStep(
         line="sadvise explain JOBID",
         awaits=f"set -o pipefail; {_CHANGED} | grep .",
         # The job can start before it is explained, and then nothing of its change is left to show.
         is_repeated=True,
         holds=(r"job +\d+ .*, user \w+", r"changed +since "),
     ),
-    Step(
+    TypedStep(
         line="sadvise status",
         awaits="sadvise status",
         holds=("daemon +running, pid", r"out +\d+ changes? in effect"),
     ),
-    Step(
+    TypedStep(
         line="sadvise report",
         awaits="sadvise report | grep '[1-9][0-9]* GPU jobs ended, [1-9]'",
         holds=(r"\d+ GPU jobs ended, [1-9]\d* were changed", r"nice +\d+"),
     ),
-    Step(
+    TypedStep(
         line='sadvise pause --reason "end of the evening"; sudo -u sadvise sadvise revert --all',
         holds=("paused", "(Nice=0|nothing of ours is out)"),
     ),
-    Step(
+    TypedStep(
         line="sadvise journal",
         # A change that was being sent when the pause began goes back with the next revert.
         awaits="sudo -u sadvise sadvise revert --all; sadvise journal | grep 'nothing of ours is out'",
@@ -94,45 +94,45 @@ DAEMON: Final = (
     ),
 )
 WRONG: Final = (
-    Step(
+    TypedStep(
         line="sadvise import sacct live --since yesterdy -o history.csv",
         exit_status=2,
         holds=("sacct does not take this time: .*now-90days",),
     ),
-    Step(
+    TypedStep(
         line="sadvise import sacct live -o /proc/history.csv",
         exit_status=1,
         holds=("/proc/history.csv: cannot be written",),
     ),
-    Step(
+    TypedStep(
         line="sadvise simulate history.csv --cluster lvie",
         exit_status=1,
         holds=("lvie: no such cluster file",),
     ),
-    Step(
+    TypedStep(
         line="sadvise report --since yesterdy",
         exit_status=2,
         holds=("give a time ago such as 2h",),
     ),
 )
 WITHOUT_SLURMDBD: Final = (
-    Step(
+    TypedStep(
         line="sadvise fit runtime --from live",
         exit_status=1,
         holds=("sacct cannot reach slurmdbd: check that it runs",),
     ),
-    Step(line="sadvise import sacct live -o none.csv", exit_status=1, holds=("sacct cannot reach slurmdbd",)),
-    Step(line="sadvise check", holds=(r"Slurm release +ok",)),
+    TypedStep(line="sadvise import sacct live -o none.csv", exit_status=1, holds=("sacct cannot reach slurmdbd",)),
+    TypedStep(line="sadvise check", holds=(r"Slurm release +ok",)),
 )
 
 
-def walk(prompt: Prompt, steps: Sequence[Step]) -> Iterator[tuple[Step, Typed]]:
+def walk(prompt: Prompt, steps: Sequence[TypedStep]) -> Iterator[tuple[TypedStep, Typed]]:
     """Type the commands one after the other, and yield what each printed."""
     for step in steps:
         yield step, _answer(prompt, step)
 
 
-def faults(step: Step, typed: Typed) -> Iterator[str]:
+def faults(step: TypedStep, typed: Typed) -> Iterator[str]:
     """Yield what is wrong with the answer to a command."""
     if typed.exit_status != step.exit_status:
         yield f"{typed.line}: exit status {typed.exit_status}, not {step.exit_status}: {typed.printed[-400:]}"
@@ -143,7 +143,7 @@ def faults(step: Step, typed: Typed) -> Iterator[str]:
             yield f"{typed.line}: does not print {pattern}: {typed.printed[-400:]}"
 
 
-def _answer(prompt: Prompt, step: Step) -> Typed:
+def _answer(prompt: Prompt, step: TypedStep) -> Typed:
     """Type the command of a step, one that is repeated until it prints what it has to; return the last answer."""
 
     def type_once() -> Typed:

@@ -25,8 +25,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tools.live_adversary.play import LATENESS_S, Play, Run, adversary_cluster
-from tools.live_adversary.verdict import Kind, Row, gains, rows_of
+from tools.live_adversary.adversary_play import LATENESS_S, AdversaryPlay, AdversaryRun, adversary_cluster
+from tools.live_adversary.verdict import PairKind, TrickRow, gains, rows_of
 from tools.stage.program import add_play, kept_folder, print_faults, summed_up
 from tools.stage.roots import RELEASES
 
@@ -57,13 +57,13 @@ def main() -> int:
     return 1 if faults else 0
 
 
-def played(release: str, minutes: float, interval_s: float, seed: int, keep: Path | None) -> Run:
+def played(release: str, minutes: float, interval_s: float, seed: int, keep: Path | None) -> AdversaryRun:
     """Play on one release."""
     with kept_folder(keep and keep / release) as folder, adversary_cluster(release) as live:
-        return Play(live, seed, interval_s, Path(folder)).run(minutes)
+        return AdversaryPlay(live, seed, interval_s, Path(folder)).run(minutes)
 
 
-def report(runs: Sequence[Run], rows: Sequence[Row]) -> None:
+def report(runs: Sequence[AdversaryRun], rows: Sequence[TrickRow]) -> None:
     """Print the advantage by trick, then what else each run shows."""
     print("seconds by which the adversary's work begins before its twin's, with the 95 % interval of the mean")
     print(f"{'trick':<34}{'pairs':>7}{'mean':>9}{'low':>9}{'high':>9}")
@@ -78,12 +78,12 @@ def report(runs: Sequence[Run], rows: Sequence[Row]) -> None:
         print(f"refused by Slurm {count} times: {text}")
 
 
-def _facts(run: Run) -> dict[str, object]:
+def _facts(run: AdversaryRun) -> dict[str, object]:
     kinds = Counter(outcome.kind for outcome in run.outcomes)
-    window = [outcome for outcome in run.outcomes if outcome.kind is Kind.WINDOW]
+    window = [outcome for outcome in run.outcomes if outcome.kind is PairKind.WINDOW]
     return {
         "pairs": len(run.outcomes),
-        **{f"  {kind}": kinds[kind] for kind in Kind},
+        **{f"  {kind}": kinds[kind] for kind in PairKind},
         "GPU-hours by limit of those within the window": round(sum(outcome.gpu_hours for outcome in window), 1),
         "commands of the adversary": run.commands,
         "honest jobs": run.honest_jobs,
@@ -103,7 +103,7 @@ def _facts(run: Run) -> dict[str, object]:
     }
 
 
-def document(runs: Sequence[Run], rows: Sequence[Row], faults: Sequence[str]) -> dict[str, Any]:
+def document(runs: Sequence[AdversaryRun], rows: Sequence[TrickRow], faults: Sequence[str]) -> dict[str, Any]:
     """Return all of it for `--json`."""
     return {
         "rows": [asdict(row) for row in rows],

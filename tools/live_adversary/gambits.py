@@ -41,7 +41,7 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class JobForm:
     """What a job asks for and does: GPUs over all nodes, nodes, a limit, a run time, and the tasks of its array."""
 
     gpus: int
@@ -66,7 +66,7 @@ class Gambit:
     tricks: tuple[str, ...]
     submissions: tuple[tuple[str, ...], ...]
     acts: tuple[Act, ...]
-    final: Form
+    final: JobForm
     least_gpus: int
     pieces: int = 1
 
@@ -87,8 +87,8 @@ class Gambit:
 class _Draft:
     """A gambit in the making."""
 
-    first: Form
-    final: Form
+    first: JobForm
+    final: JobForm
     options: list[str] = field(default_factory=list)
     acts: list[Act] = field(default_factory=list)
     copies: int = 1
@@ -96,10 +96,10 @@ class _Draft:
     least_gpus: int = 0
 
 
-def draw_form(chance: random.Random) -> Form:
+def draw_form(chance: random.Random) -> JobForm:
     """Draw the job of an honest user."""
     gpus, nodes = chance.choice(((1, 1), (1, 1), (2, 1), (2, 1), (4, 1), (4, 1), (8, 1), (16, 2)))
-    return Form(
+    return JobForm(
         gpus=gpus, nodes=nodes, limit_min=chance.choice((2, 5, 10, 60, 240, 1440)), run_s=chance.randint(6, MOST_RUN_S)
     )
 
@@ -165,8 +165,8 @@ def _lengthen(draft: _Draft, chance: random.Random) -> None:
 
 def _grow_all(draft: _Draft, chance: random.Random) -> None:
     """Ask for a node or a half for a minute, and for two nodes for hours once lifted."""
-    draft.final = Form(gpus=16, nodes=2, limit_min=chance.choice((60, 1440)), run_s=16)
-    draft.first = Form(gpus=chance.choice((4, 8)), limit_min=1, run_s=16)
+    draft.final = JobForm(gpus=16, nodes=2, limit_min=chance.choice((60, 1440)), run_s=16)
+    draft.first = JobForm(gpus=chance.choice((4, 8)), limit_min=1, run_s=16)
     after_s, when = _soon(chance)
     words = (
         f"TresPerJob=gres:gpu:{draft.final.gpus}",

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from tools.live_adversary.gambits import Act, Gambit, When
-from tools.live_adversary.verdict import Outcome, Side, judged
+from tools.live_adversary.verdict import GambitOutcome, PlayerSide, judged
 from tools.stage import LiveCluster
 
 ADVERSARY, TWIN = "games", "mail"
@@ -30,7 +30,7 @@ class Player(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class ShownJob:
     """A job or a task of an array as `scontrol show job` shows it; `task` 0 is none, and all waiting ones of an array.
 
     `start_time` is None where it has not started, `gpus` where Slurm does not show them.
@@ -51,7 +51,7 @@ class Record:
         return self.state == "PENDING"
 
 
-def records_of(text: str) -> Iterator[Record]:
+def records_of(text: str) -> Iterator[ShownJob]:
     """Read what `scontrol -o show job` prints with times in seconds."""
     for line in text.splitlines():
         words = dict(_WORD.findall(line))
@@ -61,7 +61,7 @@ def records_of(text: str) -> Iterator[Record]:
         task = words.get("ArrayTaskId", "0")
         has_run = words["JobState"] in _STARTED and words.get("NodeList", "(null)") not in ("", "(null)")
         gpus = _GPUS.search(line)
-        yield Record(
+        yield ShownJob(
             job_id=int(words.get("ArrayJobId", own_id)),
             task=int(task) if task.isdigit() else 0,
             own_id=own_id,
@@ -89,7 +89,7 @@ class _Part:
 
 
 @dataclass(slots=True, kw_only=True)
-class Trial:
+class GambitTrial:
     """A gambit and its twin, from their submission on; `refused` are the acts that Slurm refused to a waiting job."""
 
     gambit: Gambit
@@ -106,7 +106,7 @@ class Trial:
     requeued: int = 0
 
     @classmethod
-    def begun(cls, live: LiveCluster, gambit: Gambit, earlier: int, chance: random.Random, now: float) -> "Trial":
+    def begun(cls, live: LiveCluster, gambit: Gambit, earlier: int, chance: random.Random, now: float) -> "GambitTrial":
         """Submit both, in either order."""
         jobs: dict[Player, list[int]] = {}
         for player in chance.sample(list(Player), 2):
@@ -126,7 +126,7 @@ class Trial:
     def _acts_left(self) -> bool:
         return any(act.shapes for act in self.acts)
 
-    def look(self, shown: Sequence[Record]) -> None:
+    def look(self, shown: Sequence[ShownJob]) -> None:
         """Note starts and lifts."""
         for player, job_ids in self.jobs.items():
             for record in shown:
@@ -137,7 +137,7 @@ class Trial:
                 if record.start_time is not None:
                     self._started(player, record, record.start_time)
 
-    def _started(self, player: Player, record: Record, start_time: float) -> None:
+    def _started(self, player: Player, record: ShownJob, start_time: float) -> None:
         key = (record.job_id, record.task)
         part = self.parts[player].get(key)
         if part is None:
@@ -147,7 +147,7 @@ class Trial:
             part.last_start, part.restarts = start_time, record.restarts
         part.gpus = record.gpus
 
-    def act(self, live: LiveCluster, shown: Sequence[Record], now: float) -> int:
+    def act(self, live: LiveCluster, shown: Sequence[ShownJob], now: float) -> int:
         """Do what is due, and return the number of commands."""
         done = 0
         while self.acts and self._is_due(self.acts[0], now):
@@ -163,7 +163,7 @@ class Trial:
             return False
         return passed_s >= act.after_s
 
-    def _do(self, act: Act, live: LiveCluster, shown: Sequence[Record], now: float) -> int:
+    def _do(self, act: Act, live: LiveCluster, shown: Sequence[ShownJob], now: float) -> int:
         self.acted_time = now
         waiting = {record.job_id for record in shown if record.is_pending}
         for job_id in self.jobs[Player.ADVERSARY]:
@@ -178,7 +178,7 @@ class Trial:
             self.grown_time = now
         return len(self.jobs[Player.ADVERSARY])
 
-    def _requeue(self, live: LiveCluster, shown: Sequence[Record], now: float) -> int:
+    def _requeue(self, live: LiveCluster, shown: Sequence[ShownJob], now: float) -> int:
         """Requeue the job once it has worked for a piece."""
         (job_id,) = self.jobs[Player.ADVERSARY]
         part = self.parts[Player.ADVERSARY].get((job_id, 0))
@@ -201,17 +201,17 @@ class Trial:
             return None
         return float(np.mean([part.last_start - part.worked_s for part in parts]))
 
-    def side(self, player: Player) -> Side:
+    def side(self, player: Player) -> PlayerSide:
         """Return what is known of a side."""
         parts = self.parts[player].values()
         gpus = [part.gpus for part in parts if part.gpus is not None]
-        return Side(
+        return PlayerSide(
             first_start=min((part.first_start for part in parts), default=None),
             began=self._began(player),
             least_gpus=min(gpus, default=None),
         )
 
-    def outcome(self, window_s: float, until: float) -> Outcome:
+    def outcome(self, window_s: float, until: float) -> GambitOutcome:
         """Return what the trial shows."""
         final = self.gambit.final
         return judged(

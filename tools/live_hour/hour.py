@@ -48,7 +48,7 @@ LIMITS: Final = ("00:04:00", "00:04:00", "1-00:00:00")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class HourLoad:
     """What arrives: requests by weight, time limits, and the GPUs that jobs hold on average as a share of all.
 
     `tables` are values of the daemon's configuration.
@@ -83,7 +83,7 @@ def hour_cluster(release: str) -> LiveCluster:
     return uniform_cluster(release, NODES, extra_lines=PRIORITY_LINES)
 
 
-def arrive(live: LiveCluster, hour: Hour, chance: random.Random, marks: Path, load: Load) -> float:
+def arrive(live: LiveCluster, hour: Hour, chance: random.Random, marks: Path, load: HourLoad) -> float:
     """Submit a job, and return the seconds until the next one."""
     (request,) = chance.choices(list(load.weights), list(load.weights.values()))
     seconds = chance.choice((15, 25, 40, 60, 90, 150))
@@ -95,13 +95,13 @@ def arrive(live: LiveCluster, hour: Hour, chance: random.Random, marks: Path, lo
 
 
 def play(
-    live: LiveCluster, minutes: float, seed: int, interval_s: float, folder: Path, load: Load | None = None
+    live: LiveCluster, minutes: float, seed: int, interval_s: float, folder: Path, load: HourLoad | None = None
 ) -> Hour:
     """Run the hour, with its files in a folder, and check jobs and leases at its end."""
     hour, chance, marks = Hour(), random.Random(seed), live.folder / "marks"
     marks.mkdir(exist_ok=True)
     marks.chmod(0o777)
-    load = load or Load()
+    load = load or HourLoad()
     config = write_config(folder, interval_s, load.tables)
     settings = load_config(config, {})
     before, began = live.cycles(), time.monotonic()

@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import get_args
 
 from advisor.settings import Fairness
+from tools.live_twins.both_clusters import Twin, Twins
 from tools.live_twins.checks import faults
-from tools.live_twins.report import keep_jobs, keep_run, report
-from tools.live_twins.run import Options, play
-from tools.live_twins.twin_actors import Past, Place
-from tools.live_twins.twins import Twin, Twins
-from tools.live_twins.workload import GPUS
+from tools.live_twins.twin_actors import AttackPlace, KeptSnapshots
+from tools.live_twins.twin_jobs import GPUS
+from tools.live_twins.twin_report import keep_jobs, keep_run, report
+from tools.live_twins.twin_run import TwinOptions, play
 from tools.stage.end import log_end
 from tools.stage.program import add_play, add_release, kept_folder, print_faults, summed_up
 
@@ -38,7 +38,7 @@ from tools.stage.program import add_play, add_release, kept_folder, print_faults
 def main() -> int:
     """Run the twins and print the tables."""
     args = _parser().parse_args()
-    options = Options(
+    options = TwinOptions(
         policy=args.policy,
         minutes=args.minutes,
         seed=args.seed,
@@ -54,7 +54,7 @@ def main() -> int:
     )
     print(options)
     with kept_folder(args.keep) as folder, Twins(args.release) as twins:
-        past = None if args.keep is None or args.without_snapshots else Past(twins, args.keep)
+        past = None if args.keep is None or args.without_snapshots else KeptSnapshots(twins, args.keep)
         outcome = play(twins, options, Path(folder), past)
         version = twins.clusters[Twin.ADVISED].version
         if args.keep is not None:
@@ -88,8 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--adversary",
         nargs="?",
-        type=Place,
-        const=Place.BETWEEN,
+        type=AttackPlace,
+        const=AttackPlace.BETWEEN,
         help="submit a long job right after each change: right behind the changed job as submitted, or with `last`"
         " behind all jobs",
     )

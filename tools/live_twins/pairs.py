@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.stats import mean_interval
-from tools.live_twins.report import pair_of_row
-from tools.live_twins.twins import Pair, Twin, line_of
+from tools.live_twins.both_clusters import Pair, Twin, line_of
+from tools.live_twins.twin_report import pair_of_row
 from tools.stage.lateness import LatenessBound, LateRun, WaitingLine
 from tools.stage.watch import leases_of, touched
 

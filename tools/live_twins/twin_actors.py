@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from advisor.domain.lease import Lease
-from tools.live_twins.twins import RUSH_PRIORITY, Pair, Twin, Twins
-from tools.live_twins.workload import GPUS, attack
+from tools.live_twins.both_clusters import RUSH_PRIORITY, Pair, Twin, Twins
+from tools.live_twins.twin_jobs import GPUS, attack
 from tools.stage.actors import Every
 from tools.stage.daemon import PROGRAM
 from tools.stage.watch import can_delay, leases_of
@@ -26,16 +26,16 @@ NICE: Final = -50_000
 SNAPSHOT_EVERY_S: Final = 5.0
 
 
-class Place(StrEnum):
+class AttackPlace(StrEnum):
     """Where an attack stands in line."""
 
     LAST = "last"  # behind all jobs, as any job that arrives
     BETWEEN = "between"  # right behind the changed job as submitted
 
 
-def options_for(place: Place, lease: Lease) -> tuple[str, ...]:
+def options_for(place: AttackPlace, lease: Lease) -> tuple[str, ...]:
     """Return the options of sbatch, open to every user, that put an attack at its place."""
-    if place is Place.LAST or lease.priority is None:
+    if place is AttackPlace.LAST or lease.priority is None:
         return ()
     return ("--partition=rush", f"--nice={RUSH_PRIORITY - lease.priority + 1}")
 
@@ -46,7 +46,7 @@ class Adversary:
     An attack that does not start soon is cancelled too.
     """
 
-    def __init__(self, twins: Twins, journal: Path, place: Place, sizes: Sequence[int]) -> None:
+    def __init__(self, twins: Twins, journal: Path, place: AttackPlace, sizes: Sequence[int]) -> None:
         """Take the place of the attacks, and the GPUs that they ask for in turn."""
         self._twins, self._journal, self._place, self._sizes = twins, journal, place, sizes
         self._attacked: set[tuple[int, str, float]] = set()
@@ -93,7 +93,7 @@ class Adversary:
                 del self._attackers[pair]
 
 
-class Lifter:
+class LimitLifter:
     """Gives the pending jobs of least time limit x GPUs a nice above all others, each job once."""
 
     def __init__(self, twins: Twins) -> None:
@@ -123,7 +123,7 @@ class Lifter:
         self._twins.clusters[Twin.ADVISED].ask("scontrol", *change)
 
 
-class Past:
+class KeptSnapshots:
     """Takes a snapshot of the advised cluster every few seconds, as `sadvise snapshot` reads it."""
 
     def __init__(self, twins: Twins, folder: Path) -> None:

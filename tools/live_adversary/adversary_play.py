@@ -14,8 +14,8 @@ from typing import Final
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending, LeaseState
 from tools.live_adversary.gambits import GPUS_PER_NODE, MOST_RUN_S, NODES, draw_form, draw_gambit
-from tools.live_adversary.trial import Player, Record, Trial, records_of
-from tools.live_adversary.verdict import Outcome
+from tools.live_adversary.trial import GambitTrial, Player, ShownJob, records_of
+from tools.live_adversary.verdict import GambitOutcome
 from tools.stage import LiveCluster, uniform_cluster
 from tools.stage.actors import Every, passing
 from tools.stage.daemon import daemon, write_config
@@ -56,12 +56,12 @@ def adversary_cluster(release: str) -> LiveCluster:
 
 
 @dataclass(kw_only=True)
-class Run:
+class AdversaryRun:
     """What a run left: pairs, lifts, reverts and waits; `faults` are the promises that did not hold."""
 
     release: str
     version: str = ""
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[GambitOutcome] = field(default_factory=list)
     commands: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     honest_jobs: int = 0
@@ -80,18 +80,18 @@ class Run:
     faults: list[str] = field(default_factory=list)
 
 
-class Play:
+class AdversaryPlay:
     """A run on one cluster."""
 
     def __init__(self, live: LiveCluster, seed: int, interval_s: float, folder: Path) -> None:
         self._live, self._interval_s, self._folder = live, interval_s, folder
         self._chance = random.Random(seed)
-        self._run = Run(release=live.release, version=live.version)
-        self._trials: list[Trial] = []
-        self._open: list[Trial] = []
+        self._run = AdversaryRun(release=live.release, version=live.version)
+        self._trials: list[GambitTrial] = []
+        self._open: list[GambitTrial] = []
         # Jobs of users who play no part, and for the order of starts those of both sides.
         self._guests: dict[int, InLine] = {}
-        self._shown: Sequence[Record] = ()
+        self._shown: Sequence[ShownJob] = ()
         self._lives = 0
         self._config = write_config(
             folder,
@@ -106,7 +106,7 @@ class Play:
         self._journal = folder / "journal.sqlite"
         self._watch = LateWatch(self._journal)
 
-    def run(self, minutes: float) -> Run:
+    def run(self, minutes: float) -> AdversaryRun:
         """Play for some minutes, and return what came of it."""
         length_s = minutes * MINUTE_S
         count = max(2, round(REVERTS_IN_TEN_MINUTES * minutes / 10.0))
@@ -162,7 +162,7 @@ class Play:
     def _begin(self) -> None:
         earlier = self._chance.choice([record.job_id for record in self._shown] or [1])
         try:
-            trial = Trial.begun(self._live, draw_gambit(self._chance), earlier, self._chance, time.time())
+            trial = GambitTrial.begun(self._live, draw_gambit(self._chance), earlier, self._chance, time.time())
         except LiveSlurmError as err:
             # What was submitted of it stays as a job like others.
             self._run.refused[str(err)] += 1

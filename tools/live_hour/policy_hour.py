@@ -21,7 +21,7 @@ from advisor.journal.views import RowQuery
 from advisor.predict.library import Library
 from advisor.predict.served_policy import held_policy
 from advisor.site.shadow import EVENT
-from tools.live_hour.hour import NODES, Hour, Load, play, report
+from tools.live_hour.hour import NODES, Hour, HourLoad, play, report
 from tools.stage import LiveCluster
 from tools.stage.arrivals import GpuRequest
 from tools.stage.daemon import PROGRAM, Table
@@ -58,7 +58,7 @@ WEIGHTS: Final = {
 
 
 @dataclass
-class Places:
+class NamedPlaces:
     """The gangs for which nodes were named in force: on the named nodes, on others, or not seen to start."""
 
     where_named: int = 0
@@ -107,9 +107,9 @@ def shadow_then_apply(
     return 1 if faults else 0
 
 
-def _load(site: Mapping[str, Table], **daemon: str) -> Load:
+def _load(site: Mapping[str, Table], **daemon: str) -> HourLoad:
     """Return what arrives at 60 % load, and the configuration with keys of the daemon."""
-    return Load(
+    return HourLoad(
         weights=WEIGHTS,
         limits=("00:10:00",),
         share=0.6,
@@ -142,9 +142,9 @@ def _compared(live: LiveCluster, folder: Path, kind: str, version: str) -> str:
     return f"$ sadvise models compare {kind} {version} rules --rollout\n{answer.stdout}{answer.stderr}"
 
 
-def _places(folder: Path, hour: Hour) -> Places:
+def _places(folder: Path, hour: Hour) -> NamedPlaces:
     """Compare the nodes that were named with those on which recorded cycles show the gangs."""
-    places, started = Places(), dict[int, tuple[str, ...]]()
+    places, started = NamedPlaces(), dict[int, tuple[str, ...]]()
     config = load_config(folder / "sadvise.toml", {})
     with SqliteJournal.read_only(Path(config.journal.file)) as journal:
         for recorded in journal.recorded_cycles(journal.recorded_ids(MOST)):
@@ -170,7 +170,7 @@ def _places(folder: Path, hour: Hour) -> Places:
     return places
 
 
-def _print_places(places: Places) -> None:
+def _print_places(places: NamedPlaces) -> None:
     rows = (
         ("gangs that started on the nodes named for them", places.where_named),
         ("gangs that started elsewhere with names", places.elsewhere),

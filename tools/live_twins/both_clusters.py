@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Final, Self
 
-from tools.live_twins.workload import NODES, Request
+from tools.live_twins.twin_jobs import NODES, TwinRequest
 from tools.stage import uniform_cluster
 from tools.stage.lateness import InLine
 from tools.stage.watch import LiveStay, stays
@@ -39,7 +39,7 @@ class Twin(StrEnum):
 class Pair:
     """A job on both clusters."""
 
-    request: Request
+    request: TwinRequest
     submit_time: float
     job_id: Mapping[Twin, int]
     stay: dict[Twin, LiveStay] = field(default_factory=lambda: {twin: LiveStay() for twin in Twin})
@@ -90,7 +90,7 @@ class Twins:
         """Stop both clusters."""
         self._stack.__exit__(kind, error, trace)
 
-    def submit(self, request: Request, now: float) -> Pair:
+    def submit(self, request: TwinRequest, now: float) -> Pair:
         """Submit a job to both clusters at once."""
 
         def submit_to(twin: Twin) -> int:

@@ -21,7 +21,7 @@ class PlannedRuns(BaseModel):
     seeds: tuple[int, ...] | None = None
 
 
-class Plan(BaseModel):
+class CampaignPlan(BaseModel):
     """What a file describes: options of all runs, and the runs of each trace by name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,10 +45,10 @@ class LiveRun:
         return any(self.folder.glob("*.json"))
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> CampaignPlan:
     """Read a file; raises `SimulationError` where it cannot be read."""
     try:
-        return Plan(**tomllib.loads(path.read_text(encoding="utf-8")))
+        return CampaignPlan(**tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as err:
         raise SimulationError(f"{path}: cannot be read: {err.strerror}") from err
     except tomllib.TOMLDecodeError as err:
@@ -58,7 +58,7 @@ def read_plan(path: Path) -> Plan:
         raise SimulationError(f"{path}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from err
 
 
-def runs_of(plan: Plan, out: Path) -> Iterator[LiveRun]:
+def runs_of(plan: CampaignPlan, out: Path) -> Iterator[LiveRun]:
     """Yield the runs, one seed of all traces after the other."""
     seeds_by_name = {name: own.seeds or plan.seeds for name, own in plan.runs.items()}
     for place in range(max(map(len, seeds_by_name.values()))):

@@ -81,7 +81,7 @@ class Experiment(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task(Generic[Group]):
+class PageTask(Generic[Group]):
     """A run, and what its result is grouped by."""
 
     group: Group
@@ -168,7 +168,7 @@ class Runner:
     workers: int
 
     def results(
-        self, tasks: Sequence[Task[Group]], simulate: Simulate = simulate_drawn
+        self, tasks: Sequence[PageTask[Group]], simulate: Simulate = simulate_drawn
     ) -> dict[Group, list[RunResult]]:
         """Run everything, and return the results by group, in the order of the tasks."""
         # What takes longest first, so that no worker is left alone with it at the end.

@@ -4,9 +4,9 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any, Final
 
+from tools.live.campaign_plan import read_plan, runs_of
 from tools.live.kept_runs import Report, in_words
 from tools.live.picture import picture
-from tools.live.plan import read_plan, runs_of
 from tools.live.reported import markdown, read_values, sections
 from tools.live.targets import advised, metric_of, overall, plain_clusters
 from tools.pages.text import render

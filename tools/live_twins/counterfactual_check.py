@@ -1,6 +1,6 @@
 """Holds the model's plain twin against a live one.
 
-    python -m tools.live_twins.counterfactual FILE...
+    python -m tools.live_twins.counterfactual_check FILE...
 
 Each file, plain or xz, is a recording of two identical live clusters of which one was advised: one JSON object a line,
 first the snapshots of the advised cluster, then what `--keep` writes of each job. The model sees the snapshots alone.
@@ -31,7 +31,7 @@ from advisor.sim.live.plain_twin import PlainTwin
 from advisor.sim.live.twin_child import TwinTask, answered
 from advisor.sim.live.wait_difference import PlainStarts, WaitDifference, differences_by_user, wait_difference
 from tools.fidelity.compare import spearman
-from tools.live_twins.workload import POINTS_PER_S
+from tools.live_twins.twin_jobs import POINTS_PER_S
 
 # Lifted jobs have a nice below this.
 LIFTED_NICE: Final = -40_000
@@ -53,7 +53,7 @@ _COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
+class TwinRecording:
     """The snapshots of the advised cluster, and what became of each job on both."""
 
     snapshots: Sequence[Snapshot]
@@ -61,7 +61,7 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldAgainst:
     """What the model predicted of a pair of clusters and what was, seconds of waiting in the mean."""
 
     predicted: WaitDifference
@@ -96,21 +96,21 @@ class SubmittedNice:
         return SetNice(job_id=job.job_id, before=job.nice, after=nice).applied_to(job)
 
 
-def read_recording(path: Path) -> Recording:
+def read_recording(path: Path) -> TwinRecording:
     """Read a recording."""
     with lzma.open(path, "rt") if path.suffix == ".xz" else path.open() as lines:
         rows = [json.loads(line) for line in lines]
     snapshots = [SnapshotFile.model_validate_json(json.dumps(row)).snapshot for row in rows if "format" in row]
-    return Recording(snapshots=snapshots, jobs=[row for row in rows if "format" not in row])
+    return TwinRecording(snapshots=snapshots, jobs=[row for row in rows if "format" not in row])
 
 
-def first_part(recording: Recording, share: float) -> Recording:
+def first_part(recording: TwinRecording, share: float) -> TwinRecording:
     """Return a recording with the first part of its snapshots."""
     count = max(1, round(share * len(recording.snapshots)))
     return replace(recording, snapshots=recording.snapshots[:count])
 
 
-def plain_starts(recording: Recording, *, draws: int = DRAWS, seed: int = 0) -> PlainStarts:
+def plain_starts(recording: TwinRecording, *, draws: int = DRAWS, seed: int = 0) -> PlainStarts:
     """Return the starts without advice that the model gives for a recording, once it is over."""
     twin = PlainTwin(recording.snapshots[0], SubmittedNice())
     for snapshot in recording.snapshots[1:]:
@@ -118,7 +118,7 @@ def plain_starts(recording: Recording, *, draws: int = DRAWS, seed: int = 0) -> 
     return twin.starts(draws=draws, seed=seed)
 
 
-def over_anchors(recording: Recording, anchors: int, *, draws: int = DRAWS) -> Standings:
+def over_anchors(recording: TwinRecording, anchors: int, *, draws: int = DRAWS) -> Standings:
     """Return the standings over a recording in which the anchor moves after equal parts."""
     snapshots, undo = recording.snapshots, SubmittedNice()
     twin, stretches = PlainTwin(snapshots[0], undo), []
@@ -134,12 +134,12 @@ def over_anchors(recording: Recording, anchors: int, *, draws: int = DRAWS) -> S
     return standings_of(stretches)
 
 
-def live_total_s(recording: Recording) -> float:
+def live_total_s(recording: TwinRecording) -> float:
     """Return by how much all jobs of a recording waited longer on the advised cluster."""
     return float(_live_differences_s(recording, plain_starts(recording, draws=1)).sum())
 
 
-def hold(recording: Recording, starts: PlainStarts) -> Held:
+def hold(recording: TwinRecording, starts: PlainStarts) -> HeldAgainst:
     """Hold a prediction against the live plain cluster."""
     predicted = wait_difference(starts)
     if predicted is None:
@@ -148,7 +148,7 @@ def hold(recording: Recording, starts: PlainStarts) -> Held:
     model = np.nan_to_num(starts.plain_start_time, nan=until)
     begin = starts.wait_begin_time
     plain_low_s, plain_high_s = np.percentile((model - begin).mean(axis=1), (2.5, 97.5))
-    return Held(
+    return HeldAgainst(
         predicted=predicted,
         plain_low_s=float(plain_low_s),
         plain_high_s=float(plain_high_s),
@@ -159,7 +159,7 @@ def hold(recording: Recording, starts: PlainStarts) -> Held:
     )
 
 
-def users_inside(recording: Recording, starts: PlainStarts) -> Mapping[str, bool]:
+def users_inside(recording: TwinRecording, starts: PlainStarts) -> Mapping[str, bool]:
     """Return for each user whether the live difference lies in the predicted interval."""
     live_s, users = _live_differences_s(recording, starts), np.array(starts.users)
     return {
@@ -168,13 +168,13 @@ def users_inside(recording: Recording, starts: PlainStarts) -> Mapping[str, bool
     }
 
 
-def _live_starts(recording: Recording, starts: PlainStarts) -> NDArray[np.float64]:
+def _live_starts(recording: TwinRecording, starts: PlainStarts) -> NDArray[np.float64]:
     """Return the starts on the plain cluster, `(n_jobs,)`, at the latest the end of the run."""
     plain_by_id = {row["advised_job_id"]: row["plain_start_time"] for row in recording.jobs}
     return np.minimum([plain_by_id[job_id] or np.inf for job_id in starts.job_ids.tolist()], starts.until)
 
 
-def _live_differences_s(recording: Recording, starts: PlainStarts) -> NDArray[np.float64]:
+def _live_differences_s(recording: TwinRecording, starts: PlainStarts) -> NDArray[np.float64]:
     """Return the differences of waits on the two clusters, advised - plain, `(n_jobs,)`."""
     begin = starts.wait_begin_time
     advised = np.nan_to_num(starts.real_start_time, nan=starts.until)
@@ -183,7 +183,7 @@ def _live_differences_s(recording: Recording, starts: PlainStarts) -> NDArray[np
 
 def main() -> int:
     """Print one line for each recording."""
-    parser = argparse.ArgumentParser(prog="python -m tools.live_twins.counterfactual")
+    parser = argparse.ArgumentParser(prog="python -m tools.live_twins.counterfactual_check")
     parser.add_argument("recordings", nargs="+", type=Path)
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--seed", type=int, default=0)
@@ -208,7 +208,7 @@ def main() -> int:
     return 0 if inside else 1
 
 
-def _print_anchors(name: str, recording: Recording, anchors: int) -> bool:
+def _print_anchors(name: str, recording: TwinRecording, anchors: int) -> bool:
     """Print the sum of the differences over several anchors; return whether the live one lies in its interval."""
     total = over_anchors(recording, anchors).total
     if total is None:
@@ -220,7 +220,7 @@ def _print_anchors(name: str, recording: Recording, anchors: int) -> bool:
     return is_inside
 
 
-def _cells(held: Held, by_user: Mapping[str, bool]) -> Iterator[str]:
+def _cells(held: HeldAgainst, by_user: Mapping[str, bool]) -> Iterator[str]:
     predicted = held.predicted
     yield str(predicted.jobs)
     yield f"{predicted.advised_s:.1f}"

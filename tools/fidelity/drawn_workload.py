@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tools.fidelity.recording import Account, JobRequest, NiceChange, Workload
+from tools.fidelity.recording import Account, JobRequest, NiceChange, RecordedWorkload
 
 # System users that every Debian has; Slurm runs jobs only for users that the machine knows.
 ACCOUNTS = (
@@ -32,7 +32,7 @@ SHORT = Size(jobs=30, arrivals_s=12.0, shortest_s=5.0, longest_s=28.0, changes=3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class DrawnShape:
     """One kind of request and how often it comes, against the others; no node count means `--gpus` alone."""
 
     gpus: int
@@ -42,22 +42,22 @@ class Shape:
 
 
 SHAPES = (
-    Shape(gpus=1, nodes=1, weight=4),
-    Shape(gpus=2, nodes=1, weight=4),
-    Shape(gpus=3, nodes=1, weight=2),
-    Shape(gpus=4, nodes=1, weight=4),
-    Shape(gpus=6, nodes=1, weight=2),
-    Shape(gpus=8, nodes=1, weight=4),
-    Shape(gpus=8, nodes=2, weight=1),
-    Shape(gpus=8, nodes=2, weight=1, switches=True),
-    Shape(gpus=16, nodes=2, weight=2),
-    Shape(gpus=16, nodes=2, weight=2, switches=True),
-    Shape(gpus=5, nodes=None, weight=1),
-    Shape(gpus=12, nodes=None, weight=1),
+    DrawnShape(gpus=1, nodes=1, weight=4),
+    DrawnShape(gpus=2, nodes=1, weight=4),
+    DrawnShape(gpus=3, nodes=1, weight=2),
+    DrawnShape(gpus=4, nodes=1, weight=4),
+    DrawnShape(gpus=6, nodes=1, weight=2),
+    DrawnShape(gpus=8, nodes=1, weight=4),
+    DrawnShape(gpus=8, nodes=2, weight=1),
+    DrawnShape(gpus=8, nodes=2, weight=1, switches=True),
+    DrawnShape(gpus=16, nodes=2, weight=2),
+    DrawnShape(gpus=16, nodes=2, weight=2, switches=True),
+    DrawnShape(gpus=5, nodes=None, weight=1),
+    DrawnShape(gpus=12, nodes=None, weight=1),
 )
 
 
-def draw_workload(seed: int, size: Size) -> Workload:
+def draw_workload(seed: int, size: Size) -> RecordedWorkload:
     """Draw jobs and changes of nice; the same seed and size give the same workload."""
     random = np.random.default_rng(seed)
     times = np.sort(random.uniform(0.0, size.arrivals_s, size.jobs)).round(2)
@@ -77,7 +77,7 @@ def draw_workload(seed: int, size: Size) -> Workload:
         for rank in changed
     ]
     changes.sort(key=lambda change: (change.time, change.name))
-    return Workload(seed=seed, jobs=tuple(jobs), changes=tuple(changes))
+    return RecordedWorkload(seed=seed, jobs=tuple(jobs), changes=tuple(changes))
 
 
 def _draw_job(random: np.random.Generator, rank: int, time: float, size: Size) -> JobRequest:

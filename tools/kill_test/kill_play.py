@@ -56,7 +56,7 @@ def kill_cluster(release: str) -> LiveCluster:
 
 
 @dataclass
-class Tally:
+class KillTally:
     """What was done, and what was found after each kill, by fault point."""
 
     kills: Counter[str] = field(default_factory=Counter)
@@ -68,14 +68,14 @@ class Tally:
     faults: list[str] = field(default_factory=list)
 
 
-class Play:
+class KillPlay:
     """The run: `truth` is what users and administrators last left in each field of each job."""
 
     def __init__(self, live: LiveCluster, journal: Path, seed: int) -> None:
         self.live = live
         self.path = journal
         self.chance = random.Random(seed)
-        self.tally = Tally()
+        self.tally = KillTally()
         self.truth: dict[tuple[int, Lever], Value] = {}
         self.users: dict[int, str] = {}
         # What people did to each job and what Slurm answered, so that a fault can be understood.
@@ -87,7 +87,7 @@ class Play:
         self.ends_hidden: set[int] = set()
         self.source = open_source("text", cluster=None, timeout_s=TIMEOUT_S, clock=SystemClock())
 
-    def run(self, kills: int, *, restarts: int = 0) -> Tally:
+    def run(self, kills: int, *, restarts: int = 0) -> KillTally:
         """Fill the cluster, play until as many kills were survived, take everything back, and return what was found."""
         for _ in range(NODES):
             self.live.submit(*FILLER)

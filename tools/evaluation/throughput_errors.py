@@ -21,7 +21,7 @@ from advisor.predict.interference_items import name_key
 from advisor.predict.intervals import Intervals
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
 from advisor.predict.throughput_site import SitePoints
-from tools.evaluation.report import Report, Score, counted, print_report, score
+from tools.evaluation.score_report import Report, Score, counted, print_report, score
 from tools.evaluation.served import ManyFiles
 
 SEED = 20240601
@@ -51,7 +51,7 @@ _COMPARISON = re.compile(rf"(\w+)\s*({'|'.join(COMPARISONS)})\s*(\d+(?:\.\d+)?)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedSpeeds:
     """Rows of one model that were forecast, and the step times that were forecast for them.
 
     `index` says which rows of the test they are.
@@ -187,7 +187,9 @@ def evaluate(
     )
 
 
-def _left_out(test: StepTimes, known: Known, splits: Sequence[Split], judged: Sequence[Judged]) -> Mapping[str, int]:
+def _left_out(
+    test: StepTimes, known: Known, splits: Sequence[Split], judged: Sequence[JudgedSpeeds]
+) -> Mapping[str, int]:
     """Count the rows of the test that no forecast was judged on, each under the first reason that holds."""
     rest = np.ones(len(test), dtype=np.bool_)
     rest[np.concatenate([each.index for each in judged])] = False
@@ -297,9 +299,9 @@ def fold_of(shapes: Sequence[str], folds: int, generator: np.random.Generator) -
     return np.asarray(dealt[index], dtype=np.int64)
 
 
-def _judge(splits: Sequence[Split], seed: int) -> tuple[list[Judged], float, float]:
+def _judge(splits: Sequence[Split], seed: int) -> tuple[list[JudgedSpeeds], float, float]:
     """Return the forecasts of each split, and the seconds for fitting and for forecasting."""
-    judged: list[Judged] = []
+    judged: list[JudgedSpeeds] = []
     fitted: dict[str, ThroughputForecaster] = {}
     fit_s = predict_s = 0.0
     for split in splits:
@@ -315,7 +317,7 @@ def _judge(splits: Sequence[Split], seed: int) -> tuple[list[Judged], float, flo
         forecast = _steps(fitted[split.key], split, rows, base.take(_nearest(rows, base, _BATCH_WEIGHT)))
         fit_s, predict_s = fit_s + between - started, predict_s + time.perf_counter() - between
         by_baseline = baselines(rows, base, split.train)
-        judged.append(Judged(index=split.index[fresh], rows=rows, forecast=forecast, by_baseline=by_baseline))
+        judged.append(JudgedSpeeds(index=split.index[fresh], rows=rows, forecast=forecast, by_baseline=by_baseline))
     return judged, fit_s, predict_s
 
 
@@ -341,7 +343,7 @@ def _table(rows: StepTimes, codes: NDArray[np.int64]) -> PlacementTable:
     )
 
 
-def _score(name: str, judged: Sequence[Judged], baseline: str | None, is_rate: bool) -> Score:
+def _score(name: str, judged: Sequence[JudgedSpeeds], baseline: str | None, is_rate: bool) -> Score:
     """Score all rows together; `baseline` None is the forecast itself."""
     true = np.concatenate([each.rows.step_s for each in judged])
     forecast = [each.forecast.median if baseline is None else each.by_baseline[baseline] for each in judged]
@@ -361,7 +363,7 @@ def _score(name: str, judged: Sequence[Judged], baseline: str | None, is_rate: b
     return score(name, "%", errors, inside=inside, known=known, further=further)
 
 
-def _rankings(judged: Sequence[Judged], forecast: Sequence[Vector]) -> dict[str, float]:
+def _rankings(judged: Sequence[JudgedSpeeds], forecast: Sequence[Vector]) -> dict[str, float]:
     """Return the mean of Kendall's tau over models and batches, of placements by speed and by step time."""
     cells: dict[tuple[str, str, float], list[tuple[float, float, float]]] = {}
     for each, steps in zip(judged, forecast, strict=True):

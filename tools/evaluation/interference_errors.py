@@ -16,7 +16,7 @@ from advisor.fit.interference_files import FORMS, MeasuredSpeed, RelativeSpeeds,
 from advisor.fit.interference_fit import fit_measured
 from advisor.predict.interference import InterferenceForecaster
 from advisor.predict.interference_items import Floats, Rows, Shared, name_key
-from tools.evaluation.report import Report, Score, counted, print_report, score
+from tools.evaluation.score_report import Report, Score, counted, print_report, score
 from tools.evaluation.served import ManyFiles
 
 SEED = 20240601
@@ -30,7 +30,7 @@ STEADY = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedPairs:
     """The forecasts of judged rows; all arrays `(n_rows,)`, `rows` says which rows of the measurements they are."""
 
     rows: Rows
@@ -207,7 +207,7 @@ def splits_of(
         yield fit_rows, test_rows
 
 
-def _judge(table: RelativeSpeeds, fitted_on: Rows, judged: Rows, seed: int) -> Judged:
+def _judge(table: RelativeSpeeds, fitted_on: Rows, judged: Rows, seed: int) -> JudgedPairs:
     train, test = table.take(fitted_on), table.take(judged)
     started_s = time.perf_counter()
     on_gpu = table.shared is Shared.GPU
@@ -216,7 +216,7 @@ def _judge(table: RelativeSpeeds, fitted_on: Rows, judged: Rows, seed: int) -> J
     fitted_s = time.perf_counter()
     forecast = forecaster.relative_speeds(test.pairs, table.shared)
     ended_s = time.perf_counter()
-    return Judged(
+    return JudgedPairs(
         rows=judged,
         forecast=forecast.median,
         inside=(forecast.low - ROUNDING <= test.speed) & (test.speed <= forecast.high + ROUNDING),
@@ -227,8 +227,8 @@ def _judge(table: RelativeSpeeds, fitted_on: Rows, judged: Rows, seed: int) -> J
     )
 
 
-def _together(parts: Sequence[Judged]) -> Judged:
-    return Judged(
+def _together(parts: Sequence[JudgedPairs]) -> JudgedPairs:
+    return JudgedPairs(
         rows=np.concatenate([each.rows for each in parts]),
         forecast=np.concatenate([each.forecast for each in parts]),
         inside=np.concatenate([each.inside for each in parts]),
@@ -239,7 +239,7 @@ def _together(parts: Sequence[Judged]) -> Judged:
     )
 
 
-def _scores(table: RelativeSpeeds, outcome: Judged, doubtful: Sequence[Doubtful]) -> Iterator[Score]:
+def _scores(table: RelativeSpeeds, outcome: JudgedPairs, doubtful: Sequence[Doubtful]) -> Iterator[Score]:
     speed = table.speed[outcome.rows]
     errors = np.abs(outcome.forecast - speed)
 

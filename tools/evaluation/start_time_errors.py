@@ -20,8 +20,8 @@ from advisor.fit.start_time_fit import HIGH, LOW, fit_polls, log_wait
 from advisor.predict.intervals import Intervals
 from advisor.predict.start_time import StartTimeForecaster
 from advisor.sim.traces.text_file import opened_text
-from tools.evaluation.report import Report, Score, counted, print_report, score
-from tools.evaluation.served import Format, ManyFiles, date_text, parsed_date
+from tools.evaluation.score_report import Report, Score, counted, print_report, score
+from tools.evaluation.served import ManyFiles, TableFormat, date_text, parsed_date
 
 TEST_DAYS: Final = 14
 BINS: Final = 10
@@ -38,7 +38,7 @@ def add_to(app: typer.Typer) -> None:
 def start(  # noqa: PLR0913, PLR0917 - a command takes the options it has
     train: Annotated[list[Path], typer.Option("--train", help="Polls to fit on, .csv or .csv.gz.")],
     test: Annotated[list[Path], typer.Option("--test", help="Polls to be judged on; may be the same files.")],
-    format_: Annotated[Format, typer.Option("--format", help="What the tables are.")] = Format.DRAC,  # noqa: ARG001 - the only one
+    format_: Annotated[TableFormat, typer.Option("--format", help="What the tables are.")] = TableFormat.DRAC,  # noqa: ARG001 - the only one
     split: Annotated[
         str | None, typer.Option(help="Polls from this date on are judged; the last 14 days where files overlap.")
     ] = None,

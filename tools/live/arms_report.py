@@ -1,6 +1,6 @@
 """Reports on runs of live clusters: what advice did to the jobs, to their users and to slurmctld.
 
-    python -m tools.live.report DIR... [--html FILE] [-o FILE.md] [--json FILE] [--store DIR]
+    python -m tools.live.arms_report DIR... [--html FILE] [-o FILE.md] [--json FILE] [--store DIR]
 
 Each folder is a run that `python -m tools.live.twins --out DIR` has left. Times are those of the trace. The first
 cluster, a plain one if there is one, is what the others are compared with; a second plain one shows the noise of the
@@ -21,11 +21,11 @@ from advisor.sim.study.comparison import traces_of
 from advisor.sim.study.statistics import CellName
 from advisor.view.html_report import Origin, write_report
 from tools.live.advice_sections import fidelity_values, savings_values, slurmctld_values
+from tools.live.compressed_site import GPUS_PER_NODE
 from tools.live.job_sections import metrics_values, runs_values, sizes_values
 from tools.live.kept import Kept, read_kept
 from tools.live.kept_runs import Report, Runs, plain_values
 from tools.live.reported import markdown, sections, write_values
-from tools.live.site import GPUS_PER_NODE
 from tools.live.user_sections import losses_values, users_values
 
 SEED: Final = 0
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         runs = read_runs(args.folders)
         if args.html:
-            command = shlex.join(["python", "-m", "tools.live.report", *map(str, args.folders)])
+            command = shlex.join(["python", "-m", "tools.live.arms_report", *map(str, args.folders)])
             write_report(runs.results, args.html, origin=origin_of(runs, command), seed=SEED)
         report = report_of(runs, simulator=args.simulator, store=args.store)
     except AdvisorError as err:
@@ -100,7 +100,7 @@ def origin_of(runs: Runs, command: str) -> Origin:
 
 def _parser() -> argparse.ArgumentParser:
     description = (__doc__ or "").partition("\n")[0]
-    parser = argparse.ArgumentParser(prog="python -m tools.live.report", description=description)
+    parser = argparse.ArgumentParser(prog="python -m tools.live.arms_report", description=description)
     add = parser.add_argument
     add("folders", type=Path, nargs="+", metavar="DIR", help="what tools.live.twins has left")
     add("--html", type=Path, metavar="FILE", help="write the page of sadvise compare")

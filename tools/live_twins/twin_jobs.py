@@ -37,7 +37,7 @@ LOAD: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class TwinRequest:
     """A job as both clusters get it: its options for sbatch, its limit, and the run time that it really has."""
 
     name: str
@@ -64,7 +64,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sort:
+class TwinSort:
     """A sort of job: several of them arrive at once, and each runs for a share of its limit."""
 
     request: GpuRequest
@@ -75,16 +75,16 @@ class Sort:
 
 
 SORTS: Final = (
-    Sort(request=WHOLE, limits_min=(3, 4, 5), run_ratio=(0.2, 0.8), weight=4),
-    Sort(request=SPREAD, limits_min=(3, 4), run_ratio=(0.2, 0.8), weight=1),
-    Sort(request=RANGE, limits_min=(2,), run_ratio=(0.3, 0.9), weight=3),
-    Sort(request=PAIR, limits_min=(2,), run_ratio=(0.3, 0.9), weight=3),
-    Sort(request=SMALL, limits_min=(1, 2), run_ratio=(0.3, 0.9), at_once=4, weight=5),
-    Sort(request=HALF, limits_min=(1, 2), run_ratio=(0.3, 0.9), at_once=2, weight=3),
+    TwinSort(request=WHOLE, limits_min=(3, 4, 5), run_ratio=(0.2, 0.8), weight=4),
+    TwinSort(request=SPREAD, limits_min=(3, 4), run_ratio=(0.2, 0.8), weight=1),
+    TwinSort(request=RANGE, limits_min=(2,), run_ratio=(0.3, 0.9), weight=3),
+    TwinSort(request=PAIR, limits_min=(2,), run_ratio=(0.3, 0.9), weight=3),
+    TwinSort(request=SMALL, limits_min=(1, 2), run_ratio=(0.3, 0.9), at_once=4, weight=5),
+    TwinSort(request=HALF, limits_min=(1, 2), run_ratio=(0.3, 0.9), at_once=2, weight=3),
 )
 
 
-def draw_requests(seed: int, arrivals_s: float) -> list[Request]:
+def draw_requests(seed: int, arrivals_s: float) -> list[TwinRequest]:
     """Draw the jobs that arrive within a time, in the order of their submission; a queue comes first."""
     return _drawn(
         seed,
@@ -93,7 +93,7 @@ def draw_requests(seed: int, arrivals_s: float) -> list[Request]:
     )
 
 
-def draw_jobs(seed: int, count: int, run_scale: float) -> list[Request]:
+def draw_jobs(seed: int, count: int, run_scale: float) -> list[TwinRequest]:
     """Draw a number of jobs, in the order of their submission; a queue comes first.
 
     Run times are those of the sorts times `run_scale`; the limits stay.
@@ -107,10 +107,10 @@ def draw_jobs(seed: int, count: int, run_scale: float) -> list[Request]:
     return drawn[:count]
 
 
-def attack(number: int, gpus: int, submit_s: float, options: tuple[str, ...]) -> Request:
+def attack(number: int, gpus: int, submit_s: float, options: tuple[str, ...]) -> TwinRequest:
     """Return a job that outlasts the run, for some GPUs on whatever nodes have them; `options` give it its place."""
     request = on_one_node("attack", 1) if gpus == 1 else on_some_nodes("attack", gpus, 4)
-    return Request(
+    return TwinRequest(
         name=f"attack-{number:03d}",
         submit_s=submit_s,
         user=ATTACKER,
@@ -121,7 +121,7 @@ def attack(number: int, gpus: int, submit_s: float, options: tuple[str, ...]) ->
     )
 
 
-def work_s(requests: Sequence[Request]) -> float:
+def work_s(requests: Sequence[TwinRequest]) -> float:
     """Return the GPU seconds that jobs really use."""
     return sum(request.gpus * request.run_s for request in requests)
 
@@ -132,9 +132,9 @@ def _drawn(
     goes_on: Callable[[float, int], bool],
     makes_queue: Callable[[float, int], bool],
     run_scale: float = 1.0,
-) -> list[Request]:
+) -> list[TwinRequest]:
     """Draw jobs while `goes_on`; both functions take the seconds and the number of jobs so far."""
-    chance, requests, instant_s = random.Random(seed), list[Request](), 0.0
+    chance, requests, instant_s = random.Random(seed), list[TwinRequest](), 0.0
     while goes_on(instant_s, len(requests)):
         sort = chance.choices(SORTS, [sort.weight for sort in SORTS])[0]
         user = chance.choice(USERS)
@@ -146,9 +146,9 @@ def _drawn(
     return requests
 
 
-def _draw(sort: Sort, user: str, number: int, instant_s: float, chance: random.Random) -> Request:
+def _draw(sort: TwinSort, user: str, number: int, instant_s: float, chance: random.Random) -> TwinRequest:
     limit_s = chance.choice(sort.limits_min) * MINUTE_S
-    return Request(
+    return TwinRequest(
         name=f"{sort.request.name}-{number:03d}",
         submit_s=instant_s,
         user=user,

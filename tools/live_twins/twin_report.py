@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from advisor.domain.lease import Lease
+from tools.live_twins.both_clusters import Pair, Twin
 from tools.live_twins.checks import (
     GROUPS,
-    Facts,
+    TwinFacts,
     differences,
     due_start,
     lateness,
@@ -19,9 +20,8 @@ from tools.live_twins.checks import (
     purpose_gone,
     touched_by_lever,
 )
-from tools.live_twins.run import Options, Outcome
-from tools.live_twins.twins import Pair, Twin
-from tools.live_twins.workload import ATTACKER, Request
+from tools.live_twins.twin_jobs import ATTACKER, TwinRequest
+from tools.live_twins.twin_run import TwinOptions, TwinOutcome
 from tools.stage.lateness import Known
 from tools.stage.program import print_figures
 from tools.stage.watch import LiveStay, can_delay, touched
@@ -34,7 +34,7 @@ how much later than plain and than due (>= still waits, <= waits on plain alone)
 how long changes were out, and at most after their purpose was gone"""
 
 
-def report(outcome: Outcome) -> None:
+def report(outcome: TwinOutcome) -> None:
     """Print one line for each changed job, and the figures of the run."""
     facts = outcome.facts
     began = min((pair.submit_time for pair in facts.pairs), default=facts.until)
@@ -45,7 +45,7 @@ def report(outcome: Outcome) -> None:
     print_figures(_figures(outcome))
 
 
-def _job_rows(facts: Facts, began: float) -> Iterator[str]:
+def _job_rows(facts: TwinFacts, began: float) -> Iterator[str]:
     pairs = {pair.job_id[Twin.ADVISED]: pair for pair in facts.pairs}
     leases_by_job: dict[int, list[Lease]] = {}
     for lease in sorted(touched(facts.leases), key=lambda lease: (lease.applied_time, lease.job_id)):
@@ -81,7 +81,7 @@ def _useless_s(lease: Lease, pairs: Mapping[int, Pair], until: float) -> float:
     return 0.0 if gone is None else max(0.0, _out_until(lease, until) - gone)
 
 
-def _figures(outcome: Outcome) -> Iterator[tuple[str, object]]:
+def _figures(outcome: TwinOutcome) -> Iterator[tuple[str, object]]:
     facts = outcome.facts
     own = [pair for pair in facts.pairs if pair.request.user != ATTACKER]
     yield "jobs submitted to each cluster, without attacks", len(own)
@@ -113,7 +113,7 @@ def _figures(outcome: Outcome) -> Iterator[tuple[str, object]]:
         yield f"  {percent} % of all starts differ by at most, s", f"{seconds:.0f}"
 
 
-def _worst(facts: Facts) -> Iterator[tuple[str, object]]:
+def _worst(facts: TwinFacts) -> Iterator[tuple[str, object]]:
     """Yield the latest start of each kind of change, against the plain cluster and against when the job was due."""
     for name, levers in GROUPS.items():
         leases = [lease for lease in touched(facts.leases) if lease.lever in levers]
@@ -121,14 +121,14 @@ def _worst(facts: Facts) -> Iterator[tuple[str, object]]:
         yield f"latest start after a {name}: later than due, s", _latest(_against_due(facts, leases))
 
 
-def _against_plain(facts: Facts, leases: Sequence[Lease]) -> Iterator[float]:
+def _against_plain(facts: TwinFacts, leases: Sequence[Lease]) -> Iterator[float]:
     for pair in map(facts.pair_of, leases):
         delay = paired_delay(pair, facts.until)
         if delay is not None:
             yield delay.seconds
 
 
-def _against_due(facts: Facts, leases: Sequence[Lease]) -> Iterator[float]:
+def _against_due(facts: TwinFacts, leases: Sequence[Lease]) -> Iterator[float]:
     for lease in leases:
         late = lateness(lease, facts.pair_of(lease), facts.until)
         if late is not None:
@@ -174,7 +174,7 @@ def keep_jobs(pairs: Iterable[Pair], known: Mapping[int, Sequence[Known]], path:
 def pair_of_row(row: Mapping[str, Any]) -> Pair:
     """Return a job on both clusters from a line of `keep_jobs`, without its options."""
     return Pair(
-        request=Request(
+        request=TwinRequest(
             name=row["name"],
             submit_s=row["submit_s"],
             user=row["user"],
@@ -192,7 +192,7 @@ def pair_of_row(row: Mapping[str, Any]) -> Pair:
     )
 
 
-def keep_run(options: Options, outcome: Outcome, version: str, path: Path) -> None:
+def keep_run(options: TwinOptions, outcome: TwinOutcome, version: str, path: Path) -> None:
     """Write the options of a run and the facts that are not in its journal and jobs."""
     facts = outcome.facts
     row = {

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from advisor.settings import Fairness
-from tools.live_twins.checks import Facts
-from tools.live_twins.twin_actors import Adversary, Lifter, Past, Place
-from tools.live_twins.twins import Twin, Twins, line_of
-from tools.live_twins.workload import MINUTE_S, Request, draw_jobs, draw_requests
+from tools.live_twins.both_clusters import Twin, Twins, line_of
+from tools.live_twins.checks import TwinFacts
+from tools.live_twins.twin_actors import Adversary, AttackPlace, KeptSnapshots, LimitLifter
+from tools.live_twins.twin_jobs import MINUTE_S, TwinRequest, draw_jobs, draw_requests
 from tools.stage.actors import Every, passing
 from tools.stage.daemon import Table, daemon, write_config
 from tools.stage.end import end_daemon
@@ -40,7 +40,7 @@ PLANNING: Final[Table] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class TwinOptions:
     """The options of a run: until its time is over, or where `jobs` is given until all of those have ended.
 
     `lateness_s` is the daemon's bound on lateness, None for its default.
@@ -49,7 +49,7 @@ class Options:
     policy: Policy
     minutes: float
     seed: int
-    adversary: Place | None
+    adversary: AttackPlace | None
     attack_gpus: tuple[int, ...]
     interval_s: float
     bound_s: float
@@ -70,7 +70,7 @@ class Options:
             "planning": PLANNING,
         }
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[TwinRequest]:
         """Return the jobs to submit, in the order of their submission."""
         if self.jobs is None:
             return draw_requests(self.seed, ARRIVALS_RATIO * self.minutes * MINUTE_S)
@@ -78,10 +78,10 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TwinOutcome:
     """What a run left, the attacks made and left out, and what went wrong with the daemon."""
 
-    facts: Facts
+    facts: TwinFacts
     attacks: int
     attacks_left_out: int
     lifts: int
@@ -89,12 +89,12 @@ class Outcome:
     known: Mapping[int, Sequence[Known]]
 
 
-def play(twins: Twins, options: Options, folder: Path, past: Past | None = None) -> Outcome:
+def play(twins: Twins, options: TwinOptions, folder: Path, past: KeptSnapshots | None = None) -> TwinOutcome:
     """Run to the end, with journal, configuration and log of the daemon in a folder; `past` takes snapshots."""
     journal = folder / "journal.sqlite"
     place, sizes = options.adversary, options.attack_gpus
     adversary = None if place is None else Adversary(twins, journal, place, sizes)
-    lifter = Lifter(twins) if options.policy == "lift" else None
+    lifter = LimitLifter(twins) if options.policy == "lift" else None
     actors = [actor for actor in (lifter, past) if actor is not None]
     watch = LateWatch(journal)
     with _policy(twins, options, folder) as process:
@@ -110,8 +110,8 @@ def play(twins: Twins, options: Options, folder: Path, past: Past | None = None)
         known=watch.known,
         bound=LatenessBound.of(options.lateness_s),
     )
-    return Outcome(
-        facts=Facts(
+    return TwinOutcome(
+        facts=TwinFacts(
             pairs=twins.pairs,
             leases=leases,
             rounds=rounds,
@@ -129,7 +129,7 @@ def play(twins: Twins, options: Options, folder: Path, past: Past | None = None)
 
 
 @contextmanager
-def _policy(twins: Twins, options: Options, folder: Path) -> Iterator[subprocess.Popen[bytes] | None]:
+def _policy(twins: Twins, options: TwinOptions, folder: Path) -> Iterator[subprocess.Popen[bytes] | None]:
     """Run the daemon on the advised cluster for a block with the policy `default`."""
     if options.policy != "default":
         yield None
@@ -141,9 +141,9 @@ def _policy(twins: Twins, options: Options, folder: Path) -> Iterator[subprocess
 
 def _watch(
     twins: Twins,
-    options: Options,
+    options: TwinOptions,
     adversary: Adversary | None,
-    actors: Sequence[Lifter | Past],
+    actors: Sequence[LimitLifter | KeptSnapshots],
     watch: LateWatch,
     process: subprocess.Popen[bytes] | None,
 ) -> None:

@@ -44,7 +44,7 @@ _SHORTEST: Final[Mapping[str, float]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class CompressedSite:
     """What all clusters of a run have in common; `oversubscription` is that of the leaf uplinks."""
 
     release: str

@@ -20,9 +20,9 @@ from advisor.predict.run_time_curve import are_inside
 from advisor.predict.run_time_features import GROUPS, LEVELS
 from advisor.predict.run_time_replay import asked_at, replay, steps
 from advisor.predict.run_time_table import EndedJobs
-from tools.evaluation.drac import Tables, read_tables
-from tools.evaluation.report import Report, Score, counted, print_report, score
-from tools.evaluation.served import Format, ManyFiles, date_text, parsed_date
+from tools.evaluation.drac_tables import Tables, read_tables
+from tools.evaluation.score_report import Report, Score, counted, print_report, score
+from tools.evaluation.served import ManyFiles, TableFormat, date_text, parsed_date
 from tools.fidelity.compare import spearman
 
 Floats = NDArray[np.float64]
@@ -37,7 +37,7 @@ _LEAST_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class FitTrial:
     """All jobs, which of them to fit on and which to judge, both `(n_jobs,)`, and what to say of the choice.
 
     `left_out` counts the rows of the test that are not judged, by reason.
@@ -58,7 +58,7 @@ def add_to(app: typer.Typer) -> None:
 def runtime(
     train: Annotated[list[Path], typer.Option("--train", help="Tables to fit on, .csv or .csv.gz.")],
     test: Annotated[list[Path], typer.Option("--test", help="Tables to be judged on; may be the same files.")],
-    form: Annotated[Format, typer.Option("--format", help="What the tables are.")] = Format.DRAC,  # noqa: ARG001 - the only one
+    form: Annotated[TableFormat, typer.Option("--format", help="What the tables are.")] = TableFormat.DRAC,  # noqa: ARG001 - the only one
     split: Annotated[
         str | None, typer.Option(help="Fit on jobs that ended before this date, judge those submitted from it on.")
     ] = None,
@@ -80,7 +80,7 @@ def runtime(
     print_report(judge(*trials, seed=seed), as_json=json)
 
 
-def trial(tables: Tables, train: Sequence[Path], test: Sequence[Path], *, split_time: float | None = None) -> Trial:
+def trial(tables: Tables, train: Sequence[Path], test: Sequence[Path], *, split_time: float | None = None) -> FitTrial:
     """Fit on what ended before the split, judge what was submitted from it on.
 
     Without `split_time` files that hold the same jobs are split three weeks before the last submission, others at the
@@ -126,7 +126,7 @@ def trial(tables: Tables, train: Sequence[Path], test: Sequence[Path], *, split_
         "fitted on": judgeable & ~judged & fitted_on,
     }
     faults = ", ".join(f"{count} {reason}" for reason, count in unusable.items())
-    return Trial(
+    return FitTrial(
         jobs=jobs,
         fitted_on=fitted_on,
         judged=judged,
@@ -146,7 +146,7 @@ def _default_split(submitted: Floats, ended: Floats, *, same: bool) -> float:
     return at if np.count_nonzero(ended < at) >= FEWEST_ROWS else float(np.quantile(submitted, 0.6))
 
 
-def unseen_users(tables: Tables, *, folds: int, seed: int) -> Iterator[Trial]:
+def unseen_users(tables: Tables, *, folds: int, seed: int) -> Iterator[FitTrial]:
     """Split the users of all files into parts, and judge all jobs of each by a fit on the jobs of the other users.
 
     Raises `ConfigError` if there are fewer users than parts.
@@ -163,7 +163,7 @@ def unseen_users(tables: Tables, *, folds: int, seed: int) -> Iterator[Trial]:
         "the other users, of the same weeks. Their own history begins empty."
     )
     for number in range(folds):
-        yield Trial(
+        yield FitTrial(
             jobs=jobs,
             fitted_on=usable & (part != number),
             judged=usable & (part == number),
@@ -173,7 +173,7 @@ def unseen_users(tables: Tables, *, folds: int, seed: int) -> Iterator[Trial]:
         )
 
 
-def judge(*trials: Trial, seed: int) -> Report:
+def judge(*trials: FitTrial, seed: int) -> Report:
     """Fit once for each trial, then forecast each judged job at each moment while the history grows.
 
     Baselines likewise. The report is of the judged jobs of all trials together.
@@ -218,12 +218,12 @@ def judge(*trials: Trial, seed: int) -> Report:
     )
 
 
-def _bursts(of: Trial) -> NDArray[np.int64]:
+def _bursts(of: FitTrial) -> NDArray[np.int64]:
     """Return the bursts of the judged jobs, `(n_judged,)`; users of two trials differ, so that their bursts do."""
     return bursts_of(keys_of(of.jobs.jobs), of.jobs.jobs.submit_time)[of.judged]
 
 
-def _baselines(of: Trial, moment: float) -> Mapping[str, tuple[Floats, Floats]]:
+def _baselines(of: FitTrial, moment: float) -> Mapping[str, tuple[Floats, Floats]]:
     """Return what each baseline says of the judged jobs at a moment, and its quantiles."""
     run_s, limit_s, _ = runs_of(of.jobs).T
     said_by_name = baselines(asked_at(of.jobs, moment), of.fitted_on, of.fitted_on | of.judged)
@@ -265,7 +265,7 @@ def pinball(true: Floats, quantiles: Floats) -> float:
     return float(np.mean(np.maximum(level * short, (level - 1) * short)))
 
 
-def _notes(trials: Sequence[Trial]) -> Iterator[str]:
+def _notes(trials: Sequence[FitTrial]) -> Iterator[str]:
     judged = [of.jobs.take(np.flatnonzero(of.judged)) for of in trials]
     users = {user for jobs in judged for user in jobs.jobs.user}
     rows, bursts = sum(len(jobs) for jobs in judged), len(np.unique(np.concatenate([_bursts(of) for of in trials])))

@@ -19,9 +19,9 @@ from tools.stage.watch import can_delay, leases_of
 MOST_GPUS: Final = GPUS // 2
 # One that has not started by then found the change taken back, and makes room for the next.
 PATIENCE_S: Final = 20.0
-# A lifter acts at most this often, on so many jobs; above all other jobs, of two lifted jobs the smaller stands first.
 LIFT_EVERY_S: Final = 5.0
 LIFTED_AT_ONCE: Final = 20
+# Above all other jobs; of two lifted jobs the smaller stands first.
 NICE: Final = -50_000
 SNAPSHOT_EVERY_S: Final = 5.0
 

@@ -133,11 +133,11 @@ def _beyond(
         least=LEAST_JOBS,
         percent=100.0 * ALLOWED_RATIO,
         allowed=ALLOWED_S,
-        table=over_all_rows(parts, results, metrics, user_by_cell),
+        table=_over_all_rows(parts, results, metrics, user_by_cell),
     )
 
 
-def over_all_rows(
+def _over_all_rows(
     parts: Sequence[TracePart],
     results: Mapping[str, Sequence[RunResult]],
     metrics: Sequence[str],

@@ -26,7 +26,7 @@ class Reverted:
 def end_daemon(process: "subprocess.Popen[bytes]", within_s: float, *, any_status: bool = False) -> list[str]:
     """End a daemon as the service manager does, and return what is wrong with how it ended.
 
-    With `any_status` it may have ended before it was ready to be told to.
+    With `any_status` its exit status counts for nothing, as that of one which is asked before it is ready.
     """
     if process.poll() is not None:
         return [f"the daemon ended by itself with {process.returncode}"]

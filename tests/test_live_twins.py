@@ -217,6 +217,7 @@ def test_attack_stands_right_behind_the_changed_job_as_submitted_or_behind_all()
         (("RUNNING", "900", "960", "n01"), LiveStay(start_time=900.0, state="RUNNING", nodes="n01")),
         (("CANCELLED", "950", "950", ""), LiveStay(end_time=950.0, state="CANCELLED")),
         (("TIMEOUT", "900", "960", "n01"), LiveStay(start_time=900.0, end_time=960.0, state="TIMEOUT", nodes="n01")),
+        (("REQUEUE_HOLD", "N/A", "N/A", ""), LiveStay(state="REQUEUE_HOLD")),
     ],
 )
 def test_planned_start_of_a_pending_job_and_the_end_of_one_that_never_ran_are_no_starts(

@@ -21,6 +21,7 @@ from advisor.backends.snapshot_file import read_snapshot, write_snapshot
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import MINUTE_S
 from tools.stage import LiveCluster
+from tools.stage.daemon import PROGRAM
 
 DAY, SHORT = "--time=1-00:00:00", "--time=00:20:00"
 
@@ -123,7 +124,7 @@ def main() -> None:
         print(f"waiting {args.age:g} s for the jobs to grow old enough", file=sys.stderr)
         time.sleep(args.age)
         # With the cluster's own commands first on PATH, as an administrator there would run it.
-        sadvise = [sys.executable, "-m", "advisor.cli.main", "snapshot", "--source", "text", "-o", str(args.output)]
+        sadvise = [sys.executable, *PROGRAM, "snapshot", "--source", "text", "-o", str(args.output)]
         subprocess.run(sadvise, env=cluster.env, check=True)
     args.output.chmod(0o644)
 

@@ -110,6 +110,9 @@ def play(
         for passed_s in passing(minutes * MINUTE_S, POLL_S, process):
             while next_s <= passed_s:
                 next_s += arrive(live, hour, chance, marks, load)
+        if process.poll() is not None:
+            hour.faults += end_daemon(process, END_S)
+            return hour
         _count_requests(live, hour, before, settings, time.monotonic() - began)
         asked = time.monotonic()
         hour.faults += end_daemon(process, 4 * END_S)

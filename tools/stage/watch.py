@@ -46,7 +46,7 @@ def stay_of(state: str, start: str, end: str, nodes: str) -> LiveStay:
     is_over = state not in ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED")
     return LiveStay(
         start_time=float(start) if nodes else None,
-        end_time=float(end) if is_over else None,
+        end_time=float(end) if is_over and end.isdigit() else None,
         state=state,
         nodes=nodes,
     )

@@ -80,7 +80,7 @@ class Wrong:
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What one release came to: claims by kind, those that were wrong, `HIDDEN`, short, and starts without a claim."""
+    """Counts claims on one release by kind, those that were wrong, `HIDDEN`, short, and starts without a claim."""
 
     claims: Counter[str] = field(default_factory=Counter)
     missed: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""How long a batch of changes takes on live Slurm: applied, read back and written to a journal, and then reverted.
+"""Times a batch of changes on live Slurm: applied, read back and written to a journal, and then reverted.
 
 python -m tools.bench apply [--release 22.05] [--changes 300] [--jobs 1000]
 """

@@ -1,4 +1,4 @@
-"""What changes cost slurmctld: two live clusters with the same long queue, the daemon in mode apply on one of them.
+"""Measures what changes cost slurmctld: two clusters with the same long queue, the daemon in mode apply on one of them.
 
 python -m tools.bench changes [--release 22.05] [--jobs 1000] [--minutes 8] [--interval 60] [--run-s 120]
 
@@ -114,7 +114,7 @@ class FullQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerCosts:
-    """What a slurmctld spent: CPU seconds, and for each kind of request its count and time in seconds."""
+    """Holds what a slurmctld spent: CPU seconds, and for each kind of request its count and time in seconds."""
 
     cpu_s: float
     count: Mapping[str, int]

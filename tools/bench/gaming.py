@@ -1,4 +1,4 @@
-"""What one user gains by gaming the lifts, beside what the same user gains by it under plain Slurm.
+"""Measures what one user gains by gaming the lifts, beside what the same user gains by it under plain Slurm.
 
     python -m tools.bench gaming [--trace FILE --cluster TEXT | --published 'graham 0.9' --data DIR] [--users N]
 
@@ -81,7 +81,7 @@ class GamingTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GamingEffect:
-    """What a strategy changes under a setup, in percent; all arrays `(n_copies, n_users)`."""
+    """Says what a strategy changes under a setup, in percent; all arrays `(n_copies, n_users)`."""
 
     gain: Floats
     others: Floats

@@ -1,4 +1,4 @@
-"""What one snapshot costs, reader by reader, beside a plain `squeue --json`, on a live queue.
+"""Measures what one snapshot costs, reader by reader, beside a plain `squeue --json`, on a live queue.
 
     python -m tools.bench read [--release 26.05] [--jobs 4000] [--repeat 5]
 

@@ -55,7 +55,7 @@ MOST_MEMORY_MIB: Final = 1024.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationTask:
-    """What one process measures: the first `jobs` of a trace (0: all), `times` over, of that the first `cut`.
+    """Says what one process measures: the first `jobs` of a trace (0: all), `times` over, of that the first `cut`.
 
     It begins no new run, and gives up the one in hand, once it has simulated for `seconds`; `start_time` is when it was
     started.
@@ -75,7 +75,7 @@ class SimulationTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationFigures:
-    """What a process measured; `done_ratio` is the share of the jobs that had ended when time was up, 1 for all."""
+    """Says what a process measured; `done_ratio` is the share of the jobs that had ended by then, 1 for all."""
 
     trace: str
     policy: str
@@ -98,7 +98,7 @@ class SimulationFigures:
 
     @property
     def stopped(self) -> str:
-        """How far the runs came when time was up; empty where all jobs ended."""
+        """The words for how far the runs came when time was up; empty where all jobs ended."""
         return "" if self.done_ratio == 1.0 else f"   stopped at {self.done_ratio:.0%} of the jobs"
 
     @property

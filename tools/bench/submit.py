@@ -1,4 +1,4 @@
-"""What slurm/job_submit.lua adds to a submission: the same ones with and without it, in turn, on live Slurm.
+"""Measures what slurm/job_submit.lua adds to a submission: the same ones with and without it, in turn, on live Slurm.
 
 python -m tools.bench submit [--release 22.05] [--jobs 50] [--rounds 4] [--bounds 1000]
 

@@ -1,4 +1,4 @@
-"""How soon tuned timers follow a step: of the load in the simulator, and of how often places come free."""
+"""Measures how soon tuned timers follow a step: of the load in the simulator, and of how often places come free."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""How far off forecasts of interference are, on pairs that were not fitted on."""
+"""Judges forecasts of interference on pairs that were not fitted on."""
 
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence

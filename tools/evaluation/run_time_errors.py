@@ -1,4 +1,4 @@
-"""How far off forecasts of run times are, on jobs that were submitted after the fit or whose users it never saw."""
+"""Judges forecasts of run times on jobs that were submitted after the fit or whose users it never saw."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -15,7 +15,7 @@ HEADER = ("predictor", "rows", "mean", "median", "covered", "flagged", "unflagge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """How far one predictor was off on one set of rows; None where it does not apply.
+    """Says how far one predictor was off on one set of rows; None where it does not apply.
 
     Errors are in percent where `unit` is "%", else in the unit itself. `coverage` is the share of true values inside
     the stated 80 % interval, `flagged` the share of rows that it marked as unknown.

@@ -1,4 +1,4 @@
-"""What all judgements need: options that take several files, and dates."""
+"""Reads what all judgements need: options that take several files, and dates."""
 
 from datetime import UTC, datetime
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""How far off forecasts of start times are, at polls after the fit."""
+"""Judges forecasts of start times at polls after the fit."""
 
 import csv
 import time

@@ -1,4 +1,4 @@
-"""How far off forecasts of step times are, on placements and models that were not fitted on."""
+"""Judges forecasts of step times on placements and models that were not fitted on."""
 
 import re
 import time
@@ -65,7 +65,7 @@ class JudgedSpeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """What to fit on, which points of the site are known, and what to judge: all of one model.
+    """Holds what to fit on, which points of the site are known, and what to judge: all of one model.
 
     `points` are those of the job itself, `others` those of another model on its network. `index` says which rows of the
     test are to be judged. `name` is what the job calls its model.
@@ -82,7 +82,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known of the model to judge, beside the training, and what is left out of that.
+    """Holds what is known of the model to judge, beside the training, and what is left out of that.
 
     `profile` and `point` are comparisons of rows: all rows that match the first are known, one of those that match the
     second. With `of_another` that one, and its rows of `profile`, are those of another model, each in turn.

@@ -15,7 +15,7 @@ ALLOWED_RATIO = 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartComparison:
-    """How well a replay agrees with what happened.
+    """Says how well a replay agrees with what happened.
 
     `correlation` is Spearman's, of the orders in which jobs started. `mean_difference_s` is the mean over all jobs of
     the absolute difference of the two starts; it can be 3 s plus 3 % of `mean_delay_s`, the mean time that the jobs
@@ -30,7 +30,7 @@ class StartComparison:
 
     @property
     def allowed_difference_s(self) -> float:
-        """How large the mean difference may be."""
+        """The largest mean difference that still agrees."""
         return ALLOWED_S + ALLOWED_RATIO * self.mean_delay_s
 
     @property

@@ -17,7 +17,7 @@ MINUTE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How large a workload is: its jobs arrive over `arrivals_s` and sleep `shortest_s` to `longest_s`."""
+    """Says how large a workload is: its jobs arrive over `arrivals_s` and sleep `shortest_s` to `longest_s`."""
 
     jobs: int
     arrivals_s: float

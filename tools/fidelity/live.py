@@ -75,7 +75,7 @@ Action = JobRequest | NiceChange | RecordedNodeEvent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountedJob:
-    """What sacct says of one job or array task, times in POSIX seconds."""
+    """Holds what sacct says of one job or array task, times in POSIX seconds."""
 
     job_id: int
     array_task: int | None
@@ -295,7 +295,7 @@ def _size_options(job: JobRequest) -> list[str]:
 
 
 def _moment(action: Action) -> float:
-    """When to do something, in seconds after the start of the workload."""
+    """Return when to do something, in seconds after the start of the workload."""
     return action.submit_time if isinstance(action, JobRequest) else action.time
 
 

@@ -1,4 +1,4 @@
-"""What a real slurmctld did with a workload, as values and as a file."""
+"""Holds what a real slurmctld did with a workload, as values and as a file."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,7 +19,7 @@ class Scheduler(StrEnum):
 
 
 class WorkloadKind(StrEnum):
-    """What a workload is about; `plain` and the longer `saturated` have one partition, no QOS and GPUs alone."""
+    """Names what a workload is about; `plain` and the longer `saturated` have one partition, no QOS and GPUs alone."""
 
     PLAIN = "plain"
     PARTITIONS = "partitions"
@@ -31,7 +31,7 @@ class WorkloadKind(StrEnum):
 
 
 class DependencyType(StrEnum):
-    """What a job waits for, as sbatch spells it."""
+    """Names what a job waits for, as sbatch spells it."""
 
     AFTER_OK = "afterok"
     AFTER_ANY = "afterany"
@@ -39,7 +39,7 @@ class DependencyType(StrEnum):
 
 
 class RecordedNodeState(StrEnum):
-    """What an administrator sets a node to, as scontrol spells it."""
+    """Names what an administrator sets a node to, as scontrol spells it."""
 
     DRAIN = "DRAIN"
     RESUME = "RESUME"
@@ -47,7 +47,7 @@ class RecordedNodeState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
-    """What a job waits for: `names` of other jobs, none for a singleton."""
+    """Says what a job waits for: `names` of other jobs, none for a singleton."""
 
     type: DependencyType
     names: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ class RecordedNodeEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedWorkload:
-    """What happens to the cluster, and when."""
+    """Says what happens to the cluster, and when."""
 
     seed: int
     jobs: tuple[JobRequest, ...]
@@ -131,7 +131,7 @@ class Priority:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedJob:
-    """What became of one job or array task; times are seconds after the start of the workload, to the millisecond.
+    """Says what became of one job or array task; times are seconds after the start of the workload, to the millisecond.
 
     `eligible_time` is cut to whole seconds unless it is the submission. `array_task` is None for a single job.
     """

@@ -57,7 +57,7 @@ def kill_cluster(release: str) -> LiveCluster:
 
 @dataclass
 class KillTally:
-    """What was done, and what was found after each kill, by fault point."""
+    """Counts what was done, and what was found after each kill, by fault point."""
 
     kills: Counter[str] = field(default_factory=Counter)
     intents: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""What a report on live runs says of the promises of changes, of slurmctld, and of the simulator."""
+"""Writes of the promises of changes, of slurmctld, and of the simulator, for the report on live runs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict

@@ -35,7 +35,7 @@ _FAILED: Final = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NOD
 
 @dataclass(slots=True, kw_only=True)
 class StartedJob:
-    """What is known of a job on one cluster: its id and its starts so far, this one left out."""
+    """Holds what is known of a job on one cluster: its id and its starts so far, this one left out."""
 
     job_id: int
     starts: int = 0

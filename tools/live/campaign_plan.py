@@ -22,7 +22,7 @@ class PlannedRuns(BaseModel):
 
 
 class CampaignPlan(BaseModel):
-    """What a file describes: options of all runs, and the runs of each trace by name."""
+    """Describes a campaign, as its file does: options of all runs, and the runs of each trace by name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

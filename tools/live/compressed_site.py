@@ -45,7 +45,7 @@ _SHORTEST: Final[Mapping[str, float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressedSite:
-    """What all clusters of a run have in common; `oversubscription` is that of the leaf uplinks."""
+    """Holds what all clusters of a run have in common; `oversubscription` is that of the leaf uplinks."""
 
     release: str
     nodes: int

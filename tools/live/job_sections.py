@@ -1,4 +1,4 @@
-"""What a report on live runs says of the runs, their metrics, and the sizes of jobs that gained and gave."""
+"""Writes of the runs, their metrics, and the sizes of jobs that gained and gave, for the report on live runs."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

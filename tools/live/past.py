@@ -36,7 +36,7 @@ INSERT INTO live_job_table SELECT * FROM week;
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivePast:
-    """What a cluster has behind it: jobs of a trace in full length, and the faults of their run."""
+    """Holds what a cluster has behind it: jobs of a trace in full length, and the faults of their run."""
 
     trace: Trace
     faults: tuple[str, ...]

@@ -42,7 +42,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How close the simulator comes to live clusters in one metric, over runs; means are in the time of the trace."""
+    """Says how close the simulator comes to clusters in one metric, over runs; means are in the time of the trace."""
 
     arm: str
     policy: str

@@ -1,4 +1,4 @@
-"""What was aimed for on live clusters, and whether the runs reach it."""
+"""Judges whether runs on live clusters reach what was aimed for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final

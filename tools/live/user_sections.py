@@ -1,4 +1,4 @@
-"""What a report on live runs says of the users and of the jobs that gained and gave."""
+"""Writes of the users and of the jobs that gained and gave, for the report on live runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

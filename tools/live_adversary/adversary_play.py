@@ -57,7 +57,7 @@ def adversary_cluster(release: str) -> LiveCluster:
 
 @dataclass(kw_only=True)
 class AdversaryRun:
-    """What a run left: pairs, lifts, reverts and waits; `faults` are the promises that did not hold."""
+    """Holds what a run left: pairs, lifts, reverts and waits; `faults` are the promises that did not hold."""
 
     release: str
     version: str = ""

@@ -20,7 +20,7 @@ HINTS: Final = ("sadvise: gpus=1-8", "sadvise: gpus=1-8 ckpt=60", "sadvise: mode
 
 
 class When(StrEnum):
-    """What an act waits for beside its time."""
+    """Names what an act waits for beside its time."""
 
     LATER = "later"
     LIFTED = "lifted"  # the job is lifted, or has not been for a while
@@ -42,7 +42,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobForm:
-    """What a job asks for and does: GPUs over all nodes, nodes, a limit, a run time, and the tasks of its array."""
+    """Says what a job asks for and does: GPUs in all, nodes, a limit, a run time, and the tasks of its array."""
 
     gpus: int
     nodes: int = 1
@@ -72,7 +72,7 @@ class Gambit:
 
     @property
     def piece_s(self) -> float:
-        """How long each run works."""
+        """The work of each run."""
         return self.final.run_s / self.pieces
 
     def script(self) -> str:

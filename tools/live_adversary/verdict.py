@@ -17,7 +17,7 @@ GROWN: Final = "all that grow"
 
 
 class PairKind(StrEnum):
-    """What a pair can show."""
+    """Names what a pair can show."""
 
     COMPARED = "compared"
     WINDOW = "started between growing and the next round"

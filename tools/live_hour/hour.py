@@ -49,7 +49,7 @@ LIMITS: Final = ("00:04:00", "00:04:00", "1-00:00:00")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourLoad:
-    """What arrives: requests by weight, time limits, and the GPUs that jobs hold on average as a share of all.
+    """Says what arrives: requests by weight, time limits, and the GPUs that jobs hold on average as a share of all.
 
     `tables` are values of the daemon's configuration.
     """

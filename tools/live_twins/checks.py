@@ -30,7 +30,7 @@ MOST_BLOCKS: Final = 20
 
 
 class DelaySide(StrEnum):
-    """What is known of a difference of starts: itself, or a bound, because one job has not started."""
+    """Says what is known of a difference of starts: itself, or a bound, because one job has not started."""
 
     KNOWN = ""
     LEAST = ">="
@@ -39,7 +39,7 @@ class DelaySide(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delay:
-    """How much later a job started with sadvise than without, or than it was due, in seconds."""
+    """Says how much later a job started with sadvise than without, or than it was due, in seconds."""
 
     seconds: float
     side: DelaySide = DelaySide.KNOWN
@@ -50,7 +50,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwinFacts:
-    """What a run left: jobs, changes, and the instants of the rounds and of the last look at the clusters."""
+    """Holds what a run left: jobs, changes, and the instants of the rounds and of the last look at the clusters."""
 
     pairs: Sequence[Pair]
     leases: Sequence[Lease]

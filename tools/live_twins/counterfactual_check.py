@@ -62,7 +62,7 @@ class TwinRecording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldAgainst:
-    """What the model predicted of a pair of clusters and what was, seconds of waiting in the mean."""
+    """Holds what the model predicted of a pair of clusters and what was, seconds of waiting in the mean."""
 
     predicted: WaitDifference
     plain_low_s: float

@@ -27,7 +27,7 @@ SNAPSHOT_EVERY_S: Final = 5.0
 
 
 class AttackPlace(StrEnum):
-    """Where an attack stands in line."""
+    """Names where an attack stands in line."""
 
     LAST = "last"  # behind all jobs, as any job that arrives
     BETWEEN = "between"  # right behind the changed job as submitted

@@ -79,7 +79,7 @@ class TwinOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwinOutcome:
-    """What a run left, the attacks made and left out, and what went wrong with the daemon."""
+    """Holds what a run left, the attacks made and left out, and what went wrong with the daemon."""
 
     facts: TwinFacts
     attacks: int

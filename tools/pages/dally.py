@@ -48,7 +48,7 @@ class Corner:
 
     @property
     def name(self) -> str:
-        """What stands for it in tables."""
+        """The text that stands for it in tables."""
         return f"{workload.arrival_name(self.load_ratio)}, {self.oversubscription:g}:1"
 
 
@@ -67,7 +67,7 @@ class Bench:
 
     @property
     def seeds(self) -> int:
-        """How many runs stand behind each figure."""
+        """The number of runs behind each figure."""
         return len(next(iter(self.unlimited.values())))
 
 

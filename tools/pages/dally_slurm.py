@@ -48,7 +48,7 @@ class SlurmCorner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfTrace:
-    """How a group of jobs of one trace fared."""
+    """Says how a group of jobs of one trace fared."""
 
     trace: str
     difference: GroupDifference

@@ -162,7 +162,7 @@ def cells_of(workload: Workload, policies: Sequence[str], seeds: int, elastic_sh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
-    """How runs are carried out: where finished ones are kept, as JSON, and how many run at once."""
+    """Carries out runs: `store` keeps finished ones, as JSON, and `workers` run at once."""
 
     store: Path | None
     workers: int

@@ -12,7 +12,7 @@ USERS: Final = ("root", "games", "mail", "news")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRequest:
-    """What a job asks for: its options for sbatch, its GPUs over all nodes, and how many nodes it accepts."""
+    """Asks for GPUs over all nodes, in options of sbatch, on any number of nodes in a range."""
 
     name: str
     options: tuple[str, ...]

@@ -46,7 +46,7 @@ class FakeNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterShape:
-    """What a test cluster looks like, whatever its release."""
+    """Describes a test cluster, whatever its release."""
 
     cluster_name: str = "live"
     topology: Topology = "tree"

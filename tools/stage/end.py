@@ -17,7 +17,7 @@ _LOOK_S: Final = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reverted:
-    """What `sadvise revert --all` printed of each change, and what went wrong, "" for nothing."""
+    """Holds what `sadvise revert --all` printed of each change, and what went wrong, "" for nothing."""
 
     changes: Sequence[Mapping[str, Any]] = ()
     fault: str = ""

@@ -29,7 +29,7 @@ Known = tuple[float, float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatenessBound:
-    """How much later than without advice a job can start before it counts as late."""
+    """Bounds how much later than without advice a job can start before it counts as late."""
 
     lateness_s: float
     ratio: float
@@ -75,7 +75,7 @@ class LateWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateRun:
-    """What a run showed of late jobs: which others started before them, though those stood before or behind them.
+    """Names the late jobs of a run, and which others started before them, though those stood before or behind them.
 
     `late` are the jobs that the daemon held to be late while they waited. `passed` pairs each of them with a job that
     was not late, stood above it, and started before it; `backfilled` with those that stood behind it.

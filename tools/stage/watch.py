@@ -23,7 +23,7 @@ _MOST_ROUNDS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveStay:
-    """When a job started and when it left a cluster, in POSIX seconds, None where it has not; `state` is Slurm's."""
+    """Says when a job started and left a cluster, in POSIX seconds, None where it has not; `state` is Slurm's."""
 
     start_time: float | None = None
     end_time: float | None = None

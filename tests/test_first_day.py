@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.live.controller import ControllerMachine, controller
 from tools.advice_queue import PRIORITY_LINES
-from tools.live.controller import ControllerMachine, controller
 from tools.stage import LiveCluster
 
 ROOT = Path(__file__).parent.parent

@@ -11,11 +11,11 @@ import pytest
 from advisor.domain.units import HOUR_S
 from advisor.sim.traces.trace_file import read_trace
 from tests.live.conftest import started
+from tests.live.controller import Typed, typed
+from tests.live.past import make_past
+from tests.live.present import Present
+from tests.live.walk import DAEMON, HISTORY, LOOK, QUEUE, WITHOUT_SLURMDBD, WRONG, faults, walk
 from tools.live.compressed_site import CompressedSite
-from tools.live.controller import Typed, typed
-from tools.live.past import make_past
-from tools.live.present import Present
-from tools.live.walk import DAEMON, HISTORY, LOOK, QUEUE, WITHOUT_SLURMDBD, WRONG, faults, walk
 from tools.live.window import Cut
 from tools.stage import LiveCluster
 from tools.stage.daemon import daemon, write_config

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import advisor
+from tests.live.shortcomings import shortcomings
 from tools.live import twins
 from tools.live.kept import read_kept
 from tools.live.kept_runs import Runs
-from tools.live.shortcomings import shortcomings
 
 # One release stands for all.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05")]

@@ -1,7 +1,7 @@
 """The commands of the first evening: which are typed, and what counts as a fault."""
 
-from tools.live.controller import Typed
-from tools.live.walk import TypedStep, faults, walk
+from tests.live.controller import Typed
+from tests.live.walk import TypedStep, faults, walk
 
 
 class Script:

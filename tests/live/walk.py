@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tools.live.controller import Prompt, Typed
+from tests.live.controller import Prompt, Typed
 
 _WAIT_S: Final = 240.0
 _POLL_S: Final = 2.0

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tools.live_slurm.roots import RELEASES
+from tools.stage.roots import RELEASES
 
 LIVE: Final = "tests/live/"
 # The tests of each file run one after the other, in its order.

@@ -20,11 +20,11 @@ import pytest
 from advisor.backends.process import SlurmCommands
 from advisor.backends.pyslurm_source import installed
 from advisor.errors import SlurmError
-from tools.live_slurm.accounting import PACKAGES, PROGRAMS
-from tools.live_slurm.roots import HOST_PROGRAMS, RELEASES, cache_folder, ready_releases
+from tools.stage.roots import HOST_PROGRAMS, RELEASES, cache_folder, ready_releases
+from tools.stage.slurmdbd import PACKAGES, PROGRAMS
+from tools.stage.throwaway_machine import CGROUPS
 from tools.test_machine import LIVE as LIVE_PROGRAMS
 from tools.test_machine import OTHERS, PROMTOOL, is_there
-from tools.throwaway_machine import CGROUPS
 
 DATA: Final = "SADVISE_DATA"
 REQUIRED: Final = "SADVISE_REQUIRE_SLURM"
@@ -66,7 +66,7 @@ def _no_release(name: str) -> str:
         return ""
     if RELEASES[name].suite is None:
         return f"Slurm {name} is not installed: {LIVE} installs it"
-    return f"Slurm {name} is not there: python -m tools.live_slurm bootstrap --release {name}"
+    return f"Slurm {name} is not there: python -m tools.stage bootstrap --release {name}"
 
 
 def _no_slurmdbd(name: str) -> str:

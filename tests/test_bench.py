@@ -1,13 +1,10 @@
 """The one entry of the benchmarks."""
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 
 from tools.bench.__main__ import BENCHES, main
-from tools.bench.changes import requests_of
 from tools.bench.measuring import Stages
 
 
@@ -77,17 +74,3 @@ def test_live_view_is_measured_on_a_queue(capsys: pytest.CaptureFixture[str]) ->
 def _spend() -> None:
     """Spend some milliseconds of CPU."""
     sum(range(200_000))
-
-
-@pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
-def test_requests_of_slurmctld_are_counted_with_their_time(release: str) -> None:
-    text = (Path(__file__).parent / "recorded" / release / "sdiag.txt").read_text()
-
-    count, time_s = requests_of(text)
-
-    total_us = re.search(r"REQUEST_PARTITION_INFO .* count:(\d+) .* total_time:(\d+)", text)
-    assert total_us is not None
-    assert count["REQUEST_PARTITION_INFO"] == int(total_us[1]) > 0
-    assert time_s["REQUEST_PARTITION_INFO"] == int(total_us[2]) / 1e6
-    # Users are listed in the same form after the requests.
-    assert all(name.isupper() for name in count)

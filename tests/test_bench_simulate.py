@@ -8,7 +8,7 @@ import pytest
 from tests.published_traces import write_traces
 from tools.bench import simulate
 from tools.bench.__main__ import main
-from tools.bench.simulate import Figures, Task, judged, logarithmic, measure, measured
+from tools.bench.simulate import SimulationFigures, SimulationTask, judged, logarithmic, measure, measured
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_a_logarithm_doubles_when_jobs_are_squared() -> None:
 def test_a_task_is_measured(tmp_path: Path) -> None:
     folder = str(write_traces(tmp_path, jobs=12))
 
-    figures = measure(Task(folder=folder, trace="itp 04", policy="fifo", jobs=5, times=2, cut=9, runs=2))
+    figures = measure(SimulationTask(folder=folder, trace="itp 04", policy="fifo", jobs=5, times=2, cut=9, runs=2))
 
     assert (figures.jobs, figures.runs, figures.done_ratio) == (9, 2, 1.0)
     assert figures.jobs_per_s > 0 and figures.job_us == pytest.approx(1e6 / figures.jobs_per_s)
@@ -42,7 +42,7 @@ def test_a_task_is_measured(tmp_path: Path) -> None:
 def test_a_run_without_time_says_how_far_it_came(tmp_path: Path) -> None:
     folder = str(write_traces(tmp_path, jobs=40))
 
-    figures = measure(Task(folder=folder, trace="itp 04", policy="fifo", seconds=1e-9))
+    figures = measure(SimulationTask(folder=folder, trace="itp 04", policy="fifo", seconds=1e-9))
 
     assert figures.runs == 0
     assert figures.done_ratio < 1.0
@@ -51,7 +51,7 @@ def test_a_run_without_time_says_how_far_it_came(tmp_path: Path) -> None:
 def test_a_process_of_its_own_answers(tmp_path: Path) -> None:
     folder = str(write_traces(tmp_path, jobs=4))
 
-    figures = measured(Task(folder=folder, trace="itp 04", policy="fifo", runs=1))
+    figures = measured(SimulationTask(folder=folder, trace="itp 04", policy="fifo", runs=1))
 
     assert figures.jobs == 4
     assert figures.import_s > 0 and figures.peak_rss_mib > 10
@@ -76,9 +76,9 @@ def test_every_policy_has_a_line(
     assert "2.00  above by 67%" in printed
 
 
-def made_up(task: Task, cache: Path | None = None) -> Figures:
+def made_up(task: SimulationTask, cache: Path | None = None) -> SimulationFigures:
     """Return 10,000 jobs per second, and half as many per second on a repeated trace."""
-    figures = Figures(
+    figures = SimulationFigures(
         trace=task.trace, policy=task.policy, execution=task.execution, jobs=1000, nodes=1, load_ratio=0.8, wall_s=0.1,
         peak_rss_mib=500.0, import_s=1.0, read_s=1.0,
         first_run_s=1.0, runs=3, done_ratio=1.0,

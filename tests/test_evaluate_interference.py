@@ -23,9 +23,9 @@ from tests.fit.interference_tables import (
     speed_beside,
     write,
 )
-from tools.evaluation import interference
-from tools.evaluation.interference import evaluate
-from tools.evaluation.report import Report
+from tools.evaluation import interference_errors
+from tools.evaluation.interference_errors import evaluate
+from tools.evaluation.score_report import Report
 from tools.evaluation.served import repeated
 
 # Each fits or judges models.
@@ -38,7 +38,7 @@ def run(*arguments: str | Path) -> dict[str, object]:
     """Run the command and return what it prints as JSON; errors are raised."""
     app = typer.Typer()
     app.callback()(lambda: None)
-    interference.add_to(app)
+    interference_errors.add_to(app)
     result = CliRunner().invoke(app, ["interference", *map(str, arguments), "--json"])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

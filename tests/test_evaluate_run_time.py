@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 from advisor.errors import AdvisorError, ConfigError, TraceError
 from tests.predict.run_time_jobs import make_ended, make_site
-from tools.evaluation import run_time
-from tools.evaluation.drac import read_tables
-from tools.evaluation.run_time import (
+from tools.evaluation import run_time_errors
+from tools.evaluation.drac_tables import read_tables
+from tools.evaluation.run_time_errors import (
     LAST_TWO,
     LIMIT,
     MEDIAN,
     RATIO,
-    Trial,
+    FitTrial,
     baselines,
     by_burst,
     judge,
@@ -78,7 +78,7 @@ def written(path: Path, rows: Rows) -> Path:
 def run(*arguments: str) -> str:
     app = typer.Typer()
     app.callback()(lambda: None)
-    run_time.add_to(app)
+    run_time_errors.add_to(app)
     result = CliRunner().invoke(app, ["runtime", *arguments], catch_exceptions=True)
     if isinstance(result.exception, AdvisorError):
         raise result.exception
@@ -86,7 +86,7 @@ def run(*arguments: str) -> str:
     return result.output
 
 
-def tried_on(train: Path, test: Path, *, split_time: float | None = None) -> Trial:
+def tried_on(train: Path, test: Path, *, split_time: float | None = None) -> FitTrial:
     return trial(read_tables([train, test]), [train], [test], split_time=split_time)
 
 

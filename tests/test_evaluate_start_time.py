@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from advisor.errors import AdvisorError, ConfigError, TraceError
 from advisor.fit.start_time_files import read_polls
 from tests.fit.start_time_polls import poll_rows, write
-from tools.evaluation import start_time
-from tools.evaluation.report import print_report
+from tools.evaluation import start_time_errors
+from tools.evaluation.score_report import print_report
 from tools.evaluation.served import parsed_date
-from tools.evaluation.start_time import baselines, default_split, judge, read_errors_s
+from tools.evaluation.start_time_errors import baselines, default_split, judge, read_errors_s
 
 # Each fits or judges models.
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ def run(*arguments: str | Path) -> dict[str, Any]:
     """Run the command and return what it prints as JSON; errors are raised."""
     app = typer.Typer()
     app.callback()(lambda: None)
-    start_time.add_to(app)
+    start_time_errors.add_to(app)
     result = CliRunner().invoke(app, ["start", *map(str, arguments), "--json"])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.live.controller import ControllerMachine, controller
 from tools.advice_queue import PRIORITY_LINES
-from tools.live.controller import Controller, controller
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "first-day.md"
@@ -56,7 +56,7 @@ def test_first_day_from_the_page_alone(packages: Path, tmp_path: Path) -> None:
     assert printed["sadvise journal"].startswith("nothing")
 
 
-def typed_well(prompt: Controller, line: str) -> str:
+def typed_well(prompt: ControllerMachine, line: str) -> str:
     """Type a line, which has to succeed, and return what it printed."""
     typed = prompt.type(f"timeout 120 bash -c {quoted(line)}")
     assert typed.exit_status == 0, f"{line}:\n{typed.printed}"

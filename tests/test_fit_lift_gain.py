@@ -18,7 +18,7 @@ from tests.published_traces import write_traces
 from tests.tools_live.made_arms import keep_made, made_run, made_trace
 from tools.fit_lift_gain import (
     HELD,
-    Part,
+    FittedPart,
     cluster_of,
     fit,
     main,
@@ -42,14 +42,14 @@ def outlook(passed_s: float, *, own_s: float = 0.0, jobs_passed: int = 1) -> Out
     )
 
 
-def made_part(seed: int, unit_s: float) -> Part:
+def made_part(seed: int, unit_s: float) -> FittedPart:
     """Return lifts that bring from 0 to all of the work that they pass, and cost up to half of the wait."""
     rng = np.random.default_rng(seed)
     losses_s, gains_s = unit_s * rng.uniform(1.0, 2.0, (ROWS, 2)), unit_s * rng.uniform(1.0, 2.0, (ROWS, 2))
     gained = rng.uniform(size=ROWS) < 0.5
     share = rng.uniform(size=ROWS)
     came_s = np.where(gained, share * gains_s[:, 0], -0.5 * share * losses_s[:, 1])
-    return Part(name="made", losses_s=losses_s, gains_s=gains_s, came_s=came_s, later_share=0.0)
+    return FittedPart(name="made", losses_s=losses_s, gains_s=gains_s, came_s=came_s, later_share=0.0)
 
 
 def test_shares_are_those_of_the_column_that_decides_whatever_the_scale_of_a_part() -> None:

@@ -12,8 +12,8 @@ from advisor.sim.profiles import PROFILE_DTYPE, PROFILE_FILE, inflation, step_s
 from tools import profile_data
 from tools.fit_profiles import LIMITS, faults_of, faults_of_page, fit, main, profiles_of, table_text
 from tools.network_errors import network_page
-from tools.profile_data import Beside, Spread, Step, read_measurements
-from tools.profile_errors import Line, error_lines, markdown
+from tools.profile_data import Beside, MeasuredSpread, MeasuredStep, read_measurements
+from tools.profile_errors import ErrorLine, error_lines, markdown
 from tools.profile_fit import (
     STEPS_FROM,
     fit_contention,
@@ -32,20 +32,20 @@ from tools.profile_fit import (
 
 PAGE = Path(__file__).parent.parent / "docs" / "profiles.md"
 NETWORK_PAGE = PAGE.with_name("network.md")
-Fitted = tuple[str, list[Line], str]
+Fitted = tuple[str, list[ErrorLine], str]
 DATA = os.environ.get("SADVISE_DATA", "")
 TYPE_SPEED = {"v100": 1.0, "t4": 0.5}
 
 
-def make_step(**changes: float) -> Step:
+def make_step(**changes: float) -> MeasuredStep:
     """Return a step on two GPUs, half a batch each, as long as on one."""
-    return Step(**{"source": "", "model": "bert", "gpus": 2, "share": 0.5, "ratio": 1.0, **changes})  # type: ignore[arg-type]
+    return MeasuredStep(**{"source": "", "model": "bert", "gpus": 2, "share": 0.5, "ratio": 1.0, **changes})  # type: ignore[arg-type]
 
 
-def make_spread(**changes: float | str) -> Spread:
+def make_spread(**changes: float | str) -> MeasuredSpread:
     """Return a gang of four V100 on two nodes at 10 Gb/s, as fast as on one node."""
     plain = {"source": "", "model": "bert", "gpus": 4, "nodes": 2, "gbps": 10.0, "ratio": 1.0}
-    return Spread(**{**plain, **changes})  # type: ignore[arg-type]
+    return MeasuredSpread(**{**plain, **changes})  # type: ignore[arg-type]
 
 
 def beside(mine: str, other: str, speed: float) -> Beside:
@@ -343,9 +343,11 @@ def test_the_best_mixed_precision_rate_of_a_vendor_table_counts(tmp_path: Path) 
     assert [(x.model, x.gpu_type, x.speed) for x in speeds] == [("resnet50", "a100", 2.0)]
 
 
-def make_line(source: str, mean: float, *, model: str = "", is_fitted: bool = True) -> Line:
+def make_line(source: str, mean: float, *, model: str = "", is_fitted: bool = True) -> ErrorLine:
     """Return the errors against a data set."""
-    return Line(source=source, model=model, is_fitted=is_fitted, rows=3, mean=mean, median=mean, most=mean, unseen=None)
+    return ErrorLine(
+        source=source, model=model, is_fitted=is_fitted, rows=3, mean=mean, median=mean, most=mean, unseen=None
+    )
 
 
 def test_an_error_above_its_limit_is_named() -> None:

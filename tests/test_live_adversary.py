@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
+from tools.live_adversary.adversary_play import paused_s
 from tools.live_adversary.gambits import GROWING, HONEST, SHAPES, SIDES, Gambit, When, draw_gambit
-from tools.live_adversary.play import paused_s
 from tools.live_adversary.trial import records_of
-from tools.live_adversary.verdict import ALL, GROWN, Kind, Outcome, Side, gains, judged, rows_of
+from tools.live_adversary.verdict import ALL, GROWN, GambitOutcome, PairKind, PlayerSide, gains, judged, rows_of
 
 SHOWN = (
     "JobId=7 ArrayJobId=5 ArrayTaskId=2 JobName=wrap Nice=0 Restarts=1 JobState=RUNNING StartTime=120 EndTime=180 "
@@ -26,11 +26,11 @@ def drawn(count: int = 2000) -> list[Gambit]:
 
 
 def judge(adversary: float | None, twin: float | None, *, shaped: float = 10.0, grown: float | None = None,
-          refused: bool = False, gpus: int = 4) -> Outcome:  # fmt: skip
+          refused: bool = False, gpus: int = 4) -> GambitOutcome:  # fmt: skip
     return judged(
         ("hold",),
-        Side(first_start=adversary, began=adversary, least_gpus=gpus),
-        Side(first_start=twin, began=twin),
+        PlayerSide(first_start=adversary, began=adversary, least_gpus=gpus),
+        PlayerSide(first_start=twin, began=twin),
         shaped_time=shaped,
         grown_time=grown,
         window_s=8.0,
@@ -41,8 +41,8 @@ def judge(adversary: float | None, twin: float | None, *, shaped: float = 10.0, 
     )
 
 
-def paired(seconds: float, *tricks: str, kind: Kind = Kind.COMPARED) -> Outcome:
-    return Outcome(tricks=tricks, kind=kind, advantage_s=seconds)
+def paired(seconds: float, *tricks: str, kind: PairKind = PairKind.COMPARED) -> GambitOutcome:
+    return GambitOutcome(tricks=tricks, kind=kind, advantage_s=seconds)
 
 
 def test_every_trick_is_drawn_and_the_same_seed_draws_the_same() -> None:
@@ -91,26 +91,26 @@ def test_records_of_tasks_and_jobs_are_read_with_starts_of_those_that_ran() -> N
     running, waiting, cancelled = records_of(SHOWN)
 
     assert (running.job_id, running.task, running.own_id, running.restarts) == (5, 2, 7, 1)
-    assert (running.start_time, running.gpus, running.end_time) == (120.0, 4, None)
+    assert (running.start_time, running.gpus) == (120.0, 4)
     assert (waiting.is_pending, waiting.nice, waiting.start_time, waiting.task) == (True, -1007, None, 0)
-    assert (cancelled.start_time, cancelled.end_time) == (None, 50.0)
+    assert cancelled.start_time is None
 
 
 @pytest.mark.parametrize(
     ("outcome", "kind"),
     [
-        (judge(30.0, 40.0), Kind.COMPARED),
-        (judge(9.0, 40.0), Kind.EARLY),
-        (judge(40.0, 9.0), Kind.EARLY),
-        (judge(17.0, 40.0, grown=10.0), Kind.WINDOW),
-        (judge(40.0, 17.0, grown=10.0), Kind.WINDOW),
-        (judge(19.0, 40.0, grown=10.0), Kind.COMPARED),
-        (judge(30.0, 40.0, refused=True), Kind.REFUSED),
-        (judge(30.0, 40.0, gpus=1), Kind.RESIZED),
-        (judge(None, None), Kind.UNFINISHED),
+        (judge(30.0, 40.0), PairKind.COMPARED),
+        (judge(9.0, 40.0), PairKind.EARLY),
+        (judge(40.0, 9.0), PairKind.EARLY),
+        (judge(17.0, 40.0, grown=10.0), PairKind.WINDOW),
+        (judge(40.0, 17.0, grown=10.0), PairKind.WINDOW),
+        (judge(19.0, 40.0, grown=10.0), PairKind.COMPARED),
+        (judge(30.0, 40.0, refused=True), PairKind.REFUSED),
+        (judge(30.0, 40.0, gpus=1), PairKind.RESIZED),
+        (judge(None, None), PairKind.UNFINISHED),
     ],
 )
-def test_pairs_are_left_out_alike_for_both_sides(outcome: Outcome, kind: Kind) -> None:
+def test_pairs_are_left_out_alike_for_both_sides(outcome: GambitOutcome, kind: PairKind) -> None:
     assert outcome.kind is kind
 
 
@@ -133,7 +133,7 @@ def test_an_adversary_that_starts_sooner_beyond_noise_is_found() -> None:
 
 def test_pairs_without_a_trick_and_those_left_out_are_no_gain() -> None:
     honest = [paired(30.0 + number % 5, HONEST) for number in range(40)]
-    left_out = [paired(30.0 + number % 5, "hold", kind=Kind.WINDOW) for number in range(40)]
+    left_out = [paired(30.0 + number % 5, "hold", kind=PairKind.WINDOW) for number in range(40)]
 
     rows = rows_of([*honest, *left_out])
 

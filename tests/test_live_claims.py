@@ -10,8 +10,8 @@ from advisor.domain.actions import SetGpus, SizeRequest
 from advisor.domain.gang import GpuCount, GpuScope
 from tests.builders import make_gang, make_job
 from tools import live_claims
-from tools.live_claims import Found, Trial, _table, cluster, request
-from tools.live_slurm.roots import RELEASES
+from tools.live_claims import ClaimTrial, Found, _table, cluster, request
+from tools.stage.roots import RELEASES
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -79,7 +79,7 @@ def test_impossible_job_that_slurm_expects_to_start_is_tried_on_the_emptied_clus
 ) -> None:
     monkeypatch.setattr(live_claims, "PATIENCE_S", 0.0)
     found, live = Found(), Planned(starts=starts)
-    trial = Trial(
+    trial = ClaimTrial(
         live=live,  # type: ignore[arg-type]  # what is used of a live cluster
         seed=1,
         source="json",
@@ -113,7 +113,7 @@ def test_a_job_with_fewer_gpus_than_it_asks_for_is_short(given: str, *, is_short
             assert not check
             return f"JobId=1 JobName=wrap\n   NumNodes=1\n{given}"
 
-    trial = Trial(
+    trial = ClaimTrial(
         live=Live(),  # type: ignore[arg-type]  # what is used of a live cluster
         seed=1,
         source="json",
@@ -139,13 +139,16 @@ class Resized:
         self.sent.append(argv)
         return "" if "R,CG,S" in argv else "RUNNING"
 
+    def state_of(self, _: int) -> str:
+        return "RUNNING"
+
     def wait_for(self, predicate: Callable[[], bool], *_: float, what: str) -> None:
         assert predicate(), what
 
 
 def test_a_resize_is_sent_before_its_job_is_tried() -> None:
     live, found = Resized(), Found()
-    trial = Trial(
+    trial = ClaimTrial(
         live=live,  # type: ignore[arg-type]  # what is used of a live cluster
         seed=1,
         source="json",

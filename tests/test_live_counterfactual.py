@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.live_twins.counterfactual import (
+from tools.live_twins.counterfactual_check import (
     first_part,
     hold,
     live_total_s,

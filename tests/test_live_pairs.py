@@ -12,14 +12,15 @@ from advisor.domain.actions import SetNice
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.journal import SqliteJournal
 from tools.live_twins import pairs as pairs_tool
-from tools.live_twins.checks import Facts, faults
-from tools.live_twins.late import Bound, Known, LateRun, LateWatch, Line
-from tools.live_twins.report import keep_jobs
-from tools.live_twins.twins import Pair, Stay, Twin
-from tools.live_twins.workload import GPUS, draw_jobs, draw_requests, work_s
+from tools.live_twins.both_clusters import Pair, Twin, line_of
+from tools.live_twins.checks import TwinFacts, faults
+from tools.live_twins.twin_jobs import GPUS, draw_jobs, draw_requests, work_s
+from tools.live_twins.twin_report import keep_jobs
+from tools.stage.lateness import Known, LatenessBound, LateRun, LateWatch, WaitingLine
+from tools.stage.watch import LiveStay
 
 REQUEST = draw_requests(1, 60.0)[0]
-BOUND = Bound(lateness_s=100.0, ratio=0.0)
+BOUND = LatenessBound(lateness_s=100.0, ratio=0.0)
 UNTIL = 1000.0
 # A round every 5 s.
 ROUNDS = tuple(np.arange(0.0, UNTIL, 5.0))
@@ -28,7 +29,7 @@ ROUNDS = tuple(np.arange(0.0, UNTIL, 5.0))
 def pair(job_id: int, start_time: float | None, *, submit_s: float = 0.0, plain: float = 50.0) -> Pair:
     """A job that started on the advised cluster at an instant, and on the plain one at another."""
     stays = (
-        Stay() if at is None else Stay(start_time=at, end_time=at + 9.0, state="COMPLETED", nodes="n01")
+        LiveStay() if at is None else LiveStay(start_time=at, end_time=at + 9.0, state="COMPLETED", nodes="n01")
         for at in (plain, start_time)
     )
     return Pair(
@@ -45,7 +46,7 @@ def lift(job_id: int, applied_time: float, nice: int, **fields: object) -> Lease
 
 
 def late_run(pairs: Sequence[Pair], known: dict[int, list[Known]], *leases: Lease) -> LateRun:
-    line = Line(pairs=pairs, leases=leases, rounds=ROUNDS, known=known, bound=BOUND)
+    line = WaitingLine(jobs=line_of(pairs), leases=leases, rounds=ROUNDS, known=known, bound=BOUND)
     return line.late_run(UNTIL)
 
 
@@ -58,7 +59,7 @@ def test_job_that_is_lifted_above_a_late_one_and_starts_first_is_a_fault() -> No
     found = late_run([LATE, OTHER], KNOWN, lift(2, 250.0, -500))
 
     assert found == LateRun(late=("job-1",), passed=(("job-1", "job-2"),))
-    facts = Facts(pairs=(), leases=(), rounds=(), until=UNTIL, bound_s=1.0, tolerance_s=1.0, late_run=found)
+    facts = TwinFacts(pairs=(), leases=(), rounds=(), until=UNTIL, bound_s=1.0, tolerance_s=1.0, late_run=found)
     assert "job-2 stood above job-1, which was late, and started before it" in list(faults(facts))
 
 

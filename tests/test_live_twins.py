@@ -9,11 +9,11 @@ import pytest
 from advisor.domain.actions import NodeRange, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from tools.live_twins.adversary import Place, options_for
+from tools.live_twins.both_clusters import Pair, Twin
 from tools.live_twins.checks import (
     Delay,
-    Facts,
-    Side,
+    DelaySide,
+    TwinFacts,
     differences,
     faults,
     interval,
@@ -22,14 +22,15 @@ from tools.live_twins.checks import (
     purpose_gone,
     touched_by_lever,
 )
-from tools.live_twins.twins import Pair, Stay, Twin, stay_of
-from tools.live_twins.workload import ATTACKER, GPUS, attack, draw_requests, work_s
+from tools.live_twins.twin_actors import AttackPlace, options_for
+from tools.live_twins.twin_jobs import ATTACKER, GPUS, attack, draw_requests, work_s
+from tools.stage.watch import LiveStay, stay_of
 
 UNTIL, BOUND_S, TOLERANCE_S = 1000.0, 180.0, 10.0
 REQUEST = draw_requests(1, 60.0)[0]
 
 
-def pair(job_id: int, plain: Stay, advised: Stay, *, user: str = "games") -> Pair:
+def pair(job_id: int, plain: LiveStay, advised: LiveStay, *, user: str = "games") -> Pair:
     """A job that has other ids on the two clusters."""
     return Pair(
         request=replace(REQUEST, name=f"job-{job_id}", user=user),
@@ -39,11 +40,11 @@ def pair(job_id: int, plain: Stay, advised: Stay, *, user: str = "games") -> Pai
     )
 
 
-def ran(start_time: float, state: str = "COMPLETED") -> Stay:
-    return Stay(start_time=start_time, end_time=start_time + 50.0, state=state, nodes="n01")
+def ran(start_time: float, state: str = "COMPLETED") -> LiveStay:
+    return LiveStay(start_time=start_time, end_time=start_time + 50.0, state=state, nodes="n01")
 
 
-WAITS, GONE = Stay(), Stay(end_time=700.0, state="CANCELLED")
+WAITS, GONE = LiveStay(), LiveStay(end_time=700.0, state="CANCELLED")
 
 
 def lift(job_id: int = 2, **fields: Any) -> Lease:
@@ -72,9 +73,9 @@ def timer(job_id: int = 3, **fields: Any) -> Lease:
 PAIRS = (pair(1, ran(110.0), ran(200.0)), pair(2, ran(300.0), ran(149.0)), pair(3, ran(180.0), ran(200.0)))
 
 
-def facts(*, pairs: tuple[Pair, ...] = PAIRS, leases: tuple[Lease, ...] = (leaf(), lift())) -> Facts:
+def facts(*, pairs: tuple[Pair, ...] = PAIRS, leases: tuple[Lease, ...] = (leaf(), lift())) -> TwinFacts:
     """A run with a round every 3 s in which every promise was kept."""
-    return Facts(
+    return TwinFacts(
         pairs=pairs,
         leases=leases,
         rounds=tuple(np.arange(0.0, UNTIL, 3.0)),
@@ -107,7 +108,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("fault", "run"), BROKEN.items(), ids=BROKEN)
-def test_each_broken_promise_is_a_fault(fault: str, run: Facts) -> None:
+def test_each_broken_promise_is_a_fault(fault: str, run: TwinFacts) -> None:
     (only,) = faults(run)
 
     assert only.startswith(fault)
@@ -129,13 +130,15 @@ def test_lifted_job_that_waits_on_the_plain_cluster_alone_is_no_fault_and_neithe
     ("plain", "advised", "delay"),
     [
         (ran(100.0), ran(130.0), Delay(seconds=30.0)),
-        (ran(100.0), WAITS, Delay(seconds=900.0, side=Side.LEAST)),
-        (ran(100.0), GONE, Delay(seconds=600.0, side=Side.LEAST)),
-        (WAITS, ran(100.0), Delay(seconds=-900.0, side=Side.MOST)),
+        (ran(100.0), WAITS, Delay(seconds=900.0, side=DelaySide.LEAST)),
+        (ran(100.0), GONE, Delay(seconds=600.0, side=DelaySide.LEAST)),
+        (WAITS, ran(100.0), Delay(seconds=-900.0, side=DelaySide.MOST)),
         (WAITS, WAITS, None),
     ],
 )
-def test_time_so_far_counts_for_a_job_that_has_not_started(plain: Stay, advised: Stay, delay: Delay | None) -> None:
+def test_time_so_far_counts_for_a_job_that_has_not_started(
+    plain: LiveStay, advised: LiveStay, delay: Delay | None
+) -> None:
     assert paired_delay(pair(1, plain, advised), UNTIL) == delay
 
 
@@ -201,8 +204,8 @@ def test_seed_decides_the_jobs_which_come_in_order_and_end_within_their_limits()
 def test_attack_stands_right_behind_the_changed_job_as_submitted_or_behind_all() -> None:
     lease = leaf(priority=10_590)
 
-    assert options_for(Place.BETWEEN, lease) == ("--partition=rush", "--nice=89411")
-    assert options_for(Place.LAST, lease) == ()
+    assert options_for(AttackPlace.BETWEEN, lease) == ("--partition=rush", "--nice=89411")
+    assert options_for(AttackPlace.LAST, lease) == ()
     assert attack(0, 16, 0.0, ()).gpus == 16
     assert attack(1, 1, 0.0, ("--nice=5",)).options[-1] == "--nice=5"
 
@@ -210,13 +213,14 @@ def test_attack_stands_right_behind_the_changed_job_as_submitted_or_behind_all()
 @pytest.mark.parametrize(
     ("row", "stay"),
     [
-        (("PENDING", "900", "960", ""), Stay()),
-        (("RUNNING", "900", "960", "n01"), Stay(start_time=900.0, state="RUNNING", nodes="n01")),
-        (("CANCELLED", "950", "950", ""), Stay(end_time=950.0, state="CANCELLED")),
-        (("TIMEOUT", "900", "960", "n01"), Stay(start_time=900.0, end_time=960.0, state="TIMEOUT", nodes="n01")),
+        (("PENDING", "900", "960", ""), LiveStay()),
+        (("RUNNING", "900", "960", "n01"), LiveStay(start_time=900.0, state="RUNNING", nodes="n01")),
+        (("CANCELLED", "950", "950", ""), LiveStay(end_time=950.0, state="CANCELLED")),
+        (("TIMEOUT", "900", "960", "n01"), LiveStay(start_time=900.0, end_time=960.0, state="TIMEOUT", nodes="n01")),
+        (("REQUEUE_HOLD", "N/A", "N/A", ""), LiveStay(state="REQUEUE_HOLD")),
     ],
 )
 def test_planned_start_of_a_pending_job_and_the_end_of_one_that_never_ran_are_no_starts(
-    row: tuple[str, str, str, str], stay: Stay
+    row: tuple[str, str, str, str], stay: LiveStay
 ) -> None:
     assert stay_of(*row) == stay

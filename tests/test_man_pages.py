@@ -14,7 +14,7 @@ from advisor.config import describe, load_config
 from advisor.errors import AdvisorError
 from tools.build_packages.staging import FILES
 from tools.man_pages.__main__ import main
-from tools.man_pages.pages import HERE, Command, commands_of, examples, man_pages, option_names, parameters, tree
+from tools.man_pages.manual import HERE, Command, commands_of, examples, man_pages, option_names, parameters, tree
 from tools.man_pages.roff import DOCS_FOLDER, bold, escape, marked, render
 
 BUILT_TIME = 1_700_000_000

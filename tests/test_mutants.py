@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from cosmic_ray.ast import ast_nodes
 
-from tools.mutants.__main__ import HERE, ROOT, Score, described, equivalents, key, modules_of
+from tools.mutants.__main__ import HERE, ROOT, PackageScore, described, equivalents, key, modules_of
 from tools.mutants.checkout import Copy, MutantsError, Related
-from tools.mutants.faults import Fault, Mutant, faults, sampled
+from tools.mutants.faults import Mutant, SingleFault, faults, sampled
 from tools.mutants.operators import OPERATORS, mutated_code, parse
 
 SOURCE = '''"""A module."""
@@ -187,7 +187,7 @@ def test_tests_that_fail_without_a_fault_are_an_error(checkout: Path, tmp_path: 
         Copy(checkout, tmp_path / "kept").related("times", ["tests"])
 
 
-FAULT = Fault(path="a.py", operator="x", occurrence=0, statement_line=3, line=5, text="", twin=1)
+FAULT = SingleFault(path="a.py", operator="x", occurrence=0, statement_line=3, line=5, text="", twin=1)
 MUTANT = Mutant(fault=FAULT, before="a < b", after="a <= b", source="")
 
 
@@ -210,7 +210,7 @@ def test_tests_of_a_mutant_are_the_nearest_and_fastest(lines: dict[int, list[str
 
 
 def test_share_leaves_out_what_is_equivalent() -> None:
-    score = Score(package="guard", mutants=12, equivalent=2, missed=(MUTANT,))
+    score = PackageScore(package="guard", mutants=12, equivalent=2, missed=(MUTANT,))
 
     assert (score.caught, score.share) == (9, 0.9)
     assert str(score).split() == ["guard", "12", "9", "2", "1", "90%"]

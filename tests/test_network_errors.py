@@ -8,20 +8,22 @@ import pytest
 from advisor.sim.profiles import Profiles, exposed_s, load_profiles
 from tools.fit_profiles import faults_of_page
 from tools.network_errors import TEMPLATE, THEMIS, node_table, themis_table, tier_table
-from tools.profile_data import Measurements, Spread, Step
-from tools.profile_errors import HALVED, Line
+from tools.profile_data import MeasuredSpread, MeasuredStep, Measurements
+from tools.profile_errors import HALVED, ErrorLine
 
 PAGE = Path(__file__).parent.parent / "docs" / "network.md"
 SHIPPED = load_profiles()
 
 
-def make_spread(source: str, model: str, **changes: float | str) -> Spread:
+def make_spread(source: str, model: str, **changes: float | str) -> MeasuredSpread:
     """Return a gang of two V100 on two nodes at 10 Gb/s, as fast as on one node."""
     plain = {"source": source, "model": model, "gpus": 2, "nodes": 2, "gbps": 10.0, "ratio": 1.0}
-    return Spread(**{**plain, **changes})  # type: ignore[arg-type]
+    return MeasuredSpread(**{**plain, **changes})  # type: ignore[arg-type]
 
 
-def make_measurements(*, steps: tuple[Step, ...] = (), spreads: tuple[Spread, ...] = ()) -> Measurements:
+def make_measurements(
+    *, steps: tuple[MeasuredStep, ...] = (), spreads: tuple[MeasuredSpread, ...] = ()
+) -> Measurements:
     """Return measurements with no more than steps and placements."""
     return Measurements(steps=steps, spreads=spreads, pairs=(), contention=(), speeds=())
 
@@ -74,10 +76,10 @@ def test_rows_are_gathered_by_tier_and_by_what_the_profile_rests_on() -> None:
     )
     ratio = float(profiles.rows[profiles.names.index("bert")]["sync_ratio"])
     steps = (
-        Step(source="ElasticFlow", model="bert", gpus=16, share=1 / 16, ratio=1.0),
-        Step(source="ElasticFlow", model="bert", gpus=2, share=1.0, ratio=1.0 + ratio),
+        MeasuredStep(source="ElasticFlow", model="bert", gpus=16, share=1 / 16, ratio=1.0),
+        MeasuredStep(source="ElasticFlow", model="bert", gpus=2, share=1.0, ratio=1.0 + ratio),
     )
-    nic = Line(source=HALVED, model="", is_fitted=True, rows=7, mean=0.5, median=0.25, most=0.75, unseen=None)
+    nic = ErrorLine(source=HALVED, model="", is_fitted=True, rows=7, mean=0.5, median=0.25, most=0.75, unseen=None)
 
     table = tier_table(profiles, make_measurements(steps=steps, spreads=spreads), [nic, replace(nic, model="dlrm")])
 

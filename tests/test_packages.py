@@ -12,8 +12,8 @@ import pytest
 
 from tests.built_packages import BUILT_TIME
 from tools.advice_queue import PRIORITY_LINES
-from tools.live_slurm import LiveCluster
-from tools.throwaway_machine import ThrowawayMachine
+from tools.stage import LiveCluster
+from tools.stage.throwaway_machine import ThrowawayMachine
 
 ROOT = Path(__file__).parent.parent
 SLURM = "/srv/slurm"

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.errors import SimulationError
 from tools.pages.__main__ import main
-from tools.pages.experiment import PROG, Experiment, add_options, command_of, described, experiment_of, summaries
+from tools.pages.page_experiment import PROG, Experiment, add_options, command_of, described, experiment_of, summaries
 from tools.pages.text import FOLDER, paragraph, render, table
 
 ROOT = Path(__file__).parent.parent
@@ -34,11 +34,11 @@ def test_a_description_is_the_default_of_its_options(name: str) -> None:
 
 
 def test_options_that_differ_stand_in_the_command() -> None:
-    experiment, command = experiment_by_default("end-to-end", "--traces", "itp 02,itp 04", "--soft-limits", "true")
+    experiment, command = experiment_by_default("advice", "--traces", "itp 02,itp 04", "--seeds", "2")
 
     assert experiment.traces == ("itp 02", "itp 04")
-    assert experiment.soft_limits
-    assert command == f"{PROG} end-to-end --traces 'itp 02,itp 04' --soft-limits true"
+    assert experiment.seeds == 2
+    assert command == f"{PROG} advice --traces 'itp 02,itp 04' --seeds 2"
 
 
 def test_all_jobs_at_once_is_no_load() -> None:

@@ -14,7 +14,7 @@ from tests.sim.runs import make_run
 from tools.dally.workload import DEMANDS, GPUS, LONGEST_S, SHORTEST_S, make_trace
 from tools.pages.__main__ import main
 from tools.pages.dally import UNLIMITED, Bench, Corner, best_of, change_of, page, run_bench, tasks_of, tier_shares
-from tools.pages.experiment import Experiment, Runner
+from tools.pages.page_experiment import Experiment, Runner
 
 SEEDS = range(3)
 CORNER = Corner(load_ratio=None, oversubscription=10.0)

@@ -11,8 +11,8 @@ from advisor.sim.study.result import result_of
 from tests.sim.building import make_trace
 from tests.sim.runs import make_run
 from tools.pages.__main__ import main
-from tools.pages.dally_slurm import Corner, by_size, of_users, page, tasks_of
-from tools.pages.experiment import Experiment
+from tools.pages.dally_slurm import SlurmCorner, by_size, of_users, page, tasks_of
+from tools.pages.page_experiment import Experiment
 from tools.simulated_traces import Workload
 
 SLURM, DALLY = "slurm", "slurm+dally"
@@ -28,7 +28,7 @@ EXPERIMENT = Experiment(
 JOBS = 60
 
 
-def make_corner(names: Sequence[str], paces: Mapping[str, float]) -> Corner:
+def make_corner(names: Sequence[str], paces: Mapping[str, float]) -> SlurmCorner:
     """Return traces of equal jobs of 100 s, of 1 and 16 GPUs in turn, where a user's take so much longer under Dally.
 
     Users submit one after the other, and every job under Dally differs a little from the one before.
@@ -44,7 +44,7 @@ def make_corner(names: Sequence[str], paces: Mapping[str, float]) -> Corner:
         for policy, ends in ((SLURM, [100.0] * JOBS), (DALLY, slower)):
             results.append(result_of(make_run(trace, [(0.0, end) for end in ends], policy=policy)))
     results.sort(key=lambda result: result.summary.policy != SLURM)
-    return Corner(oversubscription=10.0, results=results, traces=traces)
+    return SlurmCorner(oversubscription=10.0, results=results, traces=traces)
 
 
 def test_both_policies_run_the_same_drawn_trace_on_clusters_that_let_timers_last() -> None:

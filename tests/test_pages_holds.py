@@ -10,8 +10,8 @@ from advisor.sim.study.result import RunResult, result_of
 from tests.sim.building import make_trace
 from tests.sim.runs import make_run
 from tools.pages.__main__ import main
-from tools.pages.experiment import Experiment
 from tools.pages.holds import LIMITS_RATIO, Group, Page, page, tasks_of
+from tools.pages.page_experiment import Experiment
 
 POLICIES = ("slurm", "lift-oracle", "lift+dally")
 EXPERIMENT = Experiment(

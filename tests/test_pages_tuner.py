@@ -10,8 +10,7 @@ from advisor.sim.cluster import parse_cluster
 from advisor.sim.runner import SimulationOptions
 from advisor.sim.study.cell import Cell, simulate_drawn
 from tests.test_pages_dally import CORNER, SEEDS, cells_of, make_result
-from tools.dally.running import TUNED_NAME, Watch, name_of, run_watched, simulate_timers, timers_of
-from tools.dally.steps import (
+from tools.dally.load_steps import (
     FREQUENT_S,
     HALF_S,
     RARE_S,
@@ -22,9 +21,10 @@ from tools.dally.steps import (
     sampled_times,
     step_trace,
 )
+from tools.dally.running import TUNED_NAME, Watch, name_of, run_watched, simulate_timers, timers_of
 from tools.dally.workload import GPUS, HOUR_S, NIC_GBPS, cluster_text, make_trace
 from tools.pages.__main__ import main
-from tools.pages.experiment import Experiment, Runner
+from tools.pages.page_experiment import Experiment, Runner
 from tools.pages.tuner import pairs, regret_section, run_regrets
 
 

@@ -15,7 +15,7 @@ from advisor.backends.slurm_conf import FOR_SYSTEM
 from advisor.features.capacity import Doubt
 from advisor.sim.slurm.slurm_settings import OTHERS_LEFT_OUT
 from tools import what_is_read as page
-from tools.what_is_read import Entry
+from tools.what_is_read import Input
 
 SQUEUE_JOB = {"job_id": 1, "node_count": 1, "array_job_id": 1, "het_job_id": 1, "submit_time": 1}
 NODE = {"name": "n1", "cpus": 1, "alloc_cpus": 0, "real_memory": 1, "alloc_memory": 0, "weight": 1}
@@ -55,7 +55,7 @@ def looked_for(decode: Callable[[Any], object], values: Mapping[str, Any]) -> se
     return raw.seen
 
 
-def named(entries: Iterable[Entry], reader: str) -> set[str]:
+def named(entries: Iterable[Input], reader: str) -> set[str]:
     return {field for entry in entries for field in getattr(entry, reader).split()}
 
 

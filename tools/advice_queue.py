@@ -20,7 +20,8 @@ from typing import Final
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import MINUTE_S
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
+from tools.stage.daemon import PROGRAM
 
 DAY, SHORT = "--time=1-00:00:00", "--time=00:20:00"
 
@@ -79,7 +80,7 @@ def fill(cluster: LiveCluster) -> dict[str, int]:
 
     def all_run() -> bool:
         """Whether the first jobs run."""
-        return len(cluster.run("squeue", "-h", "-a", "-t", "RUNNING", "-o", "%A").split()) == len(RUNNING)
+        return cluster.count("RUNNING") == len(RUNNING)
 
     cluster.wait_for(all_run, 60.0)
     for name, request in PENDING.items():
@@ -123,7 +124,7 @@ def main() -> None:
         print(f"waiting {args.age:g} s for the jobs to grow old enough", file=sys.stderr)
         time.sleep(args.age)
         # With the cluster's own commands first on PATH, as an administrator there would run it.
-        sadvise = [sys.executable, "-m", "advisor.cli.main", "snapshot", "--source", "text", "-o", str(args.output)]
+        sadvise = [sys.executable, *PROGRAM, "snapshot", "--source", "text", "-o", str(args.output)]
         subprocess.run(sadvise, env=cluster.env, check=True)
     args.output.chmod(0o644)
 

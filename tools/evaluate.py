@@ -2,13 +2,11 @@
 
     python -m tools.evaluate throughput --format pollux --train DIR... --test FILE... [--profile "nodes==1"]
     python -m tools.evaluate interference --format gavel --train FILE... --test FILE...
-    python -m tools.evaluate performance --pairs FILE... --folds 5
     python -m tools.evaluate runtime --format drac --train FILE... --test FILE...
     python -m tools.evaluate start --format drac --train FILE... --test FILE...
 
 Each fits on the files of --train, forecasts the rows of --test that were not fitted on, and prints its errors beside
-those of the stated baselines; `performance` splits the rows of --pairs. It needs the extra `fit`:
-python -m pip install 'sadvise[fit]'.
+those of the stated baselines. It needs the extra `fit`: python -m pip install 'sadvise[fit]'.
 """
 
 import sys
@@ -16,7 +14,7 @@ import sys
 import typer
 
 from advisor.errors import AdvisorError
-from tools.evaluation import interference, performance, run_time, start_time, throughput
+from tools.evaluation import interference_errors, run_time_errors, start_time_errors, throughput_errors
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     help="Judge the predictors on files of your own, next to their baselines, on rows that were not fitted on.",
 )
-for predictor in (throughput, interference, performance, run_time, start_time):
+for predictor in (throughput_errors, interference_errors, run_time_errors, start_time_errors):
     predictor.add_to(app)
 
 

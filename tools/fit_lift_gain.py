@@ -35,10 +35,10 @@ from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem, drive
 from advisor.sim.state import State
 from advisor.sim.traces.trace import Trace
+from tools.live.compressed_site import BF_WINDOW_S, GPUS_PER_NODE
 from tools.live.kept import read_kept
-from tools.live.requests import as_asked
 from tools.live.savings import applied_changes
-from tools.live.site import BF_WINDOW_S, GPUS_PER_NODE
+from tools.live.sbatch_options import as_asked
 from tools.live.window import Cut, window_of
 from tools.pages.text import table
 from tools.simulated_traces import add_data_option, data_folder, read_workload
@@ -70,7 +70,7 @@ _RULES: Final = AdvisedSlurm(name="rules", summary="", forecaster=no_forecasts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class FittedPart:
     """The first lifts of the jobs of one run, and what came of them, `(n_lifts,)` in seconds.
 
     `later_share` is by how much the jobs that were never lifted started later, as a share of the work that passed them.
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def simulated_parts(folder: Path, sources: Iterable[Source], seeds: Iterable[int]) -> Iterator[Part]:
+def simulated_parts(folder: Path, sources: Iterable[Source], seeds: Iterable[int]) -> Iterator[FittedPart]:
     """Simulate the parts of traces that seeds draw, those in which a job is lifted."""
     traces: dict[str, Trace] = {}
     for name, nodes, load in sources:
@@ -170,7 +170,7 @@ def cluster_of(nodes: int) -> Cluster:
     return replace(cluster, slurm=slurm)
 
 
-def simulated_part(trace: Trace, cluster: Cluster, *, seed: int, load: float) -> Part:
+def simulated_part(trace: Trace, cluster: Cluster, *, seed: int, load: float) -> FittedPart:
     """Simulate a part of a trace without advice and with it."""
     cut = Cut(seed=seed, load=load, span_s=SPAN_S, longest_s=LONGEST_S, speedup=1.0)
     jobs = as_asked(window_of(trace, cluster, cut), GPUS_PER_NODE)
@@ -181,7 +181,7 @@ def simulated_part(trace: Trace, cluster: Cluster, *, seed: int, load: float) ->
     return part_of(trace.name, plain, advised, outlook_by_row)
 
 
-def live_parts(folder: Path) -> Iterator[Part]:
+def live_parts(folder: Path) -> Iterator[FittedPart]:
     """Read a live run, and plan again the cycles in which each cluster with a daemon lifted jobs."""
     arms = read_kept(folder)
     plain = next((arm for arm in arms if arm.policy == "none"), None)
@@ -210,7 +210,7 @@ def replanned(journal: Path) -> dict[int, Outlook]:
 
 def part_of(
     name: str, plain: Run, advised: Run, outlook_by_row: Mapping[int, Outlook], *, speedup: float = 1.0
-) -> Part:
+) -> FittedPart:
     """Pair the starts of the jobs of two runs, those that started in both; their clock runs `speedup` times as fast."""
     came_s = plain.outcomes["start_time"] - advised.outcomes["start_time"]
     rows = [row for row in sorted(outlook_by_row) if np.isfinite(came_s[row])]
@@ -218,7 +218,7 @@ def part_of(
     never = np.isfinite(came_s)
     never[list(outlook_by_row)] = False
     passed_s = sum(outlook.jobs_passed * outlook.own_s for outlook in outlooks)
-    return Part(
+    return FittedPart(
         name=name,
         losses_s=speedup * np.array([outlook.losses_s for outlook in outlooks]).reshape(-1, 2),
         gains_s=speedup * np.array([outlook.gains_s for outlook in outlooks]).reshape(-1, 2),
@@ -227,7 +227,7 @@ def part_of(
     )
 
 
-def fit(parts: Sequence[Part]) -> tuple[GainShares, float]:
+def fit(parts: Sequence[FittedPart]) -> tuple[GainShares, float]:
     """Return the shares at the highest quantile whose intervals hold what came of enough lifts, and that quantile."""
     mean = mean_share(parts)
     for level in LEVELS:
@@ -239,7 +239,7 @@ def fit(parts: Sequence[Part]) -> tuple[GainShares, float]:
     return shares, level
 
 
-def mean_share(parts: Sequence[Part]) -> float:
+def mean_share(parts: Sequence[FittedPart]) -> float:
     """Return the share of the work passed that lifts bring on average, by least squares; every part counts the same.
 
     With the mean run time of the line as a second column its share comes out as 0.
@@ -274,7 +274,7 @@ def quantile_shares(samples: Sequence[tuple[Floats, Floats]], quantile: float) -
     return tuple(np.maximum(model.coef_, 0.0).tolist())
 
 
-def shares_table(title: str, parts: Sequence[Part], shares: GainShares) -> str:
+def shares_table(title: str, parts: Sequence[FittedPart], shares: GainShares) -> str:
     """Return a table of the shares of intervals that held what came, by trace and for all."""
     heads = (
         "",
@@ -294,7 +294,7 @@ def shares_table(title: str, parts: Sequence[Part], shares: GainShares) -> str:
     return f"{title}\n\n{table(heads, rows)}\n"
 
 
-def _row(name: str, parts: Sequence[Part], shares: GainShares) -> tuple[str, ...]:
+def _row(name: str, parts: Sequence[FittedPart], shares: GainShares) -> tuple[str, ...]:
     lifts = np.array([len(part.came_s) for part in parts])
     less, more = np.average([part.outside(shares) for part in parts], axis=0, weights=lifts)
     came_s = np.concatenate([part.came_s for part in parts])

@@ -24,7 +24,7 @@ from advisor.fit.throughput_fit import fit_throughput
 from advisor.predict.library import Library
 from advisor.predict.manifest import Manifest, read_manifest, write_manifest
 from advisor.view.terminal import instant
-from tools.evaluation.drac import read_tables
+from tools.evaluation.drac_tables import read_tables
 from tools.simulated_traces import add_data_option, data_folder
 
 MODELS: Final = Path(__file__).parent.parent / "models"

@@ -22,7 +22,7 @@ from advisor.errors import TraceError
 from advisor.sim.profiles import MODEL, NEUTRAL, PROFILE_FILE, SOURCE, SPEED_PREFIX, Profiles, load_profiles
 from tools.network_errors import network_page
 from tools.profile_data import Measurements, Speed, read_measurements
-from tools.profile_errors import Line, error_lines, markdown
+from tools.profile_errors import ErrorLine, error_lines, markdown
 from tools.profile_fit import (
     CONTENTION_FROM,
     NETWORK_LIKE,
@@ -85,7 +85,7 @@ class FittedProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbours:
+class FittedNeighbours:
     """The fit to jobs beside others: pairs of need or sensitivity and pressure, by name."""
 
     shared: Mapping[str, Pair]
@@ -98,7 +98,7 @@ def fit(measured: Measurements) -> dict[str, FittedProfile]:
     speeds = _speeds(measured.speeds)
     pairs = [row for row in measured.pairs if row.source == PAIRS_FROM]
     contention = fit_contention(measured.contention)
-    neighbours = Neighbours(
+    neighbours = FittedNeighbours(
         shared=fit_pairs(pairs) | fit_pairs(without_batch(pairs)),
         contention=contention,
         pressure_slope=fit_pressure_slope(contention, measured.contention),
@@ -121,7 +121,7 @@ def fit(measured: Measurements) -> dict[str, FittedProfile]:
     return table
 
 
-def _fit_model(model: str, measured: Measurements, neighbours: Neighbours, speeds: Numbers) -> FittedProfile:
+def _fit_model(model: str, measured: Measurements, neighbours: FittedNeighbours, speeds: Numbers) -> FittedProfile:
     """Return the profile of a model with only the numbers that its own measurements give."""
     numbers: Numbers = {}
     rests_on: dict[str, str] = {}
@@ -186,7 +186,7 @@ def table_text(profiles: Mapping[str, FittedProfile]) -> str:
     return text.getvalue()
 
 
-def faults_of(text: str, lines: Sequence[Line], shipped: Path) -> list[str]:
+def faults_of(text: str, lines: Sequence[ErrorLine], shipped: Path) -> list[str]:
     """Return one line for each overall error above its limit, and one if the shipped table differs."""
     faults = [
         f"{line.source}: mean error {line.mean:.4f} is above its limit {LIMITS[line.source]:g}: mend the fit"

@@ -14,7 +14,6 @@ as short.
 
 import argparse
 import json
-import os
 import re
 import subprocess
 import sys
@@ -28,9 +27,7 @@ from typing import Any, Final
 
 from advisor.backends.particulars_reader import read_particulars
 from advisor.backends.process import SlurmCommands
-from advisor.backends.sources import open_source
 from advisor.backends.spelling import node_names
-from advisor.clock import SystemClock
 from advisor.cycle import Cycle
 from advisor.diagnose.causes import diagnose
 from advisor.domain.actions import Lever, SetGpus
@@ -38,9 +35,10 @@ from advisor.domain.diagnosis import Cause, Diagnosis
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.settings import Limits
-from tools.live_slurm import LiveCluster
-from tools.live_slurm.errors import LiveSlurmError
-from tools.live_slurm.roots import RELEASES
+from tools.stage import LiveCluster
+from tools.stage.live_slurm_error import LiveSlurmError
+from tools.stage.roots import RELEASES
+from tools.stage.watch import snapshot_of, talking_to
 
 # Ordinary ones: Slurm lets root pass limits that bind others.
 USERS: Final = ("games", "mail")
@@ -82,7 +80,7 @@ class Wrong:
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What one release came to: claims by kind, those that were wrong, `HIDDEN`, short, and starts without a claim."""
+    """Counts claims on one release by kind, those that were wrong, `HIDDEN`, short, and starts without a claim."""
 
     claims: Counter[str] = field(default_factory=Counter)
     missed: Counter[str] = field(default_factory=Counter)
@@ -233,7 +231,7 @@ def started(live: LiveCluster, job_id: int, within_s: float) -> bool:
     """Return whether a job has started, after at most the passes that Slurm is given."""
     patience = Patience(live, within_s)
     while not patience.is_over():
-        if live.run("squeue", "-h", "-a", "-j", str(job_id), "-o", "%T", check=False).strip() not in ("PENDING", ""):
+        if live.state_of(job_id) not in ("PENDING", ""):
             return True
         time.sleep(0.3)
     return False
@@ -266,7 +264,7 @@ def claim_of(diagnosis: Diagnosis) -> str | None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Trial:
+class ClaimTrial:
     """A queue that was read, what is claimed of its jobs, and where the results go.
 
     `is_hidden` is whether a job that runs has an option that is hidden, which can bar others from its nodes.
@@ -403,7 +401,7 @@ def round_of(live: LiveCluster, draw: Random, seed: int, found: Found) -> None:
     """Fill a cluster once, and try every claim about its queue."""
     requests = fill(live, draw)
     name = draw.choice(("text", "json"))
-    snapshot = open_source(name, cluster=None, timeout_s=30.0, clock=SystemClock()).snapshot()
+    snapshot = snapshot_of(live, name)
     waiting = [job for job in snapshot.pending if job.job_id in requests]
     diagnoses = {job.job_id: diagnosed(snapshot, job) for job in waiting}
     claimed = {job_id: claim_of(diagnosis) for job_id, diagnosis in diagnoses.items()}
@@ -417,7 +415,9 @@ def round_of(live: LiveCluster, draw: Random, seed: int, found: Found) -> None:
         job_id: "; ".join(f"{found.cause.value} {dict(found.evidence)}" for found in (each.first, *each.further))
         for job_id, each in diagnoses.items()
     }
-    trial = Trial(live=live, seed=seed, source=name, requests=requests, said=said, cluster=described(live), found=found)
+    trial = ClaimTrial(
+        live=live, seed=seed, source=name, requests=requests, said=said, cluster=described(live), found=found
+    )
     trial.is_hidden = any(trial.uses_hidden(job.job_id) for job in snapshot.jobs if not job.is_pending)
     # Those of the filling that wait, too: Slurm keeps nodes for them.
     eligible = [job for job in snapshot.pending if not job.held and job.eligible_time is not None
@@ -462,8 +462,7 @@ def rounds(release: str, minutes: float, seed: int) -> Found:
     found, until = Found(), time.monotonic() + 60 * minutes
     while time.monotonic() < until:
         draw = Random(seed)
-        with cluster(release, draw) as live:
-            os.environ.update({name: live.env[name] for name in ("PATH", "SLURM_CONF")})
+        with cluster(release, draw) as live, talking_to(live):
             for _ in range(8):
                 round_of(live, draw, seed, found)
                 print(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import AdvisorError
-from tools.evaluation.drac import read_tables
+from tools.evaluation.drac_tables import read_tables
 
 BANDS_S = (0.0, 60.0, 600.0, 3600.0, 14400.0, 86400.0, np.inf)
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)

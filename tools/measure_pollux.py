@@ -29,7 +29,7 @@ PLACEMENTS = "throughput/pollux_aws_t4"
 EPOCHS = "throughput/pollux_stat_efficiency"
 
 
-class Kind(NamedTuple):
+class PolluxKind(NamedTuple):
     """The properties that determine the run time of a job."""
 
     application: str
@@ -56,19 +56,19 @@ def main() -> None:
         sys.exit(f"error: {err.filename}: {err.strerror}: the data set is not whole")
 
 
-def published_completions_s(data: Path) -> Mapping[Kind, list[float]]:
+def published_completions_s(data: Path) -> Mapping[PolluxKind, list[float]]:
     """Read the published completion times of all jobs, by kind."""
     with gzip.open(data / RESULTS, "rt", encoding="utf-8") as stream:
         by_workload = json.load(stream)["jcts"]
-    by_kind: defaultdict[Kind, list[float]] = defaultdict(list)
+    by_kind: defaultdict[PolluxKind, list[float]] = defaultdict(list)
     for workload, completions_s in by_workload.items():
         for row in _rows(data / WORKLOADS / f"{workload}.csv"):
-            kind = Kind(row["application"], int(row["num_replicas"]), int(row["batch_size"]))
+            kind = PolluxKind(row["application"], int(row["num_replicas"]), int(row["batch_size"]))
             by_kind[kind].append(float(completions_s[row["name"]]))
     return by_kind
 
 
-def measured_run_time_s(data: Path, kind: Kind) -> float | None:
+def measured_run_time_s(data: Path, kind: PolluxKind) -> float | None:
     """Return steps times step time on the fewest nodes; None if no placement of that size was measured."""
     table = data / PLACEMENTS / f"{kind.application}-placements.csv"
     if not table.exists():

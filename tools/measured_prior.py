@@ -34,11 +34,11 @@ def measured_prior(types: Sequence[str] | None = None) -> SitePrior:
         models=models,
         gpu_types=gpu_types,
         log_speed=np.vstack([speed, speed.mean(axis=0)]),
-        added=with_means(np.where(known, median - 1.0, profiled_added(profiles, rows))),
+        added=_with_means(np.where(known, median - 1.0, _profiled_added(profiles, rows))),
     )
 
 
-def profiled_added(profiles: Profiles, rows: Rows) -> Floats:
+def _profiled_added(profiles: Profiles, rows: Rows) -> Floats:
     """Return the inflation that each model adds to each, `(n, n)`, by the profiles in some rows."""
     sensitivity, pressure = profiles.rows["node_sensitivity"][rows], profiles.rows["node_pressure"][rows]
     return np.asarray(sensitivity[:, None] * pressure[None, :])
@@ -59,7 +59,7 @@ def relative_log_speed(profiles: Profiles, rows: Rows, gpu_types: Sequence[str])
     return speed
 
 
-def with_means(added: Floats) -> Floats:
+def _with_means(added: Floats) -> Floats:
     """Return a table of pairs with the means over models in one more row and column."""
     rows = np.vstack([added, added.mean(axis=0)])
     return np.hstack([rows, rows.mean(axis=1, keepdims=True)])

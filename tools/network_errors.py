@@ -10,8 +10,8 @@ import numpy as np
 
 from advisor.sim.profiles import Profiles, inflation
 from tools.pages.text import table
-from tools.profile_data import Measurements, Spread
-from tools.profile_errors import HALVED, Line, Shipped
+from tools.profile_data import MeasuredSpread, Measurements
+from tools.profile_errors import HALVED, ErrorLine, Shipped
 from tools.profile_fit import CONTENTION_FROM, SPREADS_FROM, STEPS_FROM
 
 TEMPLATE = Path(__file__).parent / "templates" / "network.md"
@@ -43,7 +43,7 @@ THEMIS: Mapping[str, tuple[float, float]] = {
 }
 
 
-def network_page(profiles: Profiles, measured: Measurements, lines: Sequence[Line]) -> str:
+def network_page(profiles: Profiles, measured: Measurements, lines: Sequence[ErrorLine]) -> str:
     """Write the page; `lines` are the errors of all data sets."""
     return TEMPLATE.read_text(encoding="utf-8").format(
         tiers=tier_table(profiles, measured, lines),
@@ -55,7 +55,7 @@ def network_page(profiles: Profiles, measured: Measurements, lines: Sequence[Lin
     )
 
 
-def tier_table(profiles: Profiles, measured: Measurements, lines: Sequence[Line]) -> str:
+def tier_table(profiles: Profiles, measured: Measurements, lines: Sequence[ErrorLine]) -> str:
     """Return the errors by tier and data set."""
     shipped = Shipped(profiles)
     errors: dict[tuple[int, str], list[float]] = defaultdict(list)
@@ -93,7 +93,7 @@ def node_table(profiles: Profiles, measured: Measurements) -> str:
     return table(("data set", "rows:", *heads), lines)
 
 
-def _node_errors(shipped: Shipped, rows: Sequence[Spread], node_gbps: float) -> Iterator[float]:
+def _node_errors(shipped: Shipped, rows: Sequence[MeasuredSpread], node_gbps: float) -> Iterator[float]:
     for row in rows:
         # A gang on one node has the traffic of two nodes.
         limited = replace(row, gbps=min(row.gbps, node_gbps), best_nodes=2, best_gbps=node_gbps)

@@ -42,7 +42,7 @@ NVIDIA = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class MeasuredStep:
     """A step time over that at `base_gpus`; shares are the batch per GPU over the reference batch of one GPU."""
 
     source: str
@@ -55,7 +55,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class MeasuredSpread:
     """A run time on `nodes` over that on `best_nodes`; `pace` is a GPU's speed over that at the reference batch."""
 
     source: str
@@ -94,8 +94,8 @@ class Speed:
 class Measurements:
     """The measurements of all data sets."""
 
-    steps: tuple[Step, ...]
-    spreads: tuple[Spread, ...]
+    steps: tuple[MeasuredStep, ...]
+    spreads: tuple[MeasuredSpread, ...]
     pairs: tuple[Beside, ...]
     contention: tuple[Beside, ...]
     speeds: tuple[Speed, ...]
@@ -128,7 +128,7 @@ def _rows(file: Path) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(lines)
 
 
-def _elasticflow(folder: Path) -> Iterator[Step]:
+def _elasticflow(folder: Path) -> Iterator[MeasuredStep]:
     """Yield strong scaling on nodes with 8 A100, 1 to 64 GPUs; the reference is the largest batch."""
     for model in ("bert", "gpt2", "inception3", "resnet50", "vgg16"):
         table = list(_rows(folder / f"{model}.csv"))
@@ -139,10 +139,10 @@ def _elasticflow(folder: Path) -> Iterator[Step]:
                     continue
                 share = int(line["global_batch_size"]) / int(largest["global_batch_size"]) / int(gpus)
                 ratio = float(largest["1"]) / float(steps_per_s)
-                yield Step(source="ElasticFlow", model=model, gpus=int(gpus), share=share, ratio=ratio)
+                yield MeasuredStep(source="ElasticFlow", model=model, gpus=int(gpus), share=share, ratio=ratio)
 
 
-def _pollux(folder: Path) -> tuple[list[Step], list[Spread]]:
+def _pollux(folder: Path) -> tuple[list[MeasuredStep], list[MeasuredSpread]]:
     """Return weak scaling on nodes with 4 T4; more than 4 GPUs are compared with 4 on one node, same batch per GPU."""
     steps, spreads = [], []
     for name, model in (*POLLUX.items(), ("deepspeech2", "deepspeech2")):
@@ -154,16 +154,25 @@ def _pollux(folder: Path) -> tuple[list[Step], list[Spread]]:
             if len(placement) == 1:
                 if (placement, batch) != ("1", reference):
                     ratio = time_s / seen["1", reference]
-                    steps.append(Step(source="Pollux one node", model=model, gpus=gpus, share=batch / reference,
-                                      ratio=ratio))  # fmt: skip
+                    steps.append(MeasuredStep(source="Pollux one node", model=model, gpus=gpus, share=batch / reference,
+                                              ratio=ratio))  # fmt: skip
             elif alone_s := seen.get((str(min(gpus, POLLUX_NODE_GPUS)), batch)):
-                spreads.append(Spread(source="Pollux nodes", model=model, gpu_type="t4", gpus=gpus,
-                                      nodes=len(placement), gbps=SOCKET_GBPS, pace=seen["1", reference] / alone_s,
-                                      ratio=time_s / alone_s))  # fmt: skip
+                spreads.append(
+                    MeasuredSpread(
+                        source="Pollux nodes",
+                        model=model,
+                        gpu_type="t4",
+                        gpus=gpus,
+                        nodes=len(placement),
+                        gbps=SOCKET_GBPS,
+                        pace=seen["1", reference] / alone_s,
+                        ratio=time_s / alone_s,
+                    )
+                )
     return steps, spreads
 
 
-def _rubick(folder: Path) -> tuple[list[Step], list[Spread]]:
+def _rubick(folder: Path) -> tuple[list[MeasuredStep], list[MeasuredSpread]]:
     """Return strong scaling on nodes with 8 A800 and 4 NICs, compared with the same plan on one node."""
     steps, spreads = [], []
     for model in ("bert", "gpt2", "roberta", "vit"):
@@ -173,10 +182,12 @@ def _rubick(folder: Path) -> tuple[list[Step], list[Spread]]:
             alone_s = seen.get((plan, str(gpus)))
             if plan == "gc" and len(placement) == 1 and gpus > 1:
                 ratio = time_s / seen["gc", "1"]
-                steps.append(Step(source="Rubick one node", model=model, gpus=gpus, share=1 / gpus, ratio=ratio))
+                steps.append(
+                    MeasuredStep(source="Rubick one node", model=model, gpus=gpus, share=1 / gpus, ratio=ratio)
+                )
             if plan in RUBICK_KINDS and len(placement) > 1 and alone_s:
                 spreads.append(
-                    Spread(
+                    MeasuredSpread(
                         source=RUBICK_KINDS[plan] if len(set(placement)) == 1 else "Rubick uneven",
                         model=model,
                         gpu_type="a800",
@@ -190,7 +201,7 @@ def _rubick(folder: Path) -> tuple[list[Step], list[Spread]]:
     return steps, spreads
 
 
-def _rubick_large(folder: Path) -> tuple[list[Step], list[Spread]]:
+def _rubick_large(folder: Path) -> tuple[list[MeasuredStep], list[MeasuredSpread]]:
     """Return the models that fill whole nodes: the fastest plan of each placement, compared with full nodes."""
     steps, spreads = [], []
     for model in ("llama7", "llama30"):
@@ -204,14 +215,14 @@ def _rubick_large(folder: Path) -> tuple[list[Step], list[Spread]]:
         for gpus, placement in packed.items():
             if gpus != base:
                 ratio = best[placement] / base_s
-                step = Step(source="Rubick nodes", model=model, gpus=gpus, share=1 / gpus, base_gpus=base,
-                            base_share=1 / base, ratio=ratio)  # fmt: skip
+                step = MeasuredStep(source="Rubick nodes", model=model, gpus=gpus, share=1 / gpus, base_gpus=base,
+                                    base_share=1 / base, ratio=ratio)  # fmt: skip
                 steps.append(step)
         for placement, time_s in best.items():
             near = packed.get(sum(map(int, placement)), placement)
             if placement != near:
                 spreads.append(
-                    Spread(
+                    MeasuredSpread(
                         source="Rubick",
                         model=model,
                         gpu_type="a800",
@@ -236,7 +247,7 @@ def _rubick_gbps(placement: str) -> float:
     return RUBICK_NIC_GBPS * -(-int(min(placement)) // RUBICK_GPUS_PER_NIC)
 
 
-def _shockwave(file: Path) -> Iterator[Step]:
+def _shockwave(file: Path) -> Iterator[MeasuredStep]:
     """Yield weak scaling on one node with 8 V100, measured in Wisconsin; speeds are steps summed over all GPUs."""
     seen = {
         (model_key(row["model"]), int(row["batch_size"]), int(row["scale_factor"])): float(row["steps_per_s"])
@@ -247,10 +258,10 @@ def _shockwave(file: Path) -> Iterator[Step]:
         reference = max(size for name, size, _ in seen if name == model and seen[name, size, 1] > 0)
         if steps_per_s > 0 and (batch, gpus) != (reference, 1):
             ratio = gpus / steps_per_s * seen[model, reference, 1]
-            yield Step(source="Shockwave V100", model=model, gpus=gpus, share=batch / reference, ratio=ratio)
+            yield MeasuredStep(source="Shockwave V100", model=model, gpus=gpus, share=batch / reference, ratio=ratio)
 
 
-def _gavel_spreads(rows: Sequence[Mapping[str, str]]) -> Iterator[Spread]:
+def _gavel_spreads(rows: Sequence[Mapping[str, str]]) -> Iterator[MeasuredSpread]:
     """Yield V100 gangs with one GPU per server, compared with one GPU alone at the same batch per GPU."""
     seen = {
         (model_key(row["model"]), int(row["batch_size"]), int(row["scale_factor"])): float(
@@ -263,21 +274,21 @@ def _gavel_spreads(rows: Sequence[Mapping[str, str]]) -> Iterator[Spread]:
         if gpus > 1 and steps_per_s > 0:
             alone = seen[model, batch, 1]
             pace = alone / seen[model, max(size for name, size, _ in seen if name == model), 1]
-            yield Spread(source="Gavel V100", model=model, gpus=gpus, nodes=gpus, gbps=SOCKET_GBPS, pace=pace,
-                         ratio=gpus * alone / steps_per_s)  # fmt: skip
+            yield MeasuredSpread(source="Gavel V100", model=model, gpus=gpus, nodes=gpus, gbps=SOCKET_GBPS, pace=pace,
+                                 ratio=gpus * alone / steps_per_s)  # fmt: skip
 
 
-def _chronus(file: Path) -> Iterator[Spread]:
+def _chronus(file: Path) -> Iterator[MeasuredSpread]:
     """Yield the inflation of convolutional networks on 2 and 4 nodes of a cluster that is not described."""
     for name, by_gpus in json.loads(file.read_text(encoding="utf-8")).items():
         for gpus, by_nodes in by_gpus.items():
             for nodes, speed in by_nodes.items():
                 if nodes != "1":
-                    yield Spread(source="Chronus", model=model_key(name), gpus=int(gpus), nodes=int(nodes),
-                                 gbps=SOCKET_GBPS, ratio=1 / speed)  # fmt: skip
+                    yield MeasuredSpread(source="Chronus", model=model_key(name), gpus=int(gpus), nodes=int(nodes),
+                                         gbps=SOCKET_GBPS, ratio=1 / speed)  # fmt: skip
 
 
-def _deepshare_spreads(file: Path) -> Iterator[Spread]:
+def _deepshare_spreads(file: Path) -> Iterator[MeasuredSpread]:
     """Yield gangs on four nodes compared with two, InfiniBand off, without extrapolated rows."""
     seen = {
         (model_key(row["model"]), int(row["gpus"]), int(row["nodes"])): float(row["samples_per_s"])
@@ -286,8 +297,16 @@ def _deepshare_spreads(file: Path) -> Iterator[Spread]:
     }
     for (model, gpus, nodes), samples_per_s in seen.items():
         if nodes == 4:
-            yield Spread(source="DeepShare nodes", model=model, gpus=gpus, nodes=4, gbps=SOCKET_GBPS, best_nodes=2,
-                         best_gbps=SOCKET_GBPS, ratio=seen[model, gpus, 2] / samples_per_s)  # fmt: skip
+            yield MeasuredSpread(
+                source="DeepShare nodes",
+                model=model,
+                gpus=gpus,
+                nodes=4,
+                gbps=SOCKET_GBPS,
+                best_nodes=2,
+                best_gbps=SOCKET_GBPS,
+                ratio=seen[model, gpus, 2] / samples_per_s,
+            )
 
 
 def _deepshare_contention(file: Path) -> Iterator[Beside]:

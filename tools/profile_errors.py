@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from advisor.sim.profiles import Profiles, gpu_share_inflation, inflation
 from tools.pages.text import table
-from tools.profile_data import Beside, Measurements, Speed, Spread, Step
+from tools.profile_data import Beside, MeasuredSpread, MeasuredStep, Measurements, Speed
 from tools.profile_fit import (
     CONTENTION_FROM,
     PAIRS_FROM,
@@ -64,7 +64,7 @@ TITLES = {
 IN_SPEED = tuple(title for title in TITLES if "pairs" in title or "beside" in title)
 
 
-class Group(NamedTuple):
+class ErrorGroup(NamedTuple):
     """The key that errors are grouped by."""
 
     source: str
@@ -72,11 +72,11 @@ class Group(NamedTuple):
     is_fitted: bool
 
 
-Errors = defaultdict[Group, list[float]]
+Errors = defaultdict[ErrorGroup, list[float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ErrorLine:
     """The errors of one model, or of all (`model` empty), against one data set; `unseen` with rows left out."""
 
     source: str
@@ -106,12 +106,12 @@ class Shipped:
         speeds = self.profiles.type_speed[self.profiles.names.index(model)]
         return dict(zip(self.profiles.gpu_types, map(float, speeds), strict=True))
 
-    def step(self, row: Step) -> float:
+    def step(self, row: MeasuredStep) -> float:
         """Return a step time over that at its base: the formula of `step_s` for any batch size."""
         profile = self.row(row.model)
         return float(steps_at(np.array([profile["serial_ratio"], profile["sync_ratio"]]), [row])[0])
 
-    def spread(self, row: Spread) -> float:
+    def spread(self, row: MeasuredSpread) -> float:
         """Return the inflation of a placement."""
         pace = row.pace * self.type_speed(row.model)[row.gpu_type]
         here, best = row.gbps / pace, row.best_gbps / pace
@@ -130,25 +130,25 @@ class Shipped:
         return 1.0 / node_inflation(self.row(row.mine), self.row(row.other))
 
 
-def error_lines(profiles: Profiles, measured: Measurements) -> list[Line]:
+def error_lines(profiles: Profiles, measured: Measurements) -> list[ErrorLine]:
     """Return the errors of a table of profiles by data set and model, led by the overall line of each data set."""
     table = Shipped(profiles)
     errors: Errors = defaultdict(list)
     for step in measured.steps:
-        group = Group(step.source, step.model, STEPS_FROM.get(step.model) == step.source)
+        group = ErrorGroup(step.source, step.model, STEPS_FROM.get(step.model) == step.source)
         errors[group].append(abs(table.step(step) / step.ratio - 1.0))
     for spread in measured.spreads:
-        group = Group(spread.source, spread.model, SPREADS_FROM.get(spread.model) == spread.source)
+        group = ErrorGroup(spread.source, spread.model, SPREADS_FROM.get(spread.model) == spread.source)
         errors[group].append(abs(table.spread(spread) / spread.ratio - 1.0))
     for row in measured.speeds:
-        errors[Group(row.source, row.model, True)].append(abs(table.speed(row) / row.speed - 1.0))
+        errors[ErrorGroup(row.source, row.model, True)].append(abs(table.speed(row) / row.speed - 1.0))
     pairs = [row for row in measured.pairs if row.source == PAIRS_FROM]
     by_model = [replace(row, source=BY_MODEL) for row in without_batch(pairs)]
     for pair in (*measured.pairs, *by_model):
-        group = Group(pair.source, pair.mine.partition("/")[0], pair.source in (PAIRS_FROM, BY_MODEL))
+        group = ErrorGroup(pair.source, pair.mine.partition("/")[0], pair.source in (PAIRS_FROM, BY_MODEL))
         errors[group].append(abs(table.shared(pair) - pair.speed))
     for source, beside, speed in _contended(table, measured.contention):
-        errors[Group(source, beside.mine, True)].append(abs(speed - beside.speed))
+        errors[ErrorGroup(source, beside.mine, True)].append(abs(speed - beside.speed))
     return _lines(errors, _unseen(table, measured))
 
 
@@ -164,7 +164,7 @@ def _contended(table: Shipped, rows: Sequence[Beside]) -> Iterator[tuple[str, Be
         yield BY_PAIR, row, median(by_pair[row.mine, row.other])
 
 
-def markdown(lines: Sequence[Line]) -> str:
+def markdown(lines: Sequence[ErrorLine]) -> str:
     """Return the tables of errors by data set and by model."""
     figures = ("rows:", "mean:", "median:", "most:", "rows left out:")
     overall = (_cells(line, TITLES[line.source]) for line in lines if not line.model)
@@ -177,22 +177,22 @@ def markdown(lines: Sequence[Line]) -> str:
     )
 
 
-def _cells(line: Line, what: str) -> list[str]:
+def _cells(line: ErrorLine, what: str) -> list[str]:
     unit = ".3f" if line.source in IN_SPEED else ".1%"
     errors = (line.mean, line.median, line.most, line.unseen)
     shown = ("" if error is None else format(error, unit) for error in errors)
     return [line.source, what, "yes" if line.is_fitted else "no", str(line.rows), *shown]
 
 
-def _lines(errors: Errors, unseen: Errors) -> list[Line]:
+def _lines(errors: Errors, unseen: Errors) -> list[ErrorLine]:
     lines = []
     for source, is_fitted in dict.fromkeys((group.source, group.is_fitted) for group in errors):
         models = [group.model for group in sorted(errors) if (group.source, group.is_fitted) == (source, is_fitted)]
         for model, parts in {"": models, **{model: [model] for model in models}}.items():
-            groups = [Group(source, part, is_fitted) for part in parts]
+            groups = [ErrorGroup(source, part, is_fitted) for part in parts]
             of_all = np.concatenate([errors[group] for group in groups])
             left_out = [error for group in groups for error in unseen[group]]
-            line = Line(
+            line = ErrorLine(
                 source=source,
                 model=model,
                 is_fitted=is_fitted,
@@ -212,20 +212,20 @@ def _unseen(table: Shipped, measured: Measurements) -> Errors:
     for model, source in STEPS_FROM.items():
         for kept, steps in _parts(step_rows(model, measured.steps)):
             ratios = steps_at(fit_steps(kept), steps) / np.array([row.ratio for row in steps])
-            errors[Group(source, model, True)] += np.abs(ratios - 1.0).tolist()
+            errors[ErrorGroup(source, model, True)] += np.abs(ratios - 1.0).tolist()
     for model, source in SPREADS_FROM.items():
         type_speed = table.type_speed(model)
         for known, spreads in _parts(spread_rows(model, measured.spreads)):
             inflations = spreads_at(fit_spreads(known, type_speed), spreads, type_speed)
             ratios = inflations / np.array([row.ratio for row in spreads])
-            errors[Group(source, model, True)] += np.abs(ratios - 1.0).tolist()
+            errors[ErrorGroup(source, model, True)] += np.abs(ratios - 1.0).tolist()
     pairs = [row for row in measured.pairs if row.source == PAIRS_FROM]
     for source, rows in ((PAIRS_FROM, pairs), (BY_MODEL, without_batch(pairs))):
         for row, speed in _left_out(rows, fit_pairs, lambda need, pressure: 1.0 / max(1.0, need + pressure)):
-            errors[Group(source, row.mine.partition("/")[0], True)].append(abs(speed - row.speed))
+            errors[ErrorGroup(source, row.mine.partition("/")[0], True)].append(abs(speed - row.speed))
     contended = _left_out(measured.contention, fit_contention, lambda mine, other: 1.0 / (1.0 + mine * other))
     for row, speed in contended:
-        errors[Group(CONTENTION_FROM, row.mine, True)].append(abs(speed - row.speed))
+        errors[ErrorGroup(CONTENTION_FROM, row.mine, True)].append(abs(speed - row.speed))
     return errors
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.sim.profiles import MOST_NODES
-from tools.profile_data import SOCKET_GBPS, Beside, Spread, Step
+from tools.profile_data import SOCKET_GBPS, Beside, MeasuredSpread, MeasuredStep
 
 Vector = NDArray[np.float64]
 
@@ -90,12 +90,12 @@ def mean_error(errors: Vector) -> float:
     return float(np.sqrt(errors * errors + ROUND_BELOW**2).mean())
 
 
-def steps_at(numbers: Vector, rows: Sequence[Step]) -> Vector:
+def steps_at(numbers: Vector, rows: Sequence[MeasuredStep]) -> Vector:
     """Return the step times of a model, `(serial_ratio, sync_ratio)`, over those at the base of each row."""
     return _step_model(rows)(numbers)
 
 
-def _step_model(rows: Sequence[Step]) -> Callable[[Vector], Vector]:
+def _step_model(rows: Sequence[MeasuredStep]) -> Callable[[Vector], Vector]:
     gpus, share, base_gpus, base_share = np.array(
         [(row.gpus, row.share, row.base_gpus, row.base_share) for row in rows], np.float64
     ).T
@@ -111,7 +111,7 @@ def _step_model(rows: Sequence[Step]) -> Callable[[Vector], Vector]:
     return ratios
 
 
-def fit_steps(rows: Sequence[Step]) -> Vector:
+def fit_steps(rows: Sequence[MeasuredStep]) -> Vector:
     """Return `(serial_ratio, sync_ratio)`."""
     measured = np.array([row.ratio for row in rows])
     ratios = _step_model(rows)
@@ -126,19 +126,19 @@ def fit_steps(rows: Sequence[Step]) -> Vector:
     return min((search(loss, start, (0.0, 0.0), (1.0, most_sync)) for start in starts), key=loss)
 
 
-def spreads_at(numbers: Vector, rows: Sequence[Spread], type_speed: Mapping[str, float]) -> Vector:
+def spreads_at(numbers: Vector, rows: Sequence[MeasuredSpread], type_speed: Mapping[str, float]) -> Vector:
     """Return the inflation of a model, `(traffic_gbps, spread_exponent, overlap_ratio)`, for each row."""
     return _spread_model(rows, type_speed)(numbers)
 
 
-def _spread_model(rows: Sequence[Spread], type_speed: Mapping[str, float]) -> Callable[[Vector], Vector]:
+def _spread_model(rows: Sequence[MeasuredSpread], type_speed: Mapping[str, float]) -> Callable[[Vector], Vector]:
     here = _slowed([row.nodes for row in rows], [row.gbps for row in rows], rows, type_speed)
     best = _slowed([row.best_nodes for row in rows], [row.best_gbps for row in rows], rows, type_speed)
     return lambda numbers: np.maximum(1.0, here(numbers) / best(numbers))
 
 
 def _slowed(
-    nodes: Sequence[int], gbps: Sequence[float], rows: Sequence[Spread], type_speed: Mapping[str, float]
+    nodes: Sequence[int], gbps: Sequence[float], rows: Sequence[MeasuredSpread], type_speed: Mapping[str, float]
 ) -> Callable[[Vector], Vector]:
     """Return a function to one plus the exposed communication on `nodes` nodes with links of `gbps`."""
     spread = np.array(nodes, np.float64)
@@ -155,7 +155,9 @@ def _slowed(
     return slowed
 
 
-def fit_spreads(rows: Sequence[Spread], type_speed: Mapping[str, float], traffic_gbps: float | None = None) -> Vector:
+def fit_spreads(
+    rows: Sequence[MeasuredSpread], type_speed: Mapping[str, float], traffic_gbps: float | None = None
+) -> Vector:
     """Return `(traffic_gbps, spread_exponent, overlap_ratio)`; a given traffic is kept, with an overlap of 0."""
     measured = np.array([row.ratio for row in rows])
     inflation = _spread_model(rows, type_speed)
@@ -244,16 +246,16 @@ def traffic_of_sensitivity(sensitivity: float) -> float:
 
 def sensitivity_of_network(network: Vector) -> float:
     """Return the share of its run time that the usual gang waits for its socket, from the numbers of its network."""
-    usual = Spread(source="", model="", gpus=USUAL_GPUS, nodes=USUAL_NODES, gbps=SOCKET_GBPS, ratio=1.0)
+    usual = MeasuredSpread(source="", model="", gpus=USUAL_GPUS, nodes=USUAL_NODES, gbps=SOCKET_GBPS, ratio=1.0)
     return 1.0 - 1.0 / float(spreads_at(network, [usual], {usual.gpu_type: 1.0})[0])
 
 
-def spread_rows(model: str, spreads: Sequence[Spread]) -> list[Spread]:
+def spread_rows(model: str, spreads: Sequence[MeasuredSpread]) -> list[MeasuredSpread]:
     """Return the rows that the network of a model is fitted to."""
     return [row for row in spreads if row.model == model and row.source == SPREADS_FROM.get(model)]
 
 
-def step_rows(model: str, steps: Sequence[Step]) -> list[Step]:
+def step_rows(model: str, steps: Sequence[MeasuredStep]) -> list[MeasuredStep]:
     """Return the rows that the step times of a model are fitted to."""
     return [row for row in steps if row.model == model and row.source == STEPS_FROM.get(model)]
 

@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from tools.live_slurm.errors import LiveSlurmError
-from tools.live_slurm.roots import RELEASES, open_root
+from tools.stage.live_slurm_error import LiveSlurmError
+from tools.stage.roots import RELEASES, open_root
 
 # Programs, with the Debian packages that hold them.
 LIVE: Final[Mapping[str, str]] = {

@@ -31,7 +31,7 @@ class Word(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Input:
     """A request or setting, and the fields that hold it: of squeue or sinfo, of Slurm's JSON, of pyslurm."""
 
     name: str
@@ -49,110 +49,110 @@ class Entry:
 
 
 # Fields of a job, node or partition that are no request or setting, or bar nothing.
-DESCRIBING: Final = Entry(
+DESCRIBING: Final = Input(
     "",
     "JobID State Reason Name UserName Comment NodeList SubmitTime StartTime EndTime Requeue",
     "job_id job_state state_description state_reason name user_name comment nodes submit_time start_time end_time"
     " requeue",
     "id state state_reason name user_name comment allocated_nodes submit_time start_time end_time is_requeueable",
 )
-DESCRIBING_NODES: Final = Entry("", "NodeList PartitionName Reason", "name partitions reason", "name partitions reason")
-DESCRIBING_PARTITIONS: Final = Entry("", "PartitionName", "name", "name")
+DESCRIBING_NODES: Final = Input("", "NodeList PartitionName Reason", "name partitions reason", "name partitions reason")
+DESCRIBING_PARTITIONS: Final = Input("", "PartitionName", "name", "name")
 
 REQUESTS: Final = (
-    Entry("--account", "Account", "account", "account"),
-    Entry(
+    Input("--account", "Account", "account", "account"),
+    Input(
         "--array",
         "JobArrayID",
         "array_job_id array_task_id array_task_string",
         "array_id array_task_id array_tasks_parallel array_tasks_waiting",
     ),
-    Entry("--begin", "EligibleTime", "eligible_time", "eligible_time", "such a job is left alone until then"),
-    Entry("--constraint=A, --constraint=A&B", "Feature", "features", "constraints"),
-    Entry("--cpus-per-gpu", "cpus-per-tres", "cpus_per_tres", "cpus_per_gpu cpus_per_task"),
-    Entry("--ntasks, --cpus-per-task", "NumTasks NumCPUs", "tasks cpus", "ntasks cpus",
+    Input("--begin", "EligibleTime", "eligible_time", "eligible_time", "such a job is left alone until then"),
+    Input("--constraint=A, --constraint=A&B", "Feature", "features", "constraints"),
+    Input("--cpus-per-gpu", "cpus-per-tres", "cpus_per_tres", "cpus_per_gpu cpus_per_task"),
+    Input("--ntasks, --cpus-per-task", "NumTasks NumCPUs", "tasks cpus", "ntasks cpus",
           "on 24.11 one task with more --gpus than a node has is doubted by the readers `text` and `pyslurm`, which do "
           "not show whether it was asked for"),
-    Entry("--ntasks-per-node", "NTPerNode", "tasks_per_node", "",
+    Input("--ntasks-per-node", "NTPerNode", "tasks_per_node", "",
           "doubted above the number of tasks, and with --gpus or --gpus-per-task where that is no multiple of it: "
           "26.05 never starts these"),
-    Entry("--mincpus", "MinCPUs", "minimum_cpus_per_node", "",
+    Input("--mincpus", "MinCPUs", "minimum_cpus_per_node", "",
           "as CPUs that every node must have; doubted with --gpus-per-task and --ntasks-per-node, and beside several "
           "nodes where it is no multiple of --cpus-per-task"),
-    Entry("--dependency", "Dependency", "dependency", "dependencies", "such a job is left alone"),
-    Entry("--exclude", "ExcNodes", "excluded_nodes", "excluded_nodes", "22.05: not by the reader `text`"),
-    Entry(
+    Input("--dependency", "Dependency", "dependency", "dependencies", "such a job is left alone"),
+    Input("--exclude", "ExcNodes", "excluded_nodes", "excluded_nodes", "22.05: not by the reader `text`"),
+    Input(
         "--exclusive",
         "OverSubscribe Exclusive",
         "shared",
         "resource_sharing",
         "26.05: not by the readers `json` and `pyslurm`. `--exclusive=user`: not by the reader `pyslurm`",
     ),
-    Entry(
+    Input(
         "--gpus, --tres-per-job",
         "tres-per-job",
         "tres_per_job",
         "tres_per_job",
         "with `pyslurm` only where AccountingStorageTRES counts gres/gpu",
     ),
-    Entry("--gpus-per-node, --gres", "tres-per-node", "tres_per_node", "tres_per_node gres_per_node"),
-    Entry("--gpus-per-task, --tres-per-task", "tres-per-task", "tres_per_task", "tres_per_task"),
-    Entry("heterogeneous jobs", "HetJobID HetJobOffset", "het_job_id het_job_offset",
+    Input("--gpus-per-node, --gres", "tres-per-node", "tres_per_node", "tres_per_node gres_per_node"),
+    Input("--gpus-per-task, --tres-per-task", "tres-per-task", "tres_per_task", "tres_per_task"),
+    Input("heterogeneous jobs", "HetJobID HetJobOffset", "het_job_id het_job_offset",
           "heterogeneous_id heterogeneous_offset", "they are left alone"),
-    Entry("--hold, --priority", "PriorityLong", "priority", "priority"),
-    Entry("--mem, --mem-per-cpu", "tres-alloc", "tres_alloc_str tres_req_str", "allocated_tres requested_tres"),
-    Entry("--nice", "Nice", "nice", "nice"),
-    Entry("--nodelist", "ReqNodes", "required_nodes", "required_nodes"),
-    Entry("--nodes", "NumNodes MaxNodes", "node_count max_nodes", "num_nodes max_nodes"),
-    Entry("--partition", "Partition", "partition", "partition"),
-    Entry("--qos", "QOS", "qos", "qos"),
-    Entry("--reservation", "Reservation", "resv_name", "reservation", "such a job is left alone"),
-    Entry("scrontab jobs", "CronJob", "flags cron", "is_cronjob",
+    Input("--hold, --priority", "PriorityLong", "priority", "priority"),
+    Input("--mem, --mem-per-cpu", "tres-alloc", "tres_alloc_str tres_req_str", "allocated_tres requested_tres"),
+    Input("--nice", "Nice", "nice", "nice"),
+    Input("--nodelist", "ReqNodes", "required_nodes", "required_nodes"),
+    Input("--nodes", "NumNodes MaxNodes", "node_count max_nodes", "num_nodes max_nodes"),
+    Input("--partition", "Partition", "partition", "partition"),
+    Input("--qos", "QOS", "qos", "qos"),
+    Input("--reservation", "Reservation", "resv_name", "reservation", "such a job is left alone"),
+    Input("scrontab jobs", "CronJob", "flags cron", "is_cronjob",
           "they are left alone; 22.05 and 24.11: not by the reader `text`"),
-    Entry("--switches", "ReqSwitch Wait4Switch", "required_switches minimum_switches maximum_switch_wait_time",
+    Input("--switches", "ReqSwitch Wait4Switch", "required_switches minimum_switches maximum_switch_wait_time",
           "required_switches max_wait_time_switches", "22.05: not by the reader `json`"),
-    Entry("--time", "TimeLimit", "time_limit", "time_limit"),
-    Entry("--time-min", "MinTime", "time_minimum", "time_limit_min"),
-    Entry("--tmp", "MinTmpDisk", "minimum_tmp_disk_per_node", "", "see below"),
+    Input("--time", "TimeLimit", "time_limit", "time_limit"),
+    Input("--time-min", "MinTime", "time_minimum", "time_limit_min"),
+    Input("--tmp", "MinTmpDisk", "minimum_tmp_disk_per_node", "", "see below"),
 )  # fmt: skip
 # By doubt: the requests that raise it, and the fields that no row above has.
-DOUBTS: Final[Mapping[Doubt, Entry]] = {
-    Doubt.FEATURES: Entry("--constraint in any other form", "Feature", "features", "constraints"),
-    Doubt.SHARES: Entry("--gres=shard, --gres=mps", "tres-per-node", "tres_per_node", "gres_per_node"),
-    Doubt.OPTIONS: Entry("GRES other than GPUs per task or job", "tres-per-task", "tres_per_task", "tres_per_task"),
-    Doubt.BARRED_NODES: Entry(
+DOUBTS: Final[Mapping[Doubt, Input]] = {
+    Doubt.FEATURES: Input("--constraint in any other form", "Feature", "features", "constraints"),
+    Doubt.SHARES: Input("--gres=shard, --gres=mps", "tres-per-node", "tres_per_node", "gres_per_node"),
+    Doubt.OPTIONS: Input("GRES other than GPUs per task or job", "tres-per-task", "tres_per_task", "tres_per_task"),
+    Doubt.BARRED_NODES: Input(
         "GRES other than GPUs per node, --tmp",
         "tres-per-node",
         "tres_per_node",
         "gres_per_node",
         "counted; where only some nodes have it, the job is left alone (`no_bar`)",
     ),
-    Doubt.SOCKETS: Entry("--gpus-per-socket", "tres-per-socket", "tres_per_socket", "tres_per_socket sockets_per_node"),
-    Doubt.MEMORY: Entry("no --mem", "tres-alloc", "tres_req_str", "requested_tres", "no memory is assumed"),
-    Doubt.NODE_COUNT: Entry(
+    Doubt.SOCKETS: Input("--gpus-per-socket", "tres-per-socket", "tres_per_socket", "tres_per_socket sockets_per_node"),
+    Doubt.MEMORY: Input("no --mem", "tres-alloc", "tres_req_str", "requested_tres", "no memory is assumed"),
+    Doubt.NODE_COUNT: Input(
         "--ntasks or an open node count, where only more nodes than tasks, or than Slurm estimates, would do now",
         "NumTasks NumNodes",
         "tasks node_count",
         "ntasks num_nodes",
     ),
-    Doubt.NODE_LIMIT: Entry(
+    Doubt.NODE_LIMIT: Input(
         "as many --nodes at most as --ntasks, above MaxNodes of the partition",
         "MaxNodes",
         "max_nodes",
         "max_nodes",
         "26.05 shows the tasks of other jobs so, too",
     ),
-    Doubt.UNEQUAL_NODES: Entry(
+    Doubt.UNEQUAL_NODES: Input(
         "--gpus or --gpus-per-task and --nodes of at least two, where fewer nodes have all GPUs and others have less",
         "tres-per-job tres-per-task",
         "tres_per_job tres_per_task",
         "tres_per_job tres_per_task",
         "22.05, which can give the first nodes all of them and then has none for the others",
     ),
-    Doubt.GPUS_UNKNOWN: Entry(
+    Doubt.GPUS_UNKNOWN: Input(
         "forms of --gpus that pyslurm hides", "tres-per-job", "tres_per_job", "tres_per_job", "left alone"
     ),
-    Doubt.PARTITION_UNKNOWN: Entry("a partition that is not shown", "Partition", "partition", "partition"),
+    Doubt.PARTITION_UNKNOWN: Input("a partition that is not shown", "Partition", "partition", "partition"),
 }
 # Options that have a name of their own in the constant of the decoders.
 _SPELLED: Final = {
@@ -166,16 +166,16 @@ _ABOUT_THREADS: Final = frozenset(("--threads-per-core", "--ntasks-per-core"))
 
 _SIMULATED: Final = "in simulations only"
 NODES: Final = (
-    Entry("State", "StateComplete", "state state_flags", "state", "[what each state means](node-states.md)"),
-    Entry("CPUs", "CPUs CPUsState", "cpus alloc_cpus", "total_cpus allocated_cpus"),
-    Entry("RealMemory", "Memory AllocMem", "real_memory alloc_memory", "real_memory allocated_memory"),
-    Entry("Gres", "Gres GresUsed", "gres gres_used", "configured_gres allocated_tres"),
-    Entry("Features", "features_act", "active_features", "active_features", "the active ones"),
-    Entry("TmpDisk", "Disk", "temporary_disk"),
-    Entry("ThreadsPerCore", "Threads", "threads"),
-    Entry("Weight", "Weight", "weight", "weight", _SIMULATED),
+    Input("State", "StateComplete", "state state_flags", "state", "[what each state means](node-states.md)"),
+    Input("CPUs", "CPUs CPUsState", "cpus alloc_cpus", "total_cpus allocated_cpus"),
+    Input("RealMemory", "Memory AllocMem", "real_memory alloc_memory", "real_memory allocated_memory"),
+    Input("Gres", "Gres GresUsed", "gres gres_used", "configured_gres allocated_tres"),
+    Input("Features", "features_act", "active_features", "active_features", "the active ones"),
+    Input("TmpDisk", "Disk", "temporary_disk"),
+    Input("ThreadsPerCore", "Threads", "threads"),
+    Input("Weight", "Weight", "weight", "weight", _SIMULATED),
 )
-FOR_SYSTEM: Final = Entry(
+FOR_SYSTEM: Final = Input(
     "CoreSpecCount, CpuSpecList, MemSpecLimit",
     "",
     "effective_cpus specialized_memory",
@@ -184,19 +184,19 @@ FOR_SYSTEM: Final = Entry(
     "beside a slurm.conf without any",
 )
 PARTITIONS: Final = (
-    Entry("State", "Available", "partition.state", "state"),
-    Entry("Nodes", "NodeList", "nodes.configured", "nodes"),
-    Entry("MaxTime", "Time", "maximums.time", "max_time"),
-    Entry("DefaultTime", "DefaultTime", "defaults.time", "default_time", "counted nowhere yet"),
-    Entry("MaxNodes", "Size", "maximums.nodes", "max_nodes"),
-    Entry("MinNodes", "Size", "minimums.nodes"),
-    Entry("MaxCPUsPerNode", "MaxCPUsPerNode", "maximums.cpus_per_node"),
-    Entry("OverSubscribe", "OverSubscribe", "partition.oversubscribe maximums.oversubscribe"),
-    Entry("Exclusive", "", "partition.exclusive", "", "26.05; NODE and USER. The other readers read it of each job"),
-    Entry("PriorityTier", "PriorityTier", "priority.tier", "priority_tier"),
-    Entry("PriorityJobFactor", "PriorityJobFactor", "priority.job_factor", "", _SIMULATED),
-    Entry("Default", "Partition", "flags", "", "before 26.05: not by the reader `json`"),
-    Entry("QOS", "", "qos.assigned", "", "by `scontrol show partition`, before a job is resized, and in simulations"),
+    Input("State", "Available", "partition.state", "state"),
+    Input("Nodes", "NodeList", "nodes.configured", "nodes"),
+    Input("MaxTime", "Time", "maximums.time", "max_time"),
+    Input("DefaultTime", "DefaultTime", "defaults.time", "default_time", "counted nowhere yet"),
+    Input("MaxNodes", "Size", "maximums.nodes", "max_nodes"),
+    Input("MinNodes", "Size", "minimums.nodes"),
+    Input("MaxCPUsPerNode", "MaxCPUsPerNode", "maximums.cpus_per_node"),
+    Input("OverSubscribe", "OverSubscribe", "partition.oversubscribe maximums.oversubscribe"),
+    Input("Exclusive", "", "partition.exclusive", "", "26.05; NODE and USER. The other readers read it of each job"),
+    Input("PriorityTier", "PriorityTier", "priority.tier", "priority_tier"),
+    Input("PriorityJobFactor", "PriorityJobFactor", "priority.job_factor", "", _SIMULATED),
+    Input("Default", "Partition", "flags", "", "before 26.05: not by the reader `json`"),
+    Input("QOS", "", "qos.assigned", "", "by `scontrol show partition`, before a job is resized, and in simulations"),
 )
 SETTINGS: Final[Mapping[str, str]] = {
     "ClusterName": "",
@@ -231,76 +231,76 @@ NAMED_ONLY: Final[Mapping[str, str]] = {
 
 # By hand: what Slurm shows, by the fields that hold it, or hides, and no decoder reads.
 UNREAD_REQUESTS: Final = (
-    Entry("--batch", "", "batch_features"),
-    Entry("--bb, --bbf", "BurstBuffer", "burst_buffer", remark="stage-in delays a start"),
-    Entry("--cluster-constraint, --clusters", "ClusterFeature", "cluster_features",
+    Input("--batch", "", "batch_features"),
+    Input("--bb, --bbf", "BurstBuffer", "burst_buffer", remark="stage-in delays a start"),
+    Input("--cluster-constraint, --clusters", "ClusterFeature", "cluster_features",
           remark="jobs of a federation are left alone, by their ids"),
-    Entry("--thread-spec", "", "thread_spec", remark="doubted by the reader `text`, which shows it as --core-spec"),
-    Entry("--deadline", "Deadline", "deadline"),
-    Entry("--delay-boot, --reboot", "DelayBoot", "delay_boot reboot"),
-    Entry("--exclusive=topo", remark="not in 22.05; bars blocks in which any other job runs. That such a job bars its "
+    Input("--thread-spec", "", "thread_spec", remark="doubted by the reader `text`, which shows it as --core-spec"),
+    Input("--deadline", "Deadline", "deadline"),
+    Input("--delay-boot, --reboot", "DelayBoot", "delay_boot reboot"),
+    Input("--exclusive=topo", remark="not in 22.05; bars blocks in which any other job runs. That such a job bars its "
           "block to others is read as the state of its nodes, but on 24.11 not by the reader `json`"),
-    Entry("--extra", "", "extra", remark="not in 22.05; bars nodes with SchedulerParameters=extra_constraints"),
-    Entry("--gpu-bind, --gpu-freq, --tres-bind", "tres-bind tres-freq", "tres_bind tres_freq"),
-    Entry("--gres-flags", remark="enforce-binding, one-task-per-sharing and the like bar GPUs beside other CPUs"),
-    Entry("--licenses", "Licenses", "licenses", remark="`explain` counts them once Slurm names them; plans do not"),
-    Entry("--mcs-label", "", "mcs_label"),
-    Entry("--mem-per-gpu", "mem-per-tres", "memory_per_tres",
+    Input("--extra", "", "extra", remark="not in 22.05; bars nodes with SchedulerParameters=extra_constraints"),
+    Input("--gpu-bind, --gpu-freq, --tres-bind", "tres-bind tres-freq", "tres_bind tres_freq"),
+    Input("--gres-flags", remark="enforce-binding, one-task-per-sharing and the like bar GPUs beside other CPUs"),
+    Input("--licenses", "Licenses", "licenses", remark="`explain` counts them once Slurm names them; plans do not"),
+    Input("--mcs-label", "", "mcs_label"),
+    Input("--mem-per-gpu", "mem-per-tres", "memory_per_tres",
           remark="its memory is read as Slurm adds it up for the present size, and counted so for other sizes"),
-    Entry("--network", "Network", "network"),
-    Entry("--ntasks-per-gpu", "", "tasks_per_tres", remark="Slurm sets the tasks by it, which are read"),
-    Entry("--overcommit, --oversubscribe"),
-    Entry("--prefer", "Prefer", "prefer"),
-    Entry("--resources", remark="not in 24.11"),
-    Entry("--segment, --consolidate-segments, --spread-segments", "", "segment_size", remark="not in 22.05"),
-    Entry("--spread-job, --use-min-nodes", remark="nodes are chosen in another way"),
+    Input("--network", "Network", "network"),
+    Input("--ntasks-per-gpu", "", "tasks_per_tres", remark="Slurm sets the tasks by it, which are read"),
+    Input("--overcommit, --oversubscribe"),
+    Input("--prefer", "Prefer", "prefer"),
+    Input("--resources", remark="not in 24.11"),
+    Input("--segment, --consolidate-segments, --spread-segments", "", "segment_size", remark="not in 22.05"),
+    Input("--spread-job, --use-min-nodes", remark="nodes are chosen in another way"),
 )  # fmt: skip
 UNREAD_NODES: Final = (
-    Entry("Boards, Sockets, CoresPerSocket", "Sockets Cores", "boards sockets cores",
+    Input("Boards, Sockets, CoresPerSocket", "Sockets Cores", "boards sockets cores",
           remark="so requests for them are doubted"),
-    Entry("Cores and Links in gres.conf", remark="which CPUs stand beside which GPUs"),
-    Entry("RestrictedCoresPerGPU", "", "res_cores_per_gpu gpu_spec", remark="not in 22.05"),
-    Entry("features that a reboot can give (NodeFeaturesPlugins)", "features", "features"),
-    Entry("owner and MCS label", "", "owner mcs_label"),
-    Entry("ResumeTimeout, SuspendTimeout, ResumeRate", remark="a node that boots counts as if it were up"),
+    Input("Cores and Links in gres.conf", remark="which CPUs stand beside which GPUs"),
+    Input("RestrictedCoresPerGPU", "", "res_cores_per_gpu gpu_spec", remark="not in 22.05"),
+    Input("features that a reboot can give (NodeFeaturesPlugins)", "features", "features"),
+    Input("owner and MCS label", "", "owner mcs_label"),
+    Input("ResumeTimeout, SuspendTimeout, ResumeRate", remark="a node that boots counts as if it were up"),
 )  # fmt: skip
 UNREAD_PARTITIONS: Final = (
-    Entry("AllocNodes"),
-    Entry("AllowAccounts, AllowGroups, AllowQos, DenyAccounts, DenyQos"),
-    Entry("RootOnly, DisableRootJobs, ReqResv"),
-    Entry("DefCpuPerGPU, DefMemPerCPU, DefMemPerGPU, DefMemPerNode", remark="no memory is assumed without --mem"),
-    Entry("ExclusiveUser, ExclusiveTopo", remark="only the request of a job is, which shows it"),
-    Entry("LLN, SelectTypeParameters"),
-    Entry("MaxCPUsPerSocket", remark="not in 22.05"),
-    Entry("MaxMemPerCPU, MaxMemPerNode"),
-    Entry("OverTimeLimit, PreemptMode, GraceTime"),
-    Entry("ResumeTimeout, SuspendTime, SuspendTimeout, PowerDownOnIdle"),
-    Entry("Topology", remark="not in 24.11; the default topology counts for all partitions"),
-    Entry("TRESBillingWeights", remark="so a limit on billing refuses every new size"),
+    Input("AllocNodes"),
+    Input("AllowAccounts, AllowGroups, AllowQos, DenyAccounts, DenyQos"),
+    Input("RootOnly, DisableRootJobs, ReqResv"),
+    Input("DefCpuPerGPU, DefMemPerCPU, DefMemPerGPU, DefMemPerNode", remark="no memory is assumed without --mem"),
+    Input("ExclusiveUser, ExclusiveTopo", remark="only the request of a job is, which shows it"),
+    Input("LLN, SelectTypeParameters"),
+    Input("MaxCPUsPerSocket", remark="not in 22.05"),
+    Input("MaxMemPerCPU, MaxMemPerNode"),
+    Input("OverTimeLimit, PreemptMode, GraceTime"),
+    Input("ResumeTimeout, SuspendTime, SuspendTimeout, PowerDownOnIdle"),
+    Input("Topology", remark="not in 24.11; the default topology counts for all partitions"),
+    Input("TRESBillingWeights", remark="so a limit on billing refuses every new size"),
 )  # fmt: skip
 UNREAD_SETTINGS: Final = (
-    Entry("AllowSpecResourcesUsage"),
-    Entry("DefCpuPerGPU, DefMemPerCPU, DefMemPerGPU, DefMemPerNode, MaxMemPerCPU, MaxMemPerNode"),
-    Entry("JobSubmitPlugins", remark="what they make of a request is read, their rules for updates are not"),
-    Entry("LicenseParameters"),
-    Entry("MCSPlugin, MCSParameters"),
-    Entry("NodeFeaturesPlugins"),
-    Entry("PreemptParameters, PreemptExemptTime"),
-    Entry("PriorityParameters, PrioritySiteFactorParameters"),
-    Entry("ResumeRate, ResumeTimeout, SuspendRate, SuspendTimeout, SuspendExcNodes, SuspendExcParts"),
-    Entry("ResvOverRun"),
-    Entry("SchedulerTimeSlice"),
-    Entry("TopologyParam"),
+    Input("AllowSpecResourcesUsage"),
+    Input("DefCpuPerGPU, DefMemPerCPU, DefMemPerGPU, DefMemPerNode, MaxMemPerCPU, MaxMemPerNode"),
+    Input("JobSubmitPlugins", remark="what they make of a request is read, their rules for updates are not"),
+    Input("LicenseParameters"),
+    Input("MCSPlugin, MCSParameters"),
+    Input("NodeFeaturesPlugins"),
+    Input("PreemptParameters, PreemptExemptTime"),
+    Input("PriorityParameters, PrioritySiteFactorParameters"),
+    Input("ResumeRate, ResumeTimeout, SuspendRate, SuspendTimeout, SuspendExcNodes, SuspendExcParts"),
+    Input("ResvOverRun"),
+    Input("SchedulerTimeSlice"),
+    Input("TopologyParam"),
 )
 UNREAD_LIMITS: Final = (
-    Entry("MaxTRESRunMinsPU, MaxTRESRunMinsPA"),
-    Entry("GrpJobsAccrue, MaxJobsAccrue, MinPrioThresh"),
-    Entry("LimitFactor, UsageFactor, UsageThreshold, GraceTime, Preempt"),
-    Entry("Flags of a QOS", remark="OverPartQOS, PartitionTimeLimit, PartitionMaxNodes, NoReserve and the like"),
+    Input("MaxTRESRunMinsPU, MaxTRESRunMinsPA"),
+    Input("GrpJobsAccrue, MaxJobsAccrue, MinPrioThresh"),
+    Input("LimitFactor, UsageFactor, UsageThreshold, GraceTime, Preempt"),
+    Input("Flags of a QOS", remark="OverPartQOS, PartitionTimeLimit, PartitionMaxNodes, NoReserve and the like"),
 )
 
 
-def section(entries: Iterable[Entry], unread: Sequence[Entry], further: Iterable[Sequence[str]] = ()) -> str:
+def section(entries: Iterable[Input], unread: Sequence[Input], further: Iterable[Sequence[str]] = ()) -> str:
     """Return a table of what is read, of rows in between, and of what is not read."""
     rows = [
         *([_code(entry.name), Word.READ, entry.remarks] for entry in entries),
@@ -352,9 +352,9 @@ def what_is_read_page(template: str) -> str:
     )
 
 
-def _setting(name: str, remark: str) -> Entry:
+def _setting(name: str, remark: str) -> Input:
     """Return the entry of what does not depend on the reader."""
-    return Entry(name, "scontrol", "scontrol", "scontrol", remark)
+    return Input(name, "scontrol", "scontrol", "scontrol", remark)
 
 
 def _code(names: str) -> str:

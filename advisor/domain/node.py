@@ -50,7 +50,7 @@ class NodeService(StrEnum):
 
 
 # Every word that Slurm has for the state of a node, by what it does to new jobs where no other word decides.
-# `python -m tools.live_slurm.node_states` has it observed on live clusters (docs/node-states.md).
+# `python -m tools.stage.node_states` has it observed on live clusters (docs/node-states.md).
 _SERVICE: Final[Mapping[str, NodeService]] = {
     word: service
     for service, words in {

@@ -6,7 +6,7 @@ import pytest
 
 from advisor.domain.node import NodeService, is_known
 from tests.builders import make_node
-from tools.live_slurm.node_states import NOT_SHOWN, PAGE, PART, Row, disagreement, node_with, page, read_states
+from tools.stage.node_states import NOT_SHOWN, PAGE, PART, NodeRow, disagreement, node_with, page, read_states
 
 ROWS = [
     pytest.param(row, words, id=f"{release} {row.how}: {'+'.join(words)}")
@@ -18,7 +18,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("row", "words"), ROWS)
-def test_service_is_what_slurmctld_did(row: Row, words: tuple[str, ...]) -> None:
+def test_service_is_what_slurmctld_did(row: NodeRow, words: tuple[str, ...]) -> None:
     node = node_with(words)
 
     assert disagreement(row, replace(node, cpus_reserved=8) if PART in row.how else node) == ""

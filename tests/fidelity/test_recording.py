@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from tools.fidelity.drawn_workload import LONG, draw_workload
 from tools.fidelity.recording import (
-    Kind,
     Recording,
     RecordingError,
     Scheduler,
+    WorkloadKind,
     read_recording,
     write_recording,
 )
 from tools.fidelity.site_workload import draw_site_workload
-from tools.fidelity.workload import LONG, draw_workload
 
 FOLDER = Path(__file__).parents[1] / "recorded/fidelity"
 RECORDED = [pytest.param(path, id=f"{path.parent.name}-{path.stem}") for path in sorted(FOLDER.glob("*/*.json"))]
@@ -30,7 +30,7 @@ def test_recordings_are_there() -> None:
 
 def test_recording_is_of_the_workload_that_its_seed_draws(recording: Recording) -> None:
     seed, kind = recording.workload.seed, recording.workload.kind
-    drawn = draw_workload(seed, LONG) if kind is Kind.PLAIN else draw_site_workload(seed, kind)
+    drawn = draw_workload(seed, LONG) if kind is WorkloadKind.PLAIN else draw_site_workload(seed, kind)
 
     assert recording.workload == drawn
     assert list(dict.fromkeys(job.request for job in recording.jobs)) == list(drawn.jobs)
@@ -55,7 +55,7 @@ def test_no_node_ever_gives_out_more_gpus_than_it_has(recording: Recording) -> N
 
 def test_queue_is_deep_and_both_schedulers_start_jobs(recording: Recording) -> None:
     starters = [job.started_by for job in recording.jobs]
-    least, least_delay_s = (10, 20) if recording.workload.kind is Kind.PLAIN else (2, 10)
+    least, least_delay_s = (10, 20) if recording.workload.kind is WorkloadKind.PLAIN else (2, 10)
 
     assert min(starters.count(scheduler) for scheduler in Scheduler) >= least
     assert sum(job.start_time - job.submit_time for job in recording.jobs) / len(recording.jobs) > least_delay_s
@@ -64,7 +64,7 @@ def test_queue_is_deep_and_both_schedulers_start_jobs(recording: Recording) -> N
 def test_priority_at_submission_is_the_sum_of_its_factors(recording: Recording) -> None:
     known = [job for job in recording.jobs if job.priority]
     # slurmctld computes none for a job that is not eligible yet.
-    assert len(known) >= (len(recording.jobs) if recording.workload.kind is not Kind.ARRAYS else 20)
+    assert len(known) >= (len(recording.jobs) if recording.workload.kind is not WorkloadKind.ARRAYS else 20)
     for job in known:
         assert job.priority is not None
         factors = (job.priority.age, job.priority.fair_share, job.priority.job_size, job.priority.partition)

@@ -6,16 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from tools.fidelity.recording import DependencyType, JobRecord, Kind, NodeState, Recording, read_recording
+from tools.fidelity.recording import (
+    DependencyType,
+    RecordedJob,
+    RecordedNodeState,
+    Recording,
+    WorkloadKind,
+    read_recording,
+)
 
 FOLDER = Path(__file__).parents[1] / "recorded/fidelity/22.05"
 
 
-def recorded(kind: Kind) -> Recording:
+def recorded(kind: WorkloadKind) -> Recording:
     return read_recording(FOLDER / f"{kind}1.json")
 
 
-def running_at(recording: Recording, moment: float) -> list[JobRecord]:
+def running_at(recording: Recording, moment: float) -> list[RecordedJob]:
     """List the jobs that run right after a moment."""
     return [job for job in recording.jobs if job.start_time <= moment < job.end_time]
 
@@ -25,7 +32,7 @@ def starts(recording: Recording) -> list[float]:
 
 
 def test_every_job_runs_in_its_partition_and_within_the_limit_of_it() -> None:
-    recording = recorded(Kind.PARTITIONS)
+    recording = recorded(WorkloadKind.PARTITIONS)
     partitions = {partition.name: partition for partition in recording.partitions}
 
     assert {partitions[name].priority_tier for name in ("long", "short")} == {1, 2}
@@ -36,7 +43,7 @@ def test_every_job_runs_in_its_partition_and_within_the_limit_of_it() -> None:
 
 
 def test_partition_factor_counts_against_the_largest_of_all_partitions() -> None:
-    recording = recorded(Kind.PARTITIONS)
+    recording = recorded(WorkloadKind.PARTITIONS)
     factors = {partition.name: partition.priority_job_factor for partition in recording.partitions}
     weight = float(recording.parameters["PriorityWeightPartition"])
 
@@ -48,7 +55,7 @@ def test_partition_factor_counts_against_the_largest_of_all_partitions() -> None
 
 
 def test_limits_of_each_qos_hold_at_every_start_and_are_met() -> None:
-    recording = recorded(Kind.QOS)
+    recording = recorded(WorkloadKind.QOS)
 
     for qos in recording.qos:
         per_user, per_group, jobs_per_user = 0, 0, 0
@@ -66,7 +73,7 @@ def test_limits_of_each_qos_hold_at_every_start_and_are_met() -> None:
 
 
 def test_no_more_tasks_of_an_array_run_than_its_limit() -> None:
-    recording = recorded(Kind.ARRAYS)
+    recording = recorded(WorkloadKind.ARRAYS)
     arrays = [request for request in recording.workload.jobs if request.array_size]
 
     assert arrays
@@ -78,7 +85,7 @@ def test_no_more_tasks_of_an_array_run_than_its_limit() -> None:
 
 
 def test_no_job_starts_before_what_it_waits_for_has_ended() -> None:
-    recording = recorded(Kind.ARRAYS)
+    recording = recorded(WorkloadKind.ARRAYS)
 
     for job in recording.jobs:
         dependency = job.request.dependency
@@ -91,7 +98,7 @@ def test_no_job_starts_before_what_it_waits_for_has_ended() -> None:
 
 
 def test_singletons_run_one_at_a_time() -> None:
-    recording = recorded(Kind.ARRAYS)
+    recording = recorded(WorkloadKind.ARRAYS)
     singletons = sorted((job for job in recording.jobs if job.request.shared_name), key=lambda job: job.start_time)
 
     assert len(singletons) >= 3
@@ -99,22 +106,24 @@ def test_singletons_run_one_at_a_time() -> None:
 
 
 def test_nothing_starts_on_a_node_while_it_is_drained() -> None:
-    recording = recorded(Kind.DRAINED)
-    resumed = {event.node: event.time for event in recording.node_events_made if event.state is NodeState.RESUME}
+    recording = recorded(WorkloadKind.DRAINED)
+    resumed = {
+        event.node: event.time for event in recording.node_events_made if event.state is RecordedNodeState.RESUME
+    }
 
     assert [event.node for event in recording.node_events_made] == [e.node for e in recording.workload.node_events]
     assert resumed
     for node, moment in resumed.items():
         assert any(job.start_time > moment for job in recording.jobs if node in job.nodes)
     for event in recording.node_events_made:
-        if event.state is NodeState.DRAIN:
+        if event.state is RecordedNodeState.DRAIN:
             until = resumed.get(event.node, float("inf"))
             there = [job for job in recording.jobs if event.node in job.nodes]
             assert not [job for job in there if event.time < job.start_time < until]
 
 
 def test_cpus_and_memory_of_each_node_suffice_and_are_needed() -> None:
-    recording = recorded(Kind.CPU)
+    recording = recorded(WorkloadKind.CPU)
     fullest_cpus, fullest_memory = 0, 0
     assert recording.memory_mib_per_node is not None
 

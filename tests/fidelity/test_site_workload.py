@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 
 from tools.fidelity.live import GPUS_PER_NODE, NODE_COUNT, dependency_options, request_options
-from tools.fidelity.recording import Dependency, DependencyType, JobRequest, Kind, NodeState
+from tools.fidelity.recording import Dependency, DependencyType, JobRequest, RecordedNodeState, WorkloadKind
 from tools.fidelity.site_workload import QOS, SHORT_MAX_TIME_S, SHORT_PARTITION, draw_site_workload
 
-KINDS = [kind for kind in Kind if kind is not Kind.PLAIN]
+KINDS = [kind for kind in WorkloadKind if kind is not WorkloadKind.PLAIN]
 SEEDS = range(1, 6)
 JOB = JobRequest(name="a", user="games", submit_time=0.0, gpus=4, nodes=1, time_limit_s=120.0, sleep_s=20.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_seed_and_kind_decide_the_workload(kind: Kind) -> None:
+def test_seed_and_kind_decide_the_workload(kind: WorkloadKind) -> None:
     first, again, other = (draw_site_workload(seed, kind) for seed in (1, 1, 2))
 
     assert first == again
@@ -24,9 +24,9 @@ def test_seed_and_kind_decide_the_workload(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_workload_has_about_its_number_of_jobs_with_names_that_differ(seed: int, kind: Kind) -> None:
+def test_workload_has_about_its_number_of_jobs_with_names_that_differ(seed: int, kind: WorkloadKind) -> None:
     jobs = draw_site_workload(seed, kind).jobs
-    least, most = (600, 600) if kind is Kind.SATURATED else (50, 85)
+    least, most = (600, 600) if kind is WorkloadKind.SATURATED else (50, 85)
 
     assert least <= sum(max(1, job.array_size) for job in jobs) <= most
     assert len({job.name for job in jobs}) == len(jobs)
@@ -34,7 +34,7 @@ def test_workload_has_about_its_number_of_jobs_with_names_that_differ(seed: int,
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_changes_name_single_jobs_after_their_submission(seed: int, kind: Kind) -> None:
+def test_changes_name_single_jobs_after_their_submission(seed: int, kind: WorkloadKind) -> None:
     workload = draw_site_workload(seed, kind)
     jobs = {job.name: job for job in workload.jobs}
 
@@ -44,7 +44,7 @@ def test_changes_name_single_jobs_after_their_submission(seed: int, kind: Kind) 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_saturated_workload_is_more_than_the_cluster_can_run_while_jobs_arrive(seed: int) -> None:
-    jobs = draw_site_workload(seed, Kind.SATURATED).jobs
+    jobs = draw_site_workload(seed, WorkloadKind.SATURATED).jobs
     gpu_s = sum(job.gpus * min(job.sleep_s, job.time_limit_s) for job in jobs)
 
     assert gpu_s > 1.3 * NODE_COUNT * GPUS_PER_NODE * max(job.submit_time for job in jobs)
@@ -52,7 +52,7 @@ def test_saturated_workload_is_more_than_the_cluster_can_run_while_jobs_arrive(s
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_jobs_of_the_short_partition_fit_its_time_limit(seed: int) -> None:
-    jobs = draw_site_workload(seed, Kind.PARTITIONS).jobs
+    jobs = draw_site_workload(seed, WorkloadKind.PARTITIONS).jobs
     short = [job for job in jobs if job.partition == SHORT_PARTITION]
 
     assert 10 < len(short) < 50
@@ -61,7 +61,7 @@ def test_jobs_of_the_short_partition_fit_its_time_limit(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_qos_could_run_each_of_its_jobs_alone_but_not_all_at_once(seed: int) -> None:
-    jobs = draw_site_workload(seed, Kind.QOS).jobs
+    jobs = draw_site_workload(seed, WorkloadKind.QOS).jobs
 
     for qos in QOS:
         limits = [limit for limit in (qos.max_gpus_per_user, qos.group_gpus) if limit is not None]
@@ -72,7 +72,7 @@ def test_each_qos_could_run_each_of_its_jobs_alone_but_not_all_at_once(seed: int
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_jobs_depend_on_jobs_submitted_before_them(seed: int) -> None:
-    jobs = draw_site_workload(seed, Kind.ARRAYS).jobs
+    jobs = draw_site_workload(seed, WorkloadKind.ARRAYS).jobs
     ranks = {job.name: rank for rank, job in enumerate(jobs)}
     waiting = [(rank, job.dependency) for rank, job in enumerate(jobs) if job.dependency]
 
@@ -84,7 +84,7 @@ def test_jobs_depend_on_jobs_submitted_before_them(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_job_waits_for_the_success_of_one_that_its_limit_ends(seed: int) -> None:
-    jobs = draw_site_workload(seed, Kind.ARRAYS).jobs
+    jobs = draw_site_workload(seed, WorkloadKind.ARRAYS).jobs
     ended = {job.name for job in jobs if job.sleep_s > job.time_limit_s}
     waited_for: dict[DependencyType, set[str]] = {type_: set() for type_ in DependencyType}
     for job in jobs:
@@ -98,7 +98,7 @@ def test_no_job_waits_for_the_success_of_one_that_its_limit_ends(seed: int) -> N
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_singleton_jobs_share_user_and_name(seed: int) -> None:
-    jobs = draw_site_workload(seed, Kind.ARRAYS).jobs
+    jobs = draw_site_workload(seed, WorkloadKind.ARRAYS).jobs
     singletons = [job for job in jobs if job.dependency and job.dependency.type is DependencyType.SINGLETON]
 
     assert len(singletons) >= 3
@@ -107,9 +107,9 @@ def test_singleton_jobs_share_user_and_name(seed: int) -> None:
 
 
 def test_some_nodes_are_drained_throughout_and_one_comes_back() -> None:
-    events = draw_site_workload(1, Kind.DRAINED).node_events
-    drained = {event.node for event in events if event.state is NodeState.DRAIN}
-    resumed = {event.node for event in events if event.state is NodeState.RESUME}
+    events = draw_site_workload(1, WorkloadKind.DRAINED).node_events
+    drained = {event.node for event in events if event.state is RecordedNodeState.DRAIN}
+    resumed = {event.node for event in events if event.state is RecordedNodeState.RESUME}
 
     assert resumed < drained
     assert all(event.time == 0.0 for event in events if event.node not in resumed)
@@ -117,7 +117,7 @@ def test_some_nodes_are_drained_throughout_and_one_comes_back() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_cpu_jobs_fit_a_node_beside_jobs_with_gpus(seed: int) -> None:
-    jobs = draw_site_workload(seed, Kind.CPU).jobs
+    jobs = draw_site_workload(seed, WorkloadKind.CPU).jobs
 
     assert any(not job.gpus for job in jobs)
     assert any(job.exclusive for job in jobs)

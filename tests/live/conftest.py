@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from tools.live_slurm import LiveCluster
-from tools.live_slurm.queue import mixed_queue
-from tools.live_slurm.roots import RELEASES
+from tools.stage import LiveCluster
+from tools.stage.mixed_queue import mixed_queue
+from tools.stage.roots import RELEASES
 
 # Live tests wait in real time, several beside each other.
 LIMIT_S: Final = 900.0

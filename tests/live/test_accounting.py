@@ -22,7 +22,7 @@ from advisor.sim.traces.importing.sacct import FILLED_IN, WRITTEN, asked_rows
 from advisor.view.explanations import explanation
 from tests.live.conftest import started
 from tests.live.test_budget import Running
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 # slurmdbd is always there beside the host's own Slurm only.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.needs("slurmdbd")]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.live.conftest import started
-from tools.live_adversary.play import Play, adversary_cluster
-from tools.live_slurm import LiveCluster
+from tools.live_adversary.adversary_play import AdversaryPlay, adversary_cluster
+from tools.stage import LiveCluster
 
 # One release is enough for the short form.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05")]
@@ -20,7 +20,7 @@ def shared(release: str) -> Iterator[LiveCluster]:
 
 
 def test_whatever_the_adversary_does_all_can_be_taken_back(shared: LiveCluster, tmp_path: Path) -> None:
-    run = Play(shared, 4, 5.0, tmp_path).run(1.2)
+    run = AdversaryPlay(shared, 4, 5.0, tmp_path).run(1.2)
 
     assert run.faults == []
     assert run.reverts == 3

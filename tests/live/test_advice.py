@@ -16,7 +16,7 @@ from advisor.domain.snapshot import Snapshot
 from tests.live.conftest import started
 from tests.live.reading import taken
 from tools.advice_queue import PENDING, advice_cluster, fill
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

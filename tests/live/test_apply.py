@@ -36,7 +36,7 @@ from tests.live.test_advice import EAGER, sadvise, state_of
 from tests.programs import killed_after
 from tests.terminals import on_terminal
 from tools.advice_queue import PENDING, PRIORITY_LINES
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

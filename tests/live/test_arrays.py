@@ -23,7 +23,7 @@ from advisor.journal import SqliteJournal, opened
 from advisor.settings import Limits
 from tests.builders import make_recommendation
 from tests.live.conftest import started
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

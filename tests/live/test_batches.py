@@ -21,7 +21,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.errors import DecodeError
 from advisor.journal import SqliteJournal, opened
 from tests.live.conftest import started
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

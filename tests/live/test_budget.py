@@ -21,7 +21,7 @@ from advisor.domain.plan import Outcome
 from advisor.settings import BudgetSettings
 from tests.backends.fake_slurm import Streaming
 from tests.live.conftest import started
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from tools.live_slurm import LiveCluster, LiveSlurmError
-from tools.live_slurm.queue import DRAIN_REASON, DRAINED_NODE, PENDING, RUNNING
+from tools.stage import LiveCluster, LiveSlurmError
+from tools.stage.mixed_queue import DRAIN_REASON, DRAINED_NODE, PENDING, RUNNING
 
 pytestmark = pytest.mark.live
 

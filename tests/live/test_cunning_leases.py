@@ -25,7 +25,7 @@ from advisor.domain.plan import Outcome
 from advisor.journal import opened
 from advisor.settings import Limits
 from tests.live.conftest import started
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

@@ -19,7 +19,7 @@ from advisor.journal import opened
 from advisor.settings import Limits
 from tests.live.conftest import started
 from tests.live.test_advice import EAGER, sadvise
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05", "26.05")]
 

@@ -23,7 +23,7 @@ from advisor.settings import BreakerSettings, Limits
 from advisor.sim.live.plain_twin import PlainTwin
 from advisor.sim.live.wait_sums import stretch_of
 from tests.live.conftest import started
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05")]
 

@@ -11,8 +11,8 @@ from tests.live.conftest import started
 from tests.live.test_advice import state_of
 from tests.live.watching import ROOMY, Watched, at_work, fill, small_cluster, submit_gang, watched
 from tests.post_office import post_office
-from tools.live_slurm import LiveCluster
-from tools.live_slurm.cluster import BACKUP_HOST, BACKUP_LINES, PRIMARY_HOST
+from tools.stage import LiveCluster
+from tools.stage.live_cluster import BACKUP_HOST, BACKUP_LINES, PRIMARY_HOST
 
 pytestmark = pytest.mark.live
 

@@ -16,7 +16,7 @@ import pytest
 from tests.live.conftest import started
 from tests.live.test_advice import state_of
 from tests.live.watching import fill, small_cluster, submit_gang, watched
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

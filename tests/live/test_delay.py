@@ -17,7 +17,7 @@ from advisor.journal import opened
 from tests.live.conftest import started
 from tests.live.test_advice import sadvise
 from tools.advice_queue import PRIORITY_LINES
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 # The oldest and the newest release stand for all.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05", "26.05")]

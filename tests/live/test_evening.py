@@ -11,21 +11,21 @@ import pytest
 from advisor.domain.units import HOUR_S
 from advisor.sim.traces.trace_file import read_trace
 from tests.live.conftest import started
-from tools.live.controller import Typed, typed
-from tools.live.past import make_past
-from tools.live.present import Present
-from tools.live.site import Site
-from tools.live.walk import DAEMON, HISTORY, LOOK, QUEUE, WITHOUT_SLURMDBD, WRONG, faults, walk
+from tests.live.controller import Typed, typed
+from tests.live.past import make_past
+from tests.live.present import Present
+from tests.live.walk import DAEMON, HISTORY, LOOK, QUEUE, WITHOUT_SLURMDBD, WRONG, faults, walk
+from tools.live.compressed_site import CompressedSite
 from tools.live.window import Cut
-from tools.live_slurm import LiveCluster
-from tools.live_slurm.daemon import daemon, write_config
+from tools.stage import LiveCluster
+from tools.stage.daemon import daemon, write_config
 
 # One release stands for all; accounting is installed beside it alone.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.needs("slurmdbd")]
 
 ROOT = Path(__file__).parent.parent.parent
 SPEEDUP = 7200.0
-SITE = Site(release="22.05", nodes=2, leaf_nodes=1, speedup=SPEEDUP, nic_gbps=3200.0, oversubscription=1.0)
+SITE = CompressedSite(release="22.05", nodes=2, leaf_nodes=1, speedup=SPEEDUP, nic_gbps=3200.0, oversubscription=1.0)
 # Thirty jobs, in accounting once for each of eight weeks: `fit` takes no fewer than 200.
 CUT = Cut(seed=1, load=2.0, span_s=0.0, longest_s=48 * HOUR_S, speedup=SPEEDUP, jobs=30)
 WEEKS = 8

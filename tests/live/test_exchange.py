@@ -10,7 +10,7 @@ import pytest
 
 from tests.live.conftest import started
 from tests.live.test_advice import EAGER, sadvise
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

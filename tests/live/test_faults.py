@@ -8,7 +8,7 @@ import pytest
 
 from tests.live.conftest import started
 from tests.live.watching import as_user
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

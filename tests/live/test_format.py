@@ -13,7 +13,7 @@ from advisor.backends.text_decode import NODE_WIDTHS
 from advisor.backends.text_source import TextSource, new_delimiter
 from advisor.clock import SystemClock
 from advisor.domain.snapshot import Snapshot
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

@@ -26,7 +26,7 @@ from advisor.predict.served_policy import open_policy
 from advisor.settings import Limits, PlanningSettings
 from tests.live.conftest import started
 from tests.planning.test_gang_nodes import Places
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.live.conftest import started
 from tools.live_hour.hour import hour_cluster, play
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 # One release is enough for the short form.
 pytestmark = [pytest.mark.live, pytest.mark.releases("26.05")]
@@ -19,12 +19,7 @@ def busy(release: str) -> Iterator[LiveCluster]:
         yield live
 
 
-def test_arrivals_in_mode_apply_leaves_every_job_as_submitted(
-    busy: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("PATH", "SLURM_CONF"):
-        monkeypatch.setenv(name, busy.env[name])
-
+def test_arrivals_in_mode_apply_leaves_every_job_as_submitted(busy: LiveCluster, tmp_path: Path) -> None:
     hour = play(busy, 0.5, seed=1, interval_s=5.0, folder=tmp_path)
 
     assert hour.faults == []

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.live.conftest import started
-from tools.kill_test.play import Play, kill_cluster
-from tools.live_slurm import LiveCluster
+from tools.kill_test.kill_play import KillPlay, kill_cluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 
@@ -26,7 +26,7 @@ def test_whatever_kills_the_advisor_every_change_is_owned_or_taken_back(
     for name in ("PATH", "SLURM_CONF"):
         monkeypatch.setenv(name, killing_ground.env[name])
 
-    tally = Play(killing_ground, tmp_path / "journal.sqlite", seed=7).run(KILLS)
+    tally = KillPlay(killing_ground, tmp_path / "journal.sqlite", seed=7).run(KILLS)
 
     assert tally.faults == []
     assert sum(tally.kills.values()) == KILLS

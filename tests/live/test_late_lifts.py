@@ -21,7 +21,7 @@ from advisor.journal import opened
 from advisor.settings import Limits, PlanningSettings
 from tests.builders import make_stretch
 from tests.live.conftest import started
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

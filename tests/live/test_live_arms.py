@@ -1,6 +1,6 @@
 """The short form of the proof on a live Slurm: two plain clusters and an advised one run the same 60 jobs.
 
-`python -m tools.live.twins` and `python -m tools.live.report` are the whole of it. One release stands for all.
+`python -m tools.live.twins` and `python -m tools.live.arms_report` are the whole of it. One release stands for all.
 """
 
 from pathlib import Path
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import advisor
+from tests.live.shortcomings import shortcomings
 from tools.live import twins
 from tools.live.kept import read_kept
 from tools.live.kept_runs import Runs
-from tools.live.shortcomings import shortcomings
 
 # One release stands for all.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05")]

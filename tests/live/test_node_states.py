@@ -4,7 +4,7 @@ import pytest
 
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
-from tools.live_slurm.node_states import NOT_SHOWN, disagreement, rows, states_cluster
+from tools.stage.node_states import NOT_SHOWN, disagreement, rows, states_cluster
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 

@@ -22,7 +22,7 @@ from advisor.planning.preemption import REQUEUE_HOLD_S
 from advisor.settings import QUANTUM_S, Limits, PlanningSettings
 from tests.live.conftest import started
 from tests.planning.test_with_forecasts import FixedForecaster, runs
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

@@ -17,7 +17,7 @@ from advisor.domain.plan import Outcome, Recommendation
 from tests.builders import make_recommendation, size_of
 from tests.live.conftest import started
 from tests.live.test_budget import Running
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 # slurmdbd is installed beside the host's own Slurm only.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.needs("slurmdbd")]

@@ -22,7 +22,7 @@ from advisor.domain.topology import TopologyKind
 from advisor.errors import SlurmUnavailableError
 from tests.backends import source_contract
 from tests.backends.fake_slurm import Streaming
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

@@ -16,7 +16,7 @@ from tests.live.test_advice import EAGER
 from tests.live.test_apply import Administrator
 from tests.programs import killed_after
 from tools.advice_queue import PRIORITY_LINES
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 # slurmdbd is installed beside the host's own Slurm only.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.needs("slurmdbd")]

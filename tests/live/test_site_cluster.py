@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

@@ -24,7 +24,7 @@ from tests.builders import size_of
 from tests.live.conftest import started
 from tests.live.test_advice import advice, sadvise, state_of
 from tests.live.test_apply import AsUser
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

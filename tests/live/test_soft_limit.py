@@ -22,7 +22,7 @@ from tests.builders import make_recommendation
 from tests.live.conftest import started
 from tests.live.reading import taken
 from tests.live.test_advice import priority_of, sadvise, state_of
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 

@@ -15,9 +15,9 @@ from advisor.journal import SqliteJournal
 from tests.live.conftest import started
 from tests.live.watching import ROOMY
 from tools.advice_queue import PRIORITY_LINES
-from tools.live_slurm import LiveCluster
-from tools.live_slurm.daemon import PROGRAM, daemon, write_config
-from tools.live_slurm.submit_scripts import install_scripts, replace_script
+from tools.stage import LiveCluster
+from tools.stage.daemon import PROGRAM, daemon, write_config
+from tools.stage.submit_scripts import install_scripts, replace_script
 
 pytestmark = pytest.mark.live
 

@@ -9,8 +9,8 @@ from advisor.backends.hints import hints
 from advisor.domain.job import GpuRange
 from tests.live.conftest import started
 from tests.live.reading import taken
-from tools.live_slurm import LiveCluster
-from tools.live_slurm.submit_scripts import SCRIPTS, install_scripts, replace_script
+from tools.stage import LiveCluster
+from tools.stage.submit_scripts import SCRIPTS, install_scripts, replace_script
 
 pytestmark = pytest.mark.live
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tools.live_twins.twins import Twin, Twins
-from tools.live_twins.workload import draw_requests
+from tools.live_twins.both_clusters import Twin, Twins
+from tools.live_twins.twin_jobs import draw_requests
 
 # The oldest and the newest release stand for all.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05", "26.05")]

@@ -22,8 +22,8 @@ from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import node_table
 from advisor.settings import Limits
 from advisor.view.explanations import Explanation, explanation
-from tools.live_slurm import LiveCluster
-from tools.live_slurm.node_states import LINES
+from tools.stage import LiveCluster
+from tools.stage.node_states import LINES
 
 pytestmark = pytest.mark.live
 

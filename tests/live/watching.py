@@ -14,8 +14,8 @@ from typing import Final
 
 from tests.live.test_advice import state_of
 from tools.advice_queue import PENDING, PRIORITY_LINES
-from tools.live_slurm import LiveCluster, LiveSlurmError
-from tools.live_slurm.daemon import daemon
+from tools.stage import LiveCluster, LiveSlurmError
+from tools.stage.daemon import daemon
 
 NODES: Final = 5
 CONFIG: Final = """

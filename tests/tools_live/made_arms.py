@@ -10,16 +10,16 @@ from advisor.sim.run_outcome import End, Run
 from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_trace
 from tests.sim.runs import make_run
+from tools.live.compressed_site import CompressedSite
 from tools.live.kept import keep
-from tools.live.site import Site
-from tools.live.statistics import Cycles
 from tools.live.window import Cut
+from tools.stage.sdiag import Cycles
 
 SPEEDUP = 60.0
 # slurmctld worked priorities out 13 s before the first submission, and every 60 s since then.
 ZERO_TIME = 1e9
 PRIORITIES_TIME = ZERO_TIME - 253.0
-SITE = Site(release="22.05", nodes=2, leaf_nodes=1, speedup=SPEEDUP, nic_gbps=100.0, oversubscription=1.0)
+SITE = CompressedSite(release="22.05", nodes=2, leaf_nodes=1, speedup=SPEEDUP, nic_gbps=100.0, oversubscription=1.0)
 CUT = Cut(seed=1, load=1.0, span_s=3600.0, longest_s=3600.0, speedup=SPEEDUP)
 CLUSTER = parse_cluster("nodes=2,gpus=8,leaf=1")
 CYCLES = Cycles(

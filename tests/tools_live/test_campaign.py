@@ -13,7 +13,7 @@ import pytest
 
 from advisor.errors import SimulationError
 from tools.live.campaign import INTERRUPTED, Processes, main, make
-from tools.live.plan import read_plan, runs_of
+from tools.live.campaign_plan import read_plan, runs_of
 
 FILE = Path(__file__).parents[2] / "tools" / "live" / "campaign.toml"
 PLAN = """

@@ -7,8 +7,8 @@ from xml.etree.ElementTree import fromstring
 import pytest
 
 from tools.generate_docs import DOCS, with_part
-from tools.live.documents import RESULTS, front_part, results_part
 from tools.live.kept_runs import Report
+from tools.live.live_documents import RESULTS, front_part, results_part
 from tools.live.picture import picture
 from tools.live.reported import read_values
 

@@ -10,7 +10,7 @@ from advisor.sim.run_outcome import End, Run
 from advisor.sim.runner import simulate
 from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_trace
-from tools.live.execution import Execution
+from tools.live.execution import PlacedJobs
 
 CLUSTER = replace(parse_cluster("nodes=4,gpus=8,leaf=2"), network=Network(nic_gbps=25.0, oversubscription=4.0))
 STEP_S = 0.5
@@ -31,7 +31,7 @@ def gang(submit_time: float, gpus: int, run_time_s: float) -> dict[str, object]:
 
 def played(trace: Trace, starts: list[float]) -> Run:
     """Start jobs at given instants on all nodes, and end each when its work is done, to within a step."""
-    execution = Execution(trace, CLUSTER)
+    execution = PlacedJobs(trace, CLUSTER)
     waiting, ended = list(range(len(trace))), 0
     for now in np.arange(0.0, 4000.0, STEP_S).tolist():
         for row in execution.done(now):
@@ -60,7 +60,7 @@ def test_jobs_on_the_same_nodes_take_as_long_as_in_the_simulator() -> None:
 
 
 def test_a_job_whose_work_is_done_is_named_once_and_runs_until_it_is_ended() -> None:
-    execution = Execution(make_trace([{}]), CLUSTER)
+    execution = PlacedJobs(make_trace([{}]), CLUSTER)
     execution.submit(0)
     execution.start(0, {CLUSTER.node_names[0]: 1}, 5.0)
 
@@ -72,7 +72,7 @@ def test_a_job_whose_work_is_done_is_named_once_and_runs_until_it_is_ended() -> 
 
 
 def test_a_requeued_job_does_its_work_again() -> None:
-    execution = Execution(make_trace([{}]), CLUSTER)
+    execution = PlacedJobs(make_trace([{}]), CLUSTER)
     execution.submit(0)
     execution.start(0, {CLUSTER.node_names[0]: 1}, 0.0)
     execution.requeue(0, 50.0)

@@ -9,13 +9,13 @@ import pytest
 
 from advisor.errors import SimulationError
 from advisor.sim.run_outcome import End
+from tests.live.shortcomings import shortcomings
 from tests.tools_live.made_arms import SPEEDUP, keep_made, made_run, made_trace
+from tools.live.arms_report import main, read_runs, report_of
 from tools.live.kept import read_kept, stretched
 from tools.live.kept_runs import Runs
 from tools.live.replayed import begun
-from tools.live.report import main, read_runs, report_of
 from tools.live.reported import markdown, read_values, sections
-from tools.live.shortcomings import shortcomings
 from tools.live.targets import targets_values
 
 # Waits in live seconds: bob's jobs gain a minute and ann's lose 20 s, so that the mean falls by 20 s.

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from advisor.config import load_config
-from tools.live.site import Site
-from tools.live_slurm.daemon import write_config
+from tools.live.compressed_site import CompressedSite
+from tools.stage.daemon import write_config
 
 
 @pytest.mark.parametrize("speedup", [1.0, 60.0, 480.0, 1200.0])
 def test_compressed_tables_are_a_configuration_that_the_daemon_takes(speedup: float, tmp_path: Path) -> None:
-    site = Site(release="22.05", nodes=2, leaf_nodes=1, speedup=speedup, nic_gbps=100.0, oversubscription=1.0)
+    site = CompressedSite(release="22.05", nodes=2, leaf_nodes=1, speedup=speedup, nic_gbps=100.0, oversubscription=1.0)
 
     config = load_config(write_config(tmp_path, 2.0, site.daemon_tables("default", "trade", None)), {})
 

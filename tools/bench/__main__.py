@@ -17,7 +17,6 @@ BENCHES: Final[Mapping[str, str]] = {
     "live_view": "time and CPU of a refresh, a redraw and scrolling of sadvise top on a long queue",
     "soak": "CPU and memory of the daemon's rounds over a large synthetic cluster, for a day",
     "forecast": "CPU of the forecasts of a cycle",
-    "performance": "CPU of adapting the performance model to a site, by samples",
     "journal": "CPU and size of whole cycles in the journal",
     "read": "CPU and requests of a snapshot, by reader; starts its own Slurm",
     "apply": "a batch of changes, applied and reverted; starts its own Slurm",

@@ -1,10 +1,9 @@
-"""How long a batch of changes takes on live Slurm: applied, read back and written to a journal, and then reverted.
+"""Times a batch of changes on live Slurm: applied, read back and written to a journal, and then reverted.
 
 python -m tools.bench apply [--release 22.05] [--changes 300] [--jobs 1000]
 """
 
 import argparse
-import os
 import sys
 import tempfile
 import time
@@ -28,15 +27,16 @@ from advisor.domain.plan import Outcome, Receipt
 from advisor.domain.snapshot import Snapshot
 from advisor.journal import opened
 from tools.kill_test.proposing import recommended
-from tools.live_slurm import LiveCluster, LiveSlurmError
-from tools.live_slurm.roots import RELEASES
+from tools.stage import LiveCluster, LiveSlurmError
+from tools.stage.program import add_release
+from tools.stage.watch import talking_to
 
 TIMEOUT_S = 30.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--release", choices=list(RELEASES), default="22.05", help="default: %(default)s")
+    add_release(parser)
     parser.add_argument("--changes", type=int, default=300, help="changes of as many jobs, default: %(default)s")
     parser.add_argument("--jobs", type=int, default=1000, help="pending jobs in all, default: %(default)s")
 
@@ -44,8 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure one release and print the figures; return 1 if a change was not applied or not reverted."""
     try:
-        with LiveCluster(options.release, node_count=2, start_slurmd=False) as live:
-            os.environ.update({name: live.env[name] for name in ("PATH", "SLURM_CONF")})
+        with LiveCluster(options.release, node_count=2, start_slurmd=False) as live, talking_to(live):
             live.submit_many(options.jobs, "--time=10")
             return _measured(live, options.changes)
     except LiveSlurmError as err:

@@ -1,4 +1,4 @@
-"""What changes cost slurmctld: two live clusters with the same long queue, the daemon in mode apply on one of them.
+"""Measures what changes cost slurmctld: two clusters with the same long queue, the daemon in mode apply on one of them.
 
 python -m tools.bench changes [--release 22.05] [--jobs 1000] [--minutes 8] [--interval 60] [--run-s 120]
 
@@ -10,7 +10,6 @@ that the daemon added with their time by sdiag, and the changes per started job.
 import argparse
 import os
 import random
-import re
 import sys
 import tempfile
 import time
@@ -21,35 +20,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tools.live_slurm import LiveCluster, LiveSlurmError
-from tools.live_slurm.daemon import daemon, write_config
-from tools.live_slurm.roots import RELEASES
-from tools.live_twins.adversary import leases_of
-from tools.live_twins.checks import touched
+from tools.stage import LiveCluster, LiveSlurmError, uniform_cluster
+from tools.stage.actors import passing
+from tools.stage.arrivals import USERS, on_one_node
+from tools.stage.daemon import daemon, write_config
+from tools.stage.program import add_play, add_release
+from tools.stage.watch import leases_of, touched
 
 NODES: Final = 8
-GPUS_PER_NODE: Final = 8
-USERS: Final = ("root", "games", "mail", "news")
 # Slurm's defaults.
 SCHEDULER_PARAMETERS: Final = "sched_interval=60,bf_interval=30"
 PRIORITY_LINES: Final = ("PriorityWeightJobSize=0",)
 UPDATE: Final = "REQUEST_UPDATE_JOB"
 SUBMITTERS: Final = 4
 REFILL_S: Final = 2.0
-_REQUEST: Final = re.compile(
-    r"^\s+([A-Z][A-Z0-9_]+)\s*\(\s*\d+\) count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)", re.MULTILINE
-)
 _ROW: Final = "{:<44}{:>12}{:>12}"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--release", choices=list(RELEASES), default="22.05", help="default: %(default)s")
+    add_play(parser, minutes=8.0, interval_s=60.0)
+    add_release(parser)
     parser.add_argument("--jobs", type=int, default=1000, help="pending jobs, default: %(default)s")
-    parser.add_argument("--minutes", type=float, default=8.0, help="time measured, default: %(default)s")
-    parser.add_argument("--interval", type=float, default=60.0, help="seconds between rounds, default: %(default)s")
     parser.add_argument("--run-s", type=float, default=120.0, help="mean run time of a job, default: %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -58,12 +51,9 @@ def run(options: argparse.Namespace) -> int:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             clusters = [
-                LiveCluster(
+                uniform_cluster(
                     options.release,
-                    node_count=NODES,
-                    gpus_per_node=GPUS_PER_NODE,
-                    gpu_types=["a100"] * NODES,
-                    shards={},
+                    NODES,
                     scheduler_parameters=SCHEDULER_PARAMETERS,
                     extra_lines=PRIORITY_LINES,
                 )
@@ -72,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
             for live in clusters:
                 stack.enter_context(live)
             queues = [
-                Queue(live, folder / f"marks{number}", options.seed, options.run_s)
+                FullQueue(live, folder / f"marks{number}", options.seed, options.run_s)
                 for number, live in enumerate(clusters)
             ]
             _measure(queues, options, folder)
@@ -82,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-class Queue:
+class FullQueue:
     """Keeps a cluster at a number of pending jobs; a job leaves a file as it starts, so that none is asked for."""
 
     def __init__(self, live: LiveCluster, marks: Path, seed: int, run_s: float) -> None:
@@ -116,13 +106,15 @@ class Queue:
 
     def _submit(self, drawn: tuple[str, float, int, int]) -> None:
         user, run_s, limit_min, gpus = drawn
-        options = (f"--time={limit_min}", "-N1", f"--gres=gpu:a100:{gpus}", "-n1")
-        self.live.submit(*options, script=f": >{self._marks}/$SLURM_JOB_ID\nsleep {run_s}", user=user)
+        options = on_one_node("one", gpus).options
+        self.live.submit(
+            f"--time={limit_min}", *options, script=f": >{self._marks}/$SLURM_JOB_ID\nsleep {run_s}", user=user
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
-    """What a slurmctld spent: CPU seconds, and for each kind of request its count and time in seconds."""
+class ControllerCosts:
+    """Holds what a slurmctld spent: CPU seconds, and for each kind of request its count and time in seconds."""
 
     cpu_s: float
     count: Mapping[str, int]
@@ -130,7 +122,7 @@ class Costs:
     started: int
 
 
-def _measure(queues: Sequence[Queue], options: argparse.Namespace, folder: Path) -> None:
+def _measure(queues: Sequence[FullQueue], options: argparse.Namespace, folder: Path) -> None:
     plain, advised = queues
     with ThreadPoolExecutor(SUBMITTERS) as pool:
         for queue in queues:
@@ -142,32 +134,28 @@ def _measure(queues: Sequence[Queue], options: argparse.Namespace, folder: Path)
         config = write_config(folder, options.interval)
         began = time.perf_counter()
         with daemon(advised.live, config, folder / "log") as process:
-            while (passed_s := time.perf_counter() - began) < 60.0 * options.minutes and process.poll() is None:
+            for _ in passing(60.0 * options.minutes, REFILL_S, process):
                 for queue in queues:
                     queue.fill(options.jobs, pool)
-                time.sleep(REFILL_S)
+            passed_s = time.perf_counter() - began
             if process.poll() is not None:
                 raise LiveSlurmError(f"the daemon ended: {(folder / 'log').read_text()[-500:]}")
             costs = [
                 _costs(queue, before, at_first)
                 for queue, before, at_first in zip(queues, before_s, started, strict=True)
             ]
-            pending = [len(queue.live.run("squeue", "-h", "-t", "PD", "-o", "%A").split()) for queue in queues]
+            pending = [queue.live.count("PENDING") for queue in queues]
     changed = len({lease.job_id for lease in touched(leases_of(folder / "journal.sqlite"))})
     _report(costs, pending, passed_s, changed, options, plain.live.version)
 
 
-def _costs(queue: Queue, before_s: float, started: int) -> Costs:
-    count, time_s = requests_of(queue.live.run("sdiag"))
-    return Costs(cpu_s=_cpu_s(queue.live) - before_s, count=count, time_s=time_s, started=queue.started - started)
-
-
-def requests_of(sdiag: str) -> tuple[dict[str, int], dict[str, float]]:
-    """Return how many requests of each kind slurmctld has served, and for how many seconds in all."""
-    found = _REQUEST.findall(sdiag)
-    return (
-        {name: int(count) for name, count, _ in found},
-        {name: int(total_us) / 1e6 for name, _, total_us in found},
+def _costs(queue: FullQueue, before_s: float, started: int) -> ControllerCosts:
+    cycles = queue.live.cycles()
+    return ControllerCosts(
+        cpu_s=_cpu_s(queue.live) - before_s,
+        count=cycles.requests,
+        time_s=cycles.request_s_by_type,
+        started=queue.started - started,
     )
 
 
@@ -189,7 +177,7 @@ def _cpu_s(live: LiveCluster) -> float:
 
 
 def _report(
-    costs: Sequence[Costs],
+    costs: Sequence[ControllerCosts],
     pending: Sequence[int],
     wall_s: float,
     changed: int,

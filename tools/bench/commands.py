@@ -6,69 +6,36 @@ The queue is made up and read from a snapshot file. The CPU is that of the comma
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from advisor.backends.snapshot_file import write_snapshot
 from advisor.errors import SimulationError
-from tools.bench.synthetic import synthetic
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """The figures of one command: the least of the repeats."""
-
-    command: str
-    wall_s: float
-    cpu_s: float
+from tools.bench.queue_times import add_queue_options, least, print_least, queue_file
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--jobs", type=int, default=10_000, help="pending jobs")
-    parser.add_argument("--nodes", type=int, default=1000, help="nodes of eight GPUs")
-    parser.add_argument("--repeat", type=int, default=3, help="runs per command; the fastest counts")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the synthetic cluster")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_queue_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure every command and print the figures."""
-    with tempfile.TemporaryDirectory() as folder:
-        queue = Path(folder) / "queue.json"
-        write_snapshot(synthetic(options.jobs, options.nodes, options.seed), queue)
+    with queue_file(options) as queue:
         commands = {
             "--version": ["--version"],
             "recommend --demo": ["recommend", "--demo"],
             "recommend": ["recommend", "--snapshot", str(queue)],
             "explain": ["explain", "--snapshot", str(queue), str(options.jobs // 2)],
         }
-        rows = [measured(name, arguments, options.repeat) for name, arguments in commands.items()]
-    if options.json:
-        meta = {"tool": "bench commands", "jobs": options.jobs, "nodes": options.nodes, "seed": options.seed}
-        print(json.dumps({"meta": meta, "runs": [asdict(row) for row in rows]}, indent=1))
-        return 0
-    print(f"{options.jobs} pending jobs, {options.nodes} nodes\n{'command':17}{'wall s':>8}{'CPU s':>8}")
-    for row in rows:
-        print(f"{row.command:17}{row.wall_s:8.2f}{row.cpu_s:8.2f}")
+        rows = [least(name, [once(arguments) for _ in range(options.repeat)]) for name, arguments in commands.items()]
+    print_least(rows, options, tool="bench commands", what="command")
     return 0
 
 
-def measured(name: str, arguments: list[str], repeat: int) -> Figures:
-    """Run a command several times; raises `SimulationError` where it fails."""
-    times = [once(arguments) for _ in range(repeat)]
-    wall_s, cpu_s = (min(values) for values in zip(*times, strict=True))
-    return Figures(command=name, wall_s=round(wall_s, 3), cpu_s=round(cpu_s, 3))
-
-
 def once(arguments: list[str]) -> tuple[float, float]:
-    """Run a command and return its time and its CPU seconds."""
+    """Run a command and return its time and its CPU seconds; raises `SimulationError` where it fails."""
     began = time.perf_counter()
     argv = [sys.executable, "-m", "advisor.cli.main", *arguments]
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

@@ -20,7 +20,7 @@ DEFAULT_SIZES = "1000:100,10000:1000,100000:10000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class CycleFigures:
     """One size's figures; times are the least of the repeats."""
 
     jobs: int
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def measure(n_jobs: int, n_nodes: int, repeat: int, seed: int) -> Figures:
+def measure(n_jobs: int, n_nodes: int, repeat: int, seed: int) -> CycleFigures:
     """Run the cycle in this process."""
     snapshot = synthetic(n_jobs, n_nodes, seed)
     before_mib = peak_mib()
@@ -71,7 +71,7 @@ def measure(n_jobs: int, n_nodes: int, repeat: int, seed: int) -> Figures:
         started = time.perf_counter()
         record = Cycle().judge(snapshot)
         times.append(time.perf_counter() - started)
-    return Figures(
+    return CycleFigures(
         jobs=n_jobs,
         nodes=n_nodes,
         cycle_s=round(min(times), 4),

@@ -1,4 +1,4 @@
-"""How often the intervals of `sadvise report` hold the truth, on made-up queues whose truth is known.
+"""Counts how often the intervals of `sadvise report` hold the truth, on made-up queues whose truth is known.
 
     python -m tools.bench experiment [--worlds 1000] [--seed 1]
 

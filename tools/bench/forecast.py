@@ -1,4 +1,4 @@
-"""What the forecasts of a cycle cost: CPU seconds on one core, with the models that ship.
+"""Measures what the forecasts of a cycle cost: CPU seconds on one core, with the models that ship.
 
     python -m tools.bench forecast [--jobs N] [--candidates N] [--models FOLDER]
 

@@ -1,4 +1,4 @@
-"""What one user gains by gaming the lifts, beside what the same user gains by it under plain Slurm.
+"""Measures what one user gains by gaming the lifts, beside what the same user gains by it under plain Slurm.
 
     python -m tools.bench gaming [--trace FILE --cluster TEXT | --published 'graham 0.9' --data DIR] [--users N]
 
@@ -68,7 +68,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class GamingTask:
     """Simulations of one copy: all strategies of one user under one setup."""
 
     trace: Trace
@@ -80,13 +80,13 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """What a strategy changes under a setup, in percent; all arrays `(n_copies, n_users)`."""
+class GamingEffect:
+    """Says what a strategy changes under a setup, in percent; all arrays `(n_copies, n_users)`."""
 
     gain: Floats
     others: Floats
 
-    def beyond(self, plain: "Effect") -> Floats:
+    def beyond(self, plain: "GamingEffect") -> Floats:
         """Return the part of the gain that plain Slurm does not give, in percentage points.
 
         Users who gain nothing by a strategy under plain Slurm submit honestly there, and gain nothing.
@@ -148,13 +148,13 @@ def measured(
     copies: int,
     every_s: float = 300.0,
     processes: int = 1,
-) -> Mapping[tuple[str, str], Effect]:
+) -> Mapping[tuple[str, str], GamingEffect]:
     """Return the effects by strategy and setup, plain Slurm included."""
     if copies < 2 or not len(users):
         raise SimulationError("give two copies or more, and a trace with a user of ten jobs or more")
     setups = (PLAIN, *setups)
     tasks = [
-        Task(trace=copy, cluster=cluster, setup=setup, user=user, strategies=tuple(strategies), every_s=every_s)
+        GamingTask(trace=copy, cluster=cluster, setup=setup, user=user, strategies=tuple(strategies), every_s=every_s)
         for copy in (perturbed(trace, repeat, 0).trace for repeat in range(copies))
         for setup in setups
         for user in users
@@ -171,7 +171,7 @@ def measured(
         for name in ("user_s", "others_s")
     )
     return {
-        (strategy, setup): Effect(
+        (strategy, setup): GamingEffect(
             gain=100.0 * (1.0 - user_s[:, row, :, column] / user_s[:, row, :, 0]),
             others=100.0 * (others_s[:, row, :, column] / others_s[:, row, :, 0] - 1.0),
         )
@@ -180,13 +180,13 @@ def measured(
     }
 
 
-def times_of(task: Task) -> list[Times]:
+def times_of(task: GamingTask) -> list[Times]:
     """Simulate the honest submission of a user, then each strategy."""
     games = (honest(task.trace), *(submitted(task.trace, task.user, name) for name in task.strategies))
     return [_times(game, task) for game in games]
 
 
-def _times(game: Submissions, task: Task) -> Times:
+def _times(game: Submissions, task: GamingTask) -> Times:
     """Simulate a submission under the setup of a task."""
     setup = SETUPS[task.setup]
     options = SimulationOptions(execution="ideal", limits=setup.limits, advise_every_s=task.every_s)
@@ -226,7 +226,7 @@ def _named(trace: Trace, users: Sequence[int]) -> str:
     return ", ".join(f"{trace.users[user]} ({count[user]} jobs, {work[user] / work.sum():.1%})" for user in users)
 
 
-def _figures(effect: Effect, plain: Effect, *, is_plain: bool) -> str:
+def _figures(effect: GamingEffect, plain: GamingEffect, *, is_plain: bool) -> str:
     if is_plain:
         return f"{effect.gain.mean():>8.1f} {'':>28}{effect.others.mean():>9.2f}"
     beyond = effect.beyond(plain)

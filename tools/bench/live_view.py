@@ -8,63 +8,37 @@ draws. The CPU is that of this process, without the one in which the plan is tri
 
 import argparse
 import asyncio
-import json
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Final
 
 from textual.pilot import Pilot
 
-from advisor.backends.snapshot_file import write_snapshot
 from advisor.top.live_view import LiveView
 from advisor.watch.clusters import watched_clusters
 from advisor.watch.reading import Reading
-from tools.bench.synthetic import synthetic
+from tools.bench.queue_times import LeastTimes, add_queue_options, least, print_least, queue_file
 
 _SIZE: Final = (120, 40)
 _PAGES: Final = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewFigures:
-    """The figures of one step: the least of the repeats."""
-
-    step: str
-    wall_s: float
-    cpu_s: float
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--jobs", type=int, default=10_000, help="pending jobs")
-    parser.add_argument("--nodes", type=int, default=1000, help="nodes of eight GPUs")
-    parser.add_argument("--repeat", type=int, default=3, help="runs per step; the fastest counts")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the synthetic cluster")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_queue_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure every step and print the figures."""
-    with tempfile.TemporaryDirectory() as folder:
-        queue = Path(folder) / "queue.json"
-        write_snapshot(synthetic(options.jobs, options.nodes, options.seed), queue)
+    with queue_file(options) as queue:
         reading = Reading(snapshot=queue, tries_plans=True)
         view = LiveView(watched_clusters(reading, journal=None, max_age_s=0.0), interval_s=float("inf"))
         rows = asyncio.run(_measured(view, options.repeat))
-    if options.json:
-        meta = {"tool": "bench live_view", "jobs": options.jobs, "nodes": options.nodes, "seed": options.seed}
-        print(json.dumps({"meta": meta, "runs": [asdict(row) for row in rows]}, indent=1))
-        return 0
-    print(f"{options.jobs} pending jobs, {options.nodes} nodes\n{'step':12}{'wall s':>8}{'CPU s':>8}")
-    for row in rows:
-        print(f"{row.step:12}{row.wall_s:8.2f}{row.cpu_s:8.2f}")
+    print_least(rows, options, tool="bench live_view", what="step")
     return 0
 
 
-async def _measured(view: LiveView, repeat: int) -> list[ViewFigures]:
+async def _measured(view: LiveView, repeat: int) -> list[LeastTimes]:
     async with view.run_test(size=_SIZE) as pilot:
         await _read(view, pilot)
 
@@ -88,11 +62,10 @@ async def _read(view: LiveView, pilot: Pilot[Exception]) -> None:
         await pilot.pause(0.05)
 
 
-async def _least(name: str, step: Callable[[], Awaitable[None]], repeat: int) -> ViewFigures:
-    walls, cpus = [], []
+async def _least(name: str, step: Callable[[], Awaitable[None]], repeat: int) -> LeastTimes:
+    times = []
     for _ in range(repeat):
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         await step()
-        walls.append(time.perf_counter() - wall_s)
-        cpus.append(time.process_time() - cpu_s)
-    return ViewFigures(step=name, wall_s=min(walls), cpu_s=min(cpus))
+        times.append((time.perf_counter() - wall_s, time.process_time() - cpu_s))
+    return least(name, times)

@@ -1,4 +1,4 @@
-"""What one snapshot costs, reader by reader, beside a plain `squeue --json`, on a live queue.
+"""Measures what one snapshot costs, reader by reader, beside a plain `squeue --json`, on a live queue.
 
     python -m tools.bench read [--release 26.05] [--jobs 4000] [--repeat 5]
 
@@ -22,7 +22,7 @@ from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.errors import AdvisorError
 from tools.bench.measuring import in_own_process, peak_mib
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
 
 READERS = ("text", "json", "pyslurm")
 PLAIN = "squeue --json"
@@ -40,7 +40,7 @@ SHAPES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class ReaderFigures:
     """One reader's medians; `requests` counts those of the last snapshot by type, `more_mib` is its memory."""
 
     reader: str
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def measure(cluster: LiveCluster, repeat: int) -> tuple[list[Figures], dict[str, str]]:
+def measure(cluster: LiveCluster, repeat: int) -> tuple[list[ReaderFigures], dict[str, str]]:
     """Measure every reader that works here, in turn; map the others to the reason."""
     os.environ.update(cluster.env)
     tasks: dict[str, Callable[[], int]] = {PLAIN: _plain}
@@ -104,7 +104,7 @@ def measure(cluster: LiveCluster, repeat: int) -> tuple[list[Figures], dict[str,
             jobs[name] = task()
             times[name].append((_cpu_s() - cpu_s, time.perf_counter() - started))
     rows = [
-        Figures(
+        ReaderFigures(
             reader=name,
             cpu_s=round(statistics.median(cpu for cpu, _ in times[name]), 4),
             wall_s=round(statistics.median(wall for _, wall in times[name]), 4),

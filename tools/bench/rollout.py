@@ -54,7 +54,7 @@ DEFAULT_SIZES = "1000:125,10000:125"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class RolloutFigures:
     """The figures of one size; times are the least of the repeats."""
 
     pending: int
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def measure(n_pending: int, n_nodes: int, options: argparse.Namespace) -> Figures:
+def measure(n_pending: int, n_nodes: int, options: argparse.Namespace) -> RolloutFigures:
     """Measure one size in this process."""
     snapshot = made_snapshot(n_pending, n_nodes, options.seed)
     model_s, model = _fastest(lambda: model_of(snapshot), options.repeat)
@@ -116,7 +116,7 @@ def measure(n_pending: int, n_nodes: int, options: argparse.Namespace) -> Figure
     trial_s, trial = _fastest(lambda: _trial(snapshot), repeat=1)
     if trial.fault:
         raise SystemExit(trial.fault)
-    return Figures(
+    return RolloutFigures(
         pending=n_pending,
         running=len(model.trace) - n_pending,
         gpus=n_nodes * GPUS_PER_NODE,

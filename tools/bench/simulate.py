@@ -54,8 +54,8 @@ MOST_MEMORY_MIB: Final = 1024.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """What one process measures: the first `jobs` of a trace (0: all), `times` over, of that the first `cut`.
+class SimulationTask:
+    """Says what one process measures: the first `jobs` of a trace (0: all), `times` over, of that the first `cut`.
 
     It begins no new run, and gives up the one in hand, once it has simulated for `seconds`; `start_time` is when it was
     started.
@@ -74,8 +74,8 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """What a process measured; `done_ratio` is the share of the jobs that had ended when time was up, 1 for all."""
+class SimulationFigures:
+    """Says what a process measured; `done_ratio` is the share of the jobs that had ended by then, 1 for all."""
 
     trace: str
     policy: str
@@ -98,7 +98,7 @@ class Figures:
 
     @property
     def stopped(self) -> str:
-        """How far the runs came when time was up; empty where all jobs ended."""
+        """The words for how far the runs came when time was up; empty where all jobs ended."""
         return "" if self.done_ratio == 1.0 else f"   stopped at {self.done_ratio:.0%} of the jobs"
 
     @property
@@ -111,7 +111,7 @@ class _TimeUpError(Exception):
     """A run was given up."""
 
 
-def measure(task: Task) -> Figures:
+def measure(task: SimulationTask) -> SimulationFigures:
     """Run a task in this process."""
     from advisor.sim.runner import SimulationOptions, simulate
 
@@ -137,7 +137,7 @@ def measure(task: Task) -> Figures:
         except _TimeUpError:
             break
         runs_s.append(run.wall_s)
-    return Figures(
+    return SimulationFigures(
         trace=task.trace,
         policy=task.policy,
         execution=task.execution,
@@ -154,7 +154,7 @@ def measure(task: Task) -> Figures:
     )
 
 
-def _workload(task: Task) -> Workload:
+def _workload(task: SimulationTask) -> Workload:
     """Read a trace and draw what it does not tell, then repeat it: every copy draws the same."""
     from advisor.sim.study.cell import drawn
 
@@ -165,12 +165,12 @@ def _workload(task: Task) -> Workload:
     return workload.first(task.cut) if task.cut else workload
 
 
-def measured(task: Task, cache: Path | None = None) -> Figures:
+def measured(task: SimulationTask, cache: Path | None = None) -> SimulationFigures:
     """Measure a task in a process of its own; `cache` holds its compiled code instead of the user's own folder."""
     text = json.dumps(asdict(replace(task, start_time=time.time())))
     environment = {} if cache is None else {"XDG_CACHE_HOME": str(cache)}
     try:
-        return Figures(**in_own_process("simulate", "--one", text, environment=environment))
+        return SimulationFigures(**in_own_process("simulate", "--one", text, environment=environment))
     except SimulationError as err:
         raise SimulationError(f"{task.trace} under {task.policy}: {err}") from err
 
@@ -196,7 +196,7 @@ def _print_speed(folder: str, traces: Sequence[str], policies: Sequence[str], se
         f"{'target jobs/s':<22}{'MiB':>6}   import, read, load s"
     )
     for trace, policy in product(traces, policies):
-        task = Task(folder=folder, trace=trace, policy=policy)
+        task = SimulationTask(folder=folder, trace=trace, policy=policy)
         if trace == traces[0]:
             # Compiles where nothing was compiled before, which takes memory that is not the simulation's.
             measured(replace(task, jobs=WARM_JOBS, runs=1))
@@ -222,8 +222,10 @@ def _print_growth(folder: str, policies: Sequence[str], seconds: float) -> None:
     )
     print(f"{'policy':<8}{'jobs':>8}{'us/job':>10}{'growth':>8}  log allows")
     for policy in policies:
-        task = Task(folder=folder, trace=GROWTH_TRACE, policy=policy, seconds=seconds, jobs=GROWTH_JOBS.get(policy, 0))
-        first: Figures | None = None
+        task = SimulationTask(
+            folder=folder, trace=GROWTH_TRACE, policy=policy, seconds=seconds, jobs=GROWTH_JOBS.get(policy, 0)
+        )
+        first: SimulationFigures | None = None
         for copies in GROWTH_TIMES:
             figures = measured(replace(task, times=copies))
             first = first or figures
@@ -240,8 +242,15 @@ def _print_memory(folder: str, policies: Sequence[str], seconds: float) -> None:
     print(f"memory: {GROWTH_TRACE} repeated to {MEMORY_JOBS:,} jobs, peak of the process, reading included")
     length = len(read_workload(Path(folder), GROWTH_TRACE).trace)
     for policy in policies:
-        task = Task(folder=folder, trace=GROWTH_TRACE, policy=policy, times=-(-MEMORY_JOBS // length), cut=MEMORY_JOBS,
-                    runs=1, seconds=2 * seconds)  # fmt: skip
+        task = SimulationTask(
+            folder=folder,
+            trace=GROWTH_TRACE,
+            policy=policy,
+            times=-(-MEMORY_JOBS // length),
+            cut=MEMORY_JOBS,
+            runs=1,
+            seconds=2 * seconds,
+        )
         figures = measured(task)
         verdict = judged(figures.peak_rss_mib, MOST_MEMORY_MIB, at_most=True)
         speed = f"{figures.jobs_per_s:,.0f} jobs/s{figures.stopped}"
@@ -253,7 +262,7 @@ def _print_start(folder: str, policies: Sequence[str]) -> None:
     print("start-up without anything compiled before: what the first run took beyond its loop")
     for policy in policies:
         with tempfile.TemporaryDirectory(prefix="sadvise-") as empty:
-            figures = measured(Task(folder=folder, trace="itp 10", policy=policy, runs=1), Path(empty))
+            figures = measured(SimulationTask(folder=folder, trace="itp 10", policy=policy, runs=1), Path(empty))
         print(f"{policy:<8}{figures.first_run_s:>6.1f} s  imports {figures.import_s:.1f} s", flush=True)
 
 
@@ -271,7 +280,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure and print."""
     if options.one:
-        print(json.dumps(asdict(measure(Task(**json.loads(options.one))))))
+        print(json.dumps(asdict(measure(SimulationTask(**json.loads(options.one))))))
         return 0
     folder, policies = str(data_folder(options.data)), options.policies.split(",")
     _print_speed(folder, options.traces.split(","), policies, options.seconds)

@@ -29,7 +29,7 @@ _NONE: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class JobParts:
     """The jobs of one user; `piece` is the row of the honest job, `after` the row of the part that a part waits for.
 
     Both are `(n_parts,)`; -1 is none: a part of no piece is of no use to the user.
@@ -45,7 +45,7 @@ class Strategy:
     """A way to submit the jobs of one user, which it receives as rows of a trace."""
 
     summary: str
-    parts: Callable[[NDArray[np.void]], Parts]
+    parts: Callable[[NDArray[np.void]], JobParts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +99,12 @@ def with_accounts(trace: Trace) -> Trace:
     return replace(trace, jobs=jobs, accounts=tuple(f"account{number}" for number in range(_ACCOUNTS)))
 
 
-def _as_they_are(own: NDArray[np.void]) -> Parts:
+def _as_they_are(own: NDArray[np.void]) -> JobParts:
     rows = np.arange(len(own))
-    return Parts(jobs=own.copy(), piece=rows, after=np.full(len(own), _NONE))
+    return JobParts(jobs=own.copy(), piece=rows, after=np.full(len(own), _NONE))
 
 
-def _split(own: NDArray[np.void]) -> Parts:
+def _split(own: NDArray[np.void]) -> JobParts:
     """Submit the parts of each job side by side."""
     count = np.where(_is_long(own), PARTS, 1)
     piece = np.repeat(np.arange(len(own)), count)
@@ -113,10 +113,10 @@ def _split(own: NDArray[np.void]) -> Parts:
     jobs["time_limit_s"] = np.where(
         count[piece] > 1, _whole_minutes(jobs["time_limit_s"] / count[piece]), jobs["time_limit_s"]
     )
-    return Parts(jobs=jobs, piece=piece, after=np.full(len(jobs), _NONE))
+    return JobParts(jobs=jobs, piece=piece, after=np.full(len(jobs), _NONE))
 
 
-def _exclusive(own: NDArray[np.void]) -> Parts:
+def _exclusive(own: NDArray[np.void]) -> JobParts:
     """Ask for one GPU of each node, and for nodes of one's own, where a job fills its nodes."""
     parts = _as_they_are(own)
     fills = (own["gpus"] > 0) & (own["gpus"] % _GPUS_PER_NODE == 0)
@@ -128,7 +128,7 @@ def _exclusive(own: NDArray[np.void]) -> Parts:
     return parts
 
 
-def _cpus(own: NDArray[np.void]) -> Parts:
+def _cpus(own: NDArray[np.void]) -> JobParts:
     """Ask for one GPU, and for the CPUs of all that are used, where a job runs on a part of a node."""
     parts = _as_they_are(own)
     fits = (own["gpus"] > 1) & (own["gpus"] <= _GPUS_PER_NODE)
@@ -142,14 +142,14 @@ def _count_as(jobs: NDArray[np.void], which: NDArray[np.bool_], gpus: NDArray[np
         jobs[name] = np.where(which, gpus, jobs[name])
 
 
-def _chain(own: NDArray[np.void]) -> Parts:
+def _chain(own: NDArray[np.void]) -> JobParts:
     """Submit the parts of each job one after another, each from the checkpoint of the one before."""
     parts = _split(own)
     follows = np.diff(parts.piece, prepend=_NONE) == 0
     return replace(parts, after=np.where(follows, np.arange(len(parts.piece)) - 1, _NONE))
 
 
-def _short(own: NDArray[np.void]) -> Parts:
+def _short(own: NDArray[np.void]) -> JobParts:
     """Ask for short limits, and submit what is killed again from its start with twice the limit."""
     piece, limit_s = [], []
     for row, (job, is_long) in enumerate(zip(own, _is_long(own), strict=True)):
@@ -166,27 +166,27 @@ def _short(own: NDArray[np.void]) -> Parts:
     jobs = own[rows]
     jobs["time_limit_s"] = limit_s
     follows = np.diff(rows, prepend=_NONE) == 0
-    return Parts(jobs=jobs, piece=rows, after=np.where(follows, np.arange(len(rows)) - 1, _NONE))
+    return JobParts(jobs=jobs, piece=rows, after=np.where(follows, np.arange(len(rows)) - 1, _NONE))
 
 
-def _accounts(own: NDArray[np.void]) -> Parts:
+def _accounts(own: NDArray[np.void]) -> JobParts:
     """Take the accounts of the user in turn."""
     return _spread(_as_they_are(own))
 
 
-def _spread(parts: Parts) -> Parts:
+def _spread(parts: JobParts) -> JobParts:
     parts.jobs["account"] += np.arange(len(parts.jobs), dtype=np.int32) % _ACCOUNTS_OF_PLAYER
     return parts
 
 
-def _nice(own: NDArray[np.void]) -> Parts:
+def _nice(own: NDArray[np.void]) -> JobParts:
     """Raise the nice of the longer half."""
     parts = _as_they_are(own)
     parts.jobs["nice"] += np.where(own["time_limit_s"] > np.median(own["time_limit_s"]), _NICE, 0).astype(np.int32)
     return parts
 
 
-def _hints(own: NDArray[np.void]) -> Parts:
+def _hints(own: NDArray[np.void]) -> JobParts:
     """Declare a range of GPUs and frequent checkpoints."""
     parts = _as_they_are(own)
     parts.jobs["gpus_min"], parts.jobs["gpus_max"] = np.minimum(1, own["gpus"]), 8 * own["gpus"]
@@ -194,13 +194,13 @@ def _hints(own: NDArray[np.void]) -> Parts:
     return parts
 
 
-def _decoys(own: NDArray[np.void]) -> Parts:
+def _decoys(own: NDArray[np.void]) -> JobParts:
     """Submit jobs that end at once beside each job, with the same request."""
     piece = np.repeat(np.arange(len(own)), 1 + _DECOYS)
     is_decoy = np.arange(len(piece)) % (1 + _DECOYS) > 0
     jobs = own[piece]
     jobs["run_time_s"][is_decoy] = _DECOY_S
-    return Parts(jobs=jobs, piece=np.where(is_decoy, _NONE, piece), after=np.full(len(piece), _NONE))
+    return JobParts(jobs=jobs, piece=np.where(is_decoy, _NONE, piece), after=np.full(len(piece), _NONE))
 
 
 def _is_long(own: NDArray[np.void]) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""What slurm/job_submit.lua adds to a submission: the same ones with and without it, in turn, on live Slurm.
+"""Measures what slurm/job_submit.lua adds to a submission: the same ones with and without it, in turn, on live Slurm.
 
 python -m tools.bench submit [--release 22.05] [--jobs 50] [--rounds 4] [--bounds 1000]
 
@@ -13,9 +13,9 @@ import sys
 import time
 from collections.abc import Mapping
 
-from tools.live_slurm import LiveCluster, LiveSlurmError
-from tools.live_slurm.roots import RELEASES
-from tools.live_slurm.submit_scripts import PLUGINS, install_scripts, replace_script
+from tools.stage import LiveCluster, LiveSlurmError
+from tools.stage.program import add_release
+from tools.stage.submit_scripts import PLUGINS, install_scripts, replace_script
 
 # Many rules of which the last one fits, and an environment to look into: the dearest case.
 RULES = "\n".join(f'{{ name = "kind{number}-", hints = "model=kind{number} ckpt=600" }},' for number in range(64))
@@ -48,7 +48,7 @@ return slurm.SUCCESS
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--release", choices=list(RELEASES), default="22.05")
+    add_release(parser)
     parser.add_argument("--jobs", type=int, default=50, help="submissions in a row")
     parser.add_argument("--bounds", type=int, default=0, help="users in a submit table; 0: there is no table")
     parser.add_argument("--rounds", type=int, default=4, help="how often, with and without")

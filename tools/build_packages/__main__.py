@@ -15,8 +15,8 @@ from itertools import product
 from pathlib import Path
 
 from tools.build_packages.archives import FORMATS
+from tools.build_packages.build_errors import BuildError
 from tools.build_packages.distributions import build_sdist, build_wheel
-from tools.build_packages.errors import BuildError
 from tools.build_packages.staging import build_stages, default_time
 
 WHEEL, SDIST = "wheel", "sdist"

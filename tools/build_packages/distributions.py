@@ -9,7 +9,7 @@ from pathlib import Path
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
-from tools.build_packages.errors import BuildError, run
+from tools.build_packages.build_errors import BuildError, run
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -15,9 +15,9 @@ from importlib.util import source_from_cache
 from pathlib import Path
 
 from advisor.backends.installation import PACKAGED
+from tools.build_packages.build_errors import BuildError, run
 from tools.build_packages.distributions import ROOT
-from tools.build_packages.errors import BuildError, run
-from tools.man_pages.pages import man_pages
+from tools.man_pages.manual import man_pages
 
 # The oldest pip that takes digests from constraints.
 _PIP = (26, 1)

@@ -1,1 +1,1 @@
-"""What `python -m tools.evaluate` judges, one module per predictor."""
+"""Judges predictors for `python -m tools.evaluate`, one module for each."""

@@ -1,4 +1,4 @@
-"""What all judgements need: options that take several files, and dates."""
+"""Reads what all judgements need: options that take several files, and dates."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -8,10 +8,10 @@ from typer.core import TyperCommand
 
 from advisor.errors import ConfigError
 
-FILE_OPTIONS = ("--train", "--test", "--estimates", "--pairs")
+FILE_OPTIONS = ("--train", "--test", "--estimates")
 
 
-class Format(StrEnum):
+class TableFormat(StrEnum):
     """The form of the tables: `drac`, what DRAC published of its clusters."""
 
     DRAC = "drac"

@@ -1,1 +1,1 @@
-"""How close the model of slurmctld comes to a real one: a recorded workload, its replay and the comparison."""
+"""Compares the model of slurmctld with a real one: a recorded workload, its replay and the comparison."""

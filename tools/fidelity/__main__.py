@@ -11,14 +11,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.fidelity.compare import LEAST_CORRELATION, Comparison, compare
+from tools.fidelity.compare import LEAST_CORRELATION, StartComparison, compare
+from tools.fidelity.drawn_workload import LONG, SHORT, draw_workload
 from tools.fidelity.live import DEFAULT_RELEASE, SCHEDULER_PARAMETERS, SHORT_OVERRIDES, record
-from tools.fidelity.recording import Kind, Recording, RecordingError, read_recording, write_recording
+from tools.fidelity.recording import Recording, RecordingError, WorkloadKind, read_recording, write_recording
 from tools.fidelity.replay import replay
 from tools.fidelity.site_workload import draw_site_workload
-from tools.fidelity.workload import LONG, SHORT, draw_workload
-from tools.live_slurm import LiveSlurmError
-from tools.live_slurm.roots import RELEASES
+from tools.stage import LiveSlurmError
+from tools.stage.roots import RELEASES
 
 
 def main() -> int:
@@ -48,14 +48,14 @@ def _recording(options: argparse.Namespace) -> Recording:
     if options.recording:
         return read_recording(options.recording)
     overrides = {**(SHORT_OVERRIDES if options.short else {}), **dict(options.set)}
-    if options.kind is Kind.PLAIN:
+    if options.kind is WorkloadKind.PLAIN:
         workload = draw_workload(options.seed, SHORT if options.short else LONG)
     else:
         workload = draw_site_workload(options.seed, options.kind)
     return record(workload, release=options.release, overrides=overrides, log_file=options.log)
 
 
-def comparison_of(recording: Recording, model_starts: Mapping[int, float]) -> Comparison:
+def comparison_of(recording: Recording, model_starts: Mapping[int, float]) -> StartComparison:
     """Compare the starts in the model with the recorded ones."""
     live = {job.job_id: job.start_time for job in recording.jobs}
     return compare(live, model_starts, submits={job.job_id: job.submit_time for job in recording.jobs})
@@ -91,7 +91,7 @@ def _print_summary(recording: Recording) -> None:
     )
 
 
-def _print_comparison(comparison: Comparison) -> None:
+def _print_comparison(comparison: StartComparison) -> None:
     print(
         f"rank correlation of starts {comparison.correlation:.3f} (at least {LEAST_CORRELATION}),"
         f" mean difference {comparison.mean_difference_s:.1f} s (at most {comparison.allowed_difference_s:.1f}),"
@@ -105,7 +105,11 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--recording", type=Path, metavar="FILE", help="take this recording; run no Slurm")
     source.add_argument("--short", action="store_true", help="the short workload, about 90 s instead of 5 min")
     source.add_argument(
-        "--kind", type=Kind, choices=list(Kind), default=Kind.PLAIN, help="what the workload is about, default: plain"
+        "--kind",
+        type=WorkloadKind,
+        choices=list(WorkloadKind),
+        default=WorkloadKind.PLAIN,
+        help="what the workload is about, default: plain",
     )
     parser.add_argument(
         "--release", choices=list(RELEASES), default=DEFAULT_RELEASE, help="the Slurm release, default: %(default)s"

@@ -14,8 +14,8 @@ ALLOWED_RATIO = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """How well a replay agrees with what happened.
+class StartComparison:
+    """Says how well a replay agrees with what happened.
 
     `correlation` is Spearman's, of the orders in which jobs started. `mean_difference_s` is the mean over all jobs of
     the absolute difference of the two starts; it can be 3 s plus 3 % of `mean_delay_s`, the mean time that the jobs
@@ -30,7 +30,7 @@ class Comparison:
 
     @property
     def allowed_difference_s(self) -> float:
-        """How large the mean difference may be."""
+        """The largest mean difference that still agrees."""
         return ALLOWED_S + ALLOWED_RATIO * self.mean_delay_s
 
     @property
@@ -41,7 +41,7 @@ class Comparison:
 
 def compare(
     live_starts: Mapping[int, float], model_starts: Mapping[int, float], *, submits: Mapping[int, float]
-) -> Comparison:
+) -> StartComparison:
     """Compare starts by job id, in seconds on one clock; a job that one side never started is an error."""
     if live_starts.keys() != model_starts.keys():
         odd = sorted(live_starts.keys() ^ model_starts.keys())
@@ -53,7 +53,7 @@ def compare(
     model = np.array([model_starts[job_id] for job_id in ids])
     submitted = np.array([submits[job_id] for job_id in ids])
     differences_s = np.abs(model - live)
-    return Comparison(
+    return StartComparison(
         job_count=len(ids),
         correlation=spearman(live, model),
         mean_difference_s=float(differences_s.mean()),

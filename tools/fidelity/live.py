@@ -8,25 +8,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.backends.spelling import duration_s
+from tools.fidelity.drawn_workload import ACCOUNTS
 from tools.fidelity.log import ControllerLog, read_log
 from tools.fidelity.recording import (
     DependencyType,
-    JobRecord,
     JobRequest,
-    Kind,
     NiceChange,
-    NodeEvent,
-    Partition,
     Pass,
     Priority,
     Qos,
+    RecordedJob,
+    RecordedNodeEvent,
+    RecordedPartition,
+    RecordedWorkload,
     Recording,
-    Workload,
+    WorkloadKind,
 )
 from tools.fidelity.site_workload import PARTITION_LINES, QOS
-from tools.fidelity.workload import ACCOUNTS
-from tools.live_slurm import LiveCluster, LiveSlurmError
-from tools.live_slurm.settings import CPUS_PER_NODE, MEMORY_MIB
+from tools.stage import LiveCluster, LiveSlurmError, uniform_cluster
+from tools.stage.conf_files import CPUS_PER_NODE, MEMORY_MIB
 
 DEFAULT_RELEASE = "22.05"
 NODE_COUNT, GPUS_PER_NODE, NODES_PER_LEAF = 8, 8, 4
@@ -63,19 +63,19 @@ PRIORITY_LINES = (
 )
 LOG_LINES = ("SlurmctldDebug=debug2", "DebugFlags=Backfill")
 FACTORS_OF_NO_WEIGHT = ("PriorityWeightQOS=0", "PriorityWeightPartition=0")
-KIND_LINES: Mapping[Kind, Sequence[str]] = {
-    Kind.PARTITIONS: ("PriorityWeightQOS=0", "PriorityWeightPartition=800", *PARTITION_LINES),
-    Kind.QOS: ("PriorityWeightQOS=800", "PriorityWeightPartition=0", "AccountingStorageEnforce=limits,qos"),
+KIND_LINES: Mapping[WorkloadKind, Sequence[str]] = {
+    WorkloadKind.PARTITIONS: ("PriorityWeightQOS=0", "PriorityWeightPartition=800", *PARTITION_LINES),
+    WorkloadKind.QOS: ("PriorityWeightQOS=800", "PriorityWeightPartition=0", "AccountingStorageEnforce=limits,qos"),
 }
 TRES_LIMIT = "gres/gpu"
 
 
-Action = JobRequest | NiceChange | NodeEvent
+Action = JobRequest | NiceChange | RecordedNodeEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accounted:
-    """What sacct says of one job or array task, times in POSIX seconds."""
+class AccountedJob:
+    """Holds what sacct says of one job or array task, times in POSIX seconds."""
 
     job_id: int
     array_task: int | None
@@ -87,7 +87,7 @@ class Accounted:
 
 
 def record(
-    workload: Workload,
+    workload: RecordedWorkload,
     *,
     release: str = DEFAULT_RELEASE,
     overrides: Mapping[str, int] | None = None,
@@ -101,26 +101,26 @@ def record(
         return record_on(cluster, workload, log_file)
 
 
-def new_cluster(overrides: Mapping[str, int], kind: Kind = Kind.PLAIN, release: str = DEFAULT_RELEASE) -> LiveCluster:
+def new_cluster(
+    overrides: Mapping[str, int], kind: WorkloadKind = WorkloadKind.PLAIN, release: str = DEFAULT_RELEASE
+) -> LiveCluster:
     """Make the cluster, not yet started, that workloads of one kind are drawn for."""
     parameters = {**SCHEDULER_PARAMETERS, **overrides}
-    return LiveCluster(
+    return uniform_cluster(
         release,
-        node_count=NODE_COUNT,
+        NODE_COUNT,
         gpus_per_node=GPUS_PER_NODE,
-        gpu_types=["a100"] * NODE_COUNT,
-        shards={},
         scheduler_parameters=",".join(f"{name}={value}" for name, value in parameters.items()),
         extra_lines=(*PRIORITY_LINES, *LOG_LINES, *KIND_LINES.get(kind, FACTORS_OF_NO_WEIGHT)),
         accounting=True,
     )
 
 
-def record_on(cluster: LiveCluster, workload: Workload, log_file: Path | None = None) -> Recording:
+def record_on(cluster: LiveCluster, workload: RecordedWorkload, log_file: Path | None = None) -> Recording:
     """Run the workload on a cluster that has just been started and return what happened; `log_file` gets the log."""
     for account in ACCOUNTS:
         cluster.add_account(account.name, account.user, shares=account.shares)
-    if workload.kind is Kind.QOS:
+    if workload.kind is WorkloadKind.QOS:
         _add_qos(cluster)
     # A slurmctld that learns of new users has no fair-share for them before the next recalculation.
     cluster.reset()
@@ -130,14 +130,14 @@ def record_on(cluster: LiveCluster, workload: Workload, log_file: Path | None = 
 class _Run:
     """One run of a workload on a fresh cluster."""
 
-    def __init__(self, cluster: LiveCluster, workload: Workload, log_file: Path | None) -> None:
+    def __init__(self, cluster: LiveCluster, workload: RecordedWorkload, log_file: Path | None) -> None:
         self._cluster = cluster
         self._log_file = log_file
         self._workload = workload
         self._ids: dict[str, int] = {}
         self._factors: dict[int, Priority] = {}
         self._changes: list[tuple[float, NiceChange]] = []
-        self._node_events: list[tuple[float, NodeEvent]] = []
+        self._node_events: list[tuple[float, RecordedNodeEvent]] = []
 
     def record(self) -> Recording:
         """Submit, change, wait for the end, and put together what is known."""
@@ -152,7 +152,7 @@ class _Run:
                     self._submit(action)
                 case NiceChange():
                     self._change(action)
-                case NodeEvent():
+                case RecordedNodeEvent():
                     self._set_node(action)
         self._cluster.wait_for(
             lambda: not self._cluster.run("squeue", "-h", "-a"), DRAIN_DEADLINE_S, what="every job has ended"
@@ -182,11 +182,11 @@ class _Run:
 
     def _change(self, change: NiceChange) -> None:
         job_id = self._ids[change.name]
-        if self._cluster.run("squeue", "-h", "-j", str(job_id), "-t", "PENDING", "-o", "%A", check=False).strip():
+        if self._cluster.state_of(job_id) == "PENDING":
             self._cluster.ask("scontrol", "update", f"JobId={job_id}", f"Nice={change.nice}")
             self._changes.append((time.time(), change))
 
-    def _set_node(self, event: NodeEvent) -> None:
+    def _set_node(self, event: RecordedNodeEvent) -> None:
         self._cluster.run("scontrol", "update", f"NodeName={event.node}", f"State={event.state}", "Reason=recorded")
         self._node_events.append((time.time(), event))
 
@@ -218,7 +218,7 @@ class _Run:
             memory_mib_per_node=MEMORY_MIB,
         )
 
-    def _jobs(self, log: ControllerLog, since: Callable[[float], float]) -> tuple[JobRecord, ...]:
+    def _jobs(self, log: ControllerLog, since: Callable[[float], float]) -> tuple[RecordedJob, ...]:
         accounted = _accounted(self._cluster)
         records = []
         for request in self._workload.jobs:
@@ -228,7 +228,7 @@ class _Run:
                     raise LiveSlurmError(f"job {request.name} never ran: {row.state}")
                 start, submit_time = log.starts[row.job_id], log.submits[submitted_id]
                 records.append(
-                    JobRecord(
+                    RecordedJob(
                         request=request,
                         job_id=row.job_id,
                         submit_time=since(submit_time),
@@ -295,7 +295,7 @@ def _size_options(job: JobRequest) -> list[str]:
 
 
 def _moment(action: Action) -> float:
-    """When to do something, in seconds after the start of the workload."""
+    """Return when to do something, in seconds after the start of the workload."""
     return action.submit_time if isinstance(action, JobRequest) else action.time
 
 
@@ -341,11 +341,11 @@ def _gpus_of(tres: str) -> int | None:
     return int(limits[TRES_LIMIT]) if TRES_LIMIT in limits else None
 
 
-def _partitions(cluster: LiveCluster) -> Iterator[Partition]:
+def _partitions(cluster: LiveCluster) -> Iterator[RecordedPartition]:
     """Read every partition back from slurmctld."""
     for line in cluster.run("scontrol", "-o", "show", "partition").splitlines():
         fields = dict(part.split("=", maxsplit=1) for part in line.split() if "=" in part)
-        yield Partition(
+        yield RecordedPartition(
             name=fields["PartitionName"],
             nodes=tuple(cluster.run("scontrol", "show", "hostnames", fields["Nodes"]).split()),
             priority_tier=int(fields["PriorityTier"]),
@@ -368,7 +368,7 @@ def _sacct(cluster: LiveCluster, fields: Sequence[str]) -> Iterator[list[str]]:
         yield line.split("|")
 
 
-def _accounted(cluster: LiveCluster) -> dict[int, list[Accounted]]:
+def _accounted(cluster: LiveCluster) -> dict[int, list[AccountedJob]]:
     """Ask sacct for every job by the id of its submission, once all ends have reached the database."""
     fields = ("JobID", "JobIDRaw", "Eligible", "Start", "End", "State", "NodeList")
 
@@ -376,11 +376,11 @@ def _accounted(cluster: LiveCluster) -> dict[int, list[Accounted]]:
         return all(end.isdigit() for _, _, _, _, end, _, _ in _sacct(cluster, fields))
 
     cluster.wait_for(all_ended, 30.0, what="sacct knows the end of every job")
-    rows: dict[int, list[Accounted]] = {}
+    rows: dict[int, list[AccountedJob]] = {}
     for label, job_id, eligible, start, end, state, nodes in _sacct(cluster, fields):
         submitted_id, _, task = label.partition("_")
         rows.setdefault(int(submitted_id), []).append(
-            Accounted(
+            AccountedJob(
                 job_id=int(job_id),
                 array_task=int(task) if task else None,
                 eligible_time=int(eligible),

@@ -1,4 +1,4 @@
-"""What slurmctld's own log tells, to the millisecond, of a workload."""
+"""Reads what slurmctld's own log says of a workload, to the millisecond."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What a real slurmctld did with a workload, as values and as a file."""
+"""Holds what a real slurmctld did with a workload, as values and as a file."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,8 +18,8 @@ class Scheduler(StrEnum):
     BACKFILL = "backfill"
 
 
-class Kind(StrEnum):
-    """What a workload is about; `plain` and the longer `saturated` have one partition, no QOS and GPUs alone."""
+class WorkloadKind(StrEnum):
+    """Names what a workload is about; `plain` and the longer `saturated` have one partition, no QOS and GPUs alone."""
 
     PLAIN = "plain"
     PARTITIONS = "partitions"
@@ -31,15 +31,15 @@ class Kind(StrEnum):
 
 
 class DependencyType(StrEnum):
-    """What a job waits for, as sbatch spells it."""
+    """Names what a job waits for, as sbatch spells it."""
 
     AFTER_OK = "afterok"
     AFTER_ANY = "afterany"
     SINGLETON = "singleton"
 
 
-class NodeState(StrEnum):
-    """What an administrator sets a node to, as scontrol spells it."""
+class RecordedNodeState(StrEnum):
+    """Names what an administrator sets a node to, as scontrol spells it."""
 
     DRAIN = "DRAIN"
     RESUME = "RESUME"
@@ -47,7 +47,7 @@ class NodeState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
-    """What a job waits for: `names` of other jobs, none for a singleton."""
+    """Says what a job waits for: `names` of other jobs, none for a singleton."""
 
     type: DependencyType
     names: tuple[str, ...] = ()
@@ -97,23 +97,23 @@ class NiceChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeEvent:
+class RecordedNodeEvent:
     """One `scontrol update NodeName= State=`; at the same time as a submission it comes first."""
 
     node: str
     time: float
-    state: NodeState
+    state: RecordedNodeState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """What happens to the cluster, and when."""
+class RecordedWorkload:
+    """Says what happens to the cluster, and when."""
 
     seed: int
     jobs: tuple[JobRequest, ...]
     changes: tuple[NiceChange, ...]
-    kind: Kind = Kind.PLAIN
-    node_events: tuple[NodeEvent, ...] = ()
+    kind: WorkloadKind = WorkloadKind.PLAIN
+    node_events: tuple[RecordedNodeEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +130,8 @@ class Priority:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRecord:
-    """What became of one job or array task; times are seconds after the start of the workload, to the millisecond.
+class RecordedJob:
+    """Says what became of one job or array task; times are seconds after the start of the workload, to the millisecond.
 
     `eligible_time` is cut to whole seconds unless it is the submission. `array_task` is None for a single job.
     """
@@ -177,7 +177,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
+class RecordedPartition:
     """A partition as slurmctld reads it; the factor counts against the largest of all, no time limit is None."""
 
     name: str
@@ -219,14 +219,14 @@ class Recording:
     accounts: tuple[Account, ...]
     controller_start_time: float
     zero_time: float
-    workload: Workload
+    workload: RecordedWorkload
     changes_made: tuple[NiceChange, ...]
-    jobs: tuple[JobRecord, ...]
+    jobs: tuple[RecordedJob, ...]
     passes: tuple[Pass, ...]
     recalculations: tuple[float, ...]
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[RecordedPartition, ...] = ()
     qos: tuple[Qos, ...] = ()
-    node_events_made: tuple[NodeEvent, ...] = ()
+    node_events_made: tuple[RecordedNodeEvent, ...] = ()
     memory_mib_per_node: int | None = None
 
     def scheduler_parameter(self, name: str) -> str | None:

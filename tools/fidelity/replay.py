@@ -22,8 +22,8 @@ from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import State, build_state, outcomes
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
-from tools.fidelity.recording import JobRecord, JobRequest, NiceChange, Pass, Recording, RecordingError, Scheduler
-from tools.fidelity.recording import NodeState as RecordedState
+from tools.fidelity.recording import JobRequest, NiceChange, Pass, RecordedJob, Recording, RecordingError, Scheduler
+from tools.fidelity.recording import RecordedNodeState as RecordedState
 
 # The QOS of jobs that ask for none.
 DEFAULT_QOS = "normal"
@@ -144,7 +144,7 @@ def trace_of(recording: Recording) -> Trace:
     )
 
 
-def _end_time(job: JobRecord, ticks: Sequence[float]) -> float:
+def _end_time(job: RecordedJob, ticks: Sequence[float]) -> float:
     """Return when a job ended: the log tells, but for a kill by the time limit, whose second accounting has.
 
     slurmctld kills at a tick.

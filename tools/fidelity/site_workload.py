@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from tools.fidelity.drawn_workload import MINUTE_S, Size, draw_workload
 from tools.fidelity.recording import (
     Dependency,
     DependencyType,
     JobRequest,
-    Kind,
-    NodeEvent,
-    NodeState,
     Qos,
-    Workload,
+    RecordedNodeEvent,
+    RecordedNodeState,
+    RecordedWorkload,
+    WorkloadKind,
 )
-from tools.fidelity.workload import MINUTE_S, Size, draw_workload
 
 SITE = Size(jobs=60, arrivals_s=100.0, shortest_s=5.0, longest_s=70.0, changes=3, overrunning=0)
 # More work than the cluster does until the last submission, so that the queue grows all the time.
@@ -39,9 +39,9 @@ QOS = (
 FIRST_DRAINED = ("n06", "n08")
 LATER_DRAINED = "n02"
 NODE_EVENTS = (
-    *(NodeEvent(node=node, time=0.0, state=NodeState.DRAIN) for node in FIRST_DRAINED),
-    NodeEvent(node=LATER_DRAINED, time=40.0, state=NodeState.DRAIN),
-    NodeEvent(node=LATER_DRAINED, time=110.0, state=NodeState.RESUME),
+    *(RecordedNodeEvent(node=node, time=0.0, state=RecordedNodeState.DRAIN) for node in FIRST_DRAINED),
+    RecordedNodeEvent(node=LATER_DRAINED, time=40.0, state=RecordedNodeState.DRAIN),
+    RecordedNodeEvent(node=LATER_DRAINED, time=110.0, state=RecordedNodeState.RESUME),
 )
 
 # Tasks of an array run one after the other where its limit is 1, so they are short, and there are fewer other jobs.
@@ -49,19 +49,19 @@ LONGEST_TASK_S = 22.0
 ARRAY_TASKS_BEYOND = 12
 
 
-def draw_site_workload(seed: int, kind: Kind) -> Workload:
+def draw_site_workload(seed: int, kind: WorkloadKind) -> RecordedWorkload:
     """Draw a workload of a kind other than plain; the same seed and kind give the same workload."""
     # One stream for what all kinds share, another for what this kind adds.
-    plain = draw_workload(seed, SATURATED if kind is Kind.SATURATED else SITE)
-    random = np.random.default_rng([seed, list(Kind).index(kind)])
+    plain = draw_workload(seed, SATURATED if kind is WorkloadKind.SATURATED else SITE)
+    random = np.random.default_rng([seed, list(WorkloadKind).index(kind)])
     jobs = _ADDERS[kind](random, plain.jobs)
     names = {job.name for job in jobs if not job.array_size}
-    return Workload(
+    return RecordedWorkload(
         seed=seed,
         kind=kind,
         jobs=tuple(jobs),
         changes=tuple(change for change in plain.changes if change.name in names),
-        node_events=NODE_EVENTS if kind is Kind.DRAINED else (),
+        node_events=NODE_EVENTS if kind is WorkloadKind.DRAINED else (),
     )
 
 
@@ -179,11 +179,11 @@ def _shorter(job: JobRequest) -> float:
     return round(0.75 * job.sleep_s, 1)
 
 
-_ADDERS: Mapping[Kind, Callable[[np.random.Generator, Sequence[JobRequest]], list[JobRequest]]] = {
-    Kind.PARTITIONS: _with_partitions,
-    Kind.QOS: _with_qos,
-    Kind.ARRAYS: _with_arrays,
-    Kind.DRAINED: _with_fewer_jobs,
-    Kind.CPU: _with_cpus,
-    Kind.SATURATED: _unchanged,
+_ADDERS: Mapping[WorkloadKind, Callable[[np.random.Generator, Sequence[JobRequest]], list[JobRequest]]] = {
+    WorkloadKind.PARTITIONS: _with_partitions,
+    WorkloadKind.QOS: _with_qos,
+    WorkloadKind.ARRAYS: _with_arrays,
+    WorkloadKind.DRAINED: _with_fewer_jobs,
+    WorkloadKind.CPU: _with_cpus,
+    WorkloadKind.SATURATED: _unchanged,
 }

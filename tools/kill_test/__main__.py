@@ -9,29 +9,28 @@ its user left it. Exits with 1 and the first fault otherwise.
 """
 
 import argparse
-import os
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from tools.kill_test.play import Play, Tally, kill_cluster
+from tools.kill_test.kill_play import KillPlay, KillTally, kill_cluster
 from tools.kill_test.points import ALL_POINTS
-from tools.live_slurm.roots import RELEASES
+from tools.stage.program import add_release, print_faults
+from tools.stage.watch import talking_to
 
 
 def main() -> int:
     """Run the play and print the table."""
     parser = argparse.ArgumentParser(prog="python -m tools.kill_test", description=__doc__.splitlines()[0])
-    parser.add_argument("--release", choices=list(RELEASES), default="22.05", help="default: %(default)s")
+    add_release(parser)
     parser.add_argument("--kills", type=int, default=500, help="kills to survive, default: %(default)s")
     parser.add_argument("--restarts", type=int, default=3, help="restarts of slurmctld between, default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     args = parser.parse_args()
     began = time.monotonic()
-    with kill_cluster(args.release) as live, tempfile.TemporaryDirectory() as folder:
-        os.environ.update({name: live.env[name] for name in ("PATH", "SLURM_CONF")})
-        tally = Play(live, Path(folder) / "journal.sqlite", args.seed).run(args.kills, restarts=args.restarts)
+    with kill_cluster(args.release) as live, tempfile.TemporaryDirectory() as folder, talking_to(live):
+        tally = KillPlay(live, Path(folder) / "journal.sqlite", args.seed).run(args.kills, restarts=args.restarts)
         version = live.version
     report(tally)
     print(
@@ -41,7 +40,7 @@ def main() -> int:
     return 1 if tally.faults else 0
 
 
-def report(tally: Tally) -> None:
+def report(tally: KillTally) -> None:
     """Print what was found after the kills at each fault point, what else happened, and every fault."""
     print(f"{'killed':<44}{'kills':>7}{'intents':>9}{'in effect':>11}{'returns':>9}")
     for point in ALL_POINTS:
@@ -51,8 +50,7 @@ def report(tally: Tally) -> None:
     print("; ".join(f"{event} {count}" for event, count in sorted(tally.events.items())))
     for refusal in tally.refused:
         print(f"refused to people: {refusal}")
-    for fault in tally.faults:
-        print(f"FAULT: {fault}")
+    print_faults(tally.faults)
 
 
 if __name__ == "__main__":

@@ -207,7 +207,7 @@ def deadly_connection(points: Points) -> type[sqlite3.Connection]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """How a child ended: killed where it was aimed at, or done, or by an error, which then stands in `error`."""
+    """Says how a child ended: killed where it was aimed at, or done, or by an error, which then stands in `error`."""
 
     killed: bool
     error: str = ""

@@ -9,8 +9,8 @@ from typing import Final
 from advisor.domain.units import MINUTE_S
 from advisor.errors import SimulationError
 from advisor.sim.traces.trace import Trace
-from tools.live.requests import GPU_TYPE
-from tools.live_slurm.daemon import PROGRAM
+from tools.live.sbatch_options import GPU_TYPE
+from tools.stage.daemon import PROGRAM
 
 _FEWEST: Final = 100
 

@@ -1,4 +1,4 @@
-"""What a report on live runs says of the promises of changes, of slurmctld, and of the simulator."""
+"""Writes of the promises of changes, of slurmctld, and of the simulator, for the report on live runs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -12,10 +12,10 @@ from advisor.sim.study.statistics import CellName
 from advisor.trial.tallies import Share
 from advisor.view.wording import LABELS, shown, signed
 from tools.live.kept import Kept
-from tools.live.kept_runs import Runs, Section, Values
+from tools.live.kept_runs import ReportSection, Runs, Values
 from tools.live.replayed import MODELLED, agreements, replayed
 from tools.live.savings import TARGET, Saving, promises_of, savings
-from tools.live.statistics import Cycles, together
+from tools.stage.sdiag import Cycles, together
 
 # In percent: by how much slurmctld can be busier, and by how much the simulator can be off.
 BUSIER_TARGET: Final = 5.0
@@ -38,10 +38,10 @@ def savings_values(runs: Runs) -> Values:
     return values
 
 
-def savings_section(values: Values) -> Section:
+def savings_section(values: Values) -> ReportSection:
     """Show what changes promised and what came of it."""
     if not values:
-        return Section(title="What changes did", text=["No change was applied."])
+        return ReportSection(title="What changes did", text=["No change was applied."])
     first = values[0]["against"]
     heads = (
         "cluster", "lever", "jobs:", "promised, mean", "came, mean", "interval held it", "below it:", "above it:",
@@ -53,7 +53,7 @@ def savings_section(values: Values) -> Section:
         f"The target for 80 % intervals is {100 * TARGET[0]:.0f} to {100 * TARGET[1]:.0f} %.",
         "A miss is within the noise if it is smaller than what four of five jobs differ by between the plain clusters.",
     ]
-    return Section(title="What changes did", text=text, tables=[(heads, list(map(_savings_row, values)))])
+    return ReportSection(title="What changes did", text=text, tables=[(heads, list(map(_savings_row, values)))])
 
 
 def _savings_of(runs: Runs, cell: CellName, arm: Kept) -> Iterator[Saving]:
@@ -117,7 +117,7 @@ def _cycles(arms: Iterable[Kept]) -> Cycles:
     return together([arm.cycles for arm in arms if arm.cycles is not None])
 
 
-def slurmctld_section(values: Values) -> Section:
+def slurmctld_section(values: Values) -> ReportSection:
     """Show what slurmctld spent its time on."""
     first = values[0]
     rows = [
@@ -144,7 +144,7 @@ def slurmctld_section(values: Values) -> Section:
         f"The target is a mean pass and a mean request within {BUSIER_TARGET:g} % of {first['cluster']}.",
     ]
     names = [one["cluster"] for one in values]
-    return Section(
+    return ReportSection(
         title="slurmctld",
         text=text,
         tables=[(("", *names), rows), (("requests and their time", *names), type_rows)],
@@ -174,7 +174,7 @@ def fidelity_values(runs: Runs, store: Path | None) -> Values:
     return [asdict(one) for one in agreements(replayed(runs.arms, store=store))]
 
 
-def fidelity_section(values: Values) -> Section:
+def fidelity_section(values: Values) -> ReportSection:
     """Show how close the simulator comes."""
     by_policy: dict[tuple[str, str], dict[str, str]] = {}
     for one in values:
@@ -186,7 +186,7 @@ def fidelity_section(values: Values) -> Section:
         "Live and simulated, means over runs, and simulated against live: the mean over runs, and the farthest run.",
         f"The target is {FIDELITY_TARGET:g} % on mean JCT and makespan.",
     ]
-    return Section(title="Simulator against live", text=text, tables=[(heads, rows)])
+    return ReportSection(title="Simulator against live", text=text, tables=[(heads, rows)])
 
 
 def _agreement(one: Mapping[str, Any]) -> str:

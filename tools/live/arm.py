@@ -1,54 +1,62 @@
-"""One live cluster of a run: it gets the jobs, shows where they start, and each ends when its work is done."""
+"""Plays a trace on live clusters: they get the jobs, show where these start, and each ends when its work is done."""
 
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
+from advisor.backends.process import SlurmCommands
+from advisor.backends.queue_limits import read_queue_limits
 from advisor.backends.spelling import node_names
 from advisor.clock import SystemClock
 from advisor.sim.cluster import Cluster
 from advisor.sim.run_outcome import End
+from advisor.sim.slurm.site_cluster import SiteCluster, site_cluster
 from advisor.sim.traces.trace import Trace
-from tools.live.execution import Execution
-from tools.live.requests import options_of
+from tools.live.compressed_site import GPUS_PER_NODE
+from tools.live.execution import PlacedJobs
+from tools.live.sbatch_options import options_of
 from tools.live.scripts import Began, Scripts
-from tools.live.site import GPUS_PER_NODE
-from tools.live.statistics import Cycles
-from tools.live_slurm import LiveCluster
+from tools.stage import LiveCluster
+from tools.stage.actors import Every
+from tools.stage.sdiag import Cycles
+from tools.stage.watch import TIMEOUT_S, snapshot_of, stays, talking_to
 
 # How often Slurm is asked for the states of the jobs, which the scripts do not show.
 LOOK_S: Final = 2.0
-_COLUMNS: Final = "%A|%T|%e"
 _PART: Final = re.compile(r"\bNodes=(\S+) .*?\bGRES=\S*?gpu:[^:\s(,]+:(\d+)")
+POLL_S: Final = 0.05
+Tell = Callable[[float], None]
 _ENDED: Final[Mapping[str, End]] = {"TIMEOUT": End.TIME_LIMIT}
 _FAILED: Final = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"})
 
 
 @dataclass(slots=True, kw_only=True)
-class Seen:
-    """What is known of a job on one cluster: its id and its starts so far, this one left out."""
+class StartedJob:
+    """Holds what is known of a job on one cluster: its id and its starts so far, this one left out."""
 
     job_id: int
     starts: int = 0
 
 
-class Arm:
+class LiveArm:
     """A cluster and the jobs on it; instants are seconds from the start of the run, `zero_time` in POSIX seconds."""
 
     def __init__(self, name: str, live: LiveCluster, model: Cluster, trace: Trace) -> None:
         """Take a cluster that runs; `model` is how its network and its nodes are modelled."""
         self.name, self.live = name, live
-        self.execution = Execution(trace, model)
+        self.execution = PlacedJobs(trace, model)
         self.faults: list[str] = []
-        self.seen: dict[int, Seen] = {}
+        self.seen: dict[int, StartedJob] = {}
         self.ended = 0
         self.zero_time = SystemClock().now()
         self._trace = trace
         self._scripts = Scripts(live.folder / "scripts")
         self._row_of: dict[int, int] = {}
         self._done: list[int] = []
-        self._looked_s = 0.0
+        self._looks = Every(LOOK_S)
         self.cycles: Cycles | None = None
 
     def submit(self, row: int) -> None:
@@ -56,7 +64,7 @@ class Arm:
         options = options_of(self._trace, row, GPUS_PER_NODE)
         user = self._trace.users[self._trace.jobs["user"][row]]
         job_id = self.live.submit(*options, script=self._scripts.text, user=user)
-        self.seen[row] = Seen(job_id=job_id)
+        self.seen[row] = StartedJob(job_id=job_id)
         self._row_of[job_id] = row
         self.execution.submit(row)
 
@@ -66,8 +74,7 @@ class Arm:
             self._start(began)
         self._done += self.execution.done(now)
         self._done = [row for row in self._done if not self._let_go(row, now)]
-        if now - self._looked_s >= LOOK_S:
-            self._looked_s = now
+        if self._looks.is_due(now):
             self._look(now)
 
     def _start(self, began: Began) -> None:
@@ -95,24 +102,57 @@ class Arm:
 
     def _look(self, now: float) -> None:
         """Note jobs that were ended or requeued by Slurm."""
-        for row, state, end_time in self._states():
-            if not self.execution.is_running(row):
+        for job_id, stay in stays(self.live):
+            row = self._row_of.get(job_id)
+            if row is None or not self.execution.is_running(row):
                 continue
-            if state == "PENDING":
+            if stay.state == "PENDING":
                 self.execution.requeue(row, now)
-            elif state in _ENDED:
-                self._end(row, end_time - self.zero_time, _ENDED[state])
-            elif state in _FAILED:
-                self.faults.append(f"{self.name}: job {self.seen[row].job_id} ended as {state}")
+            elif stay.state in _ENDED:
+                self._end(row, (stay.end_time or 0.0) - self.zero_time, _ENDED[stay.state])
+            elif stay.state in _FAILED:
+                self.faults.append(f"{self.name}: job {job_id} ended as {stay.state}")
                 self._end(row, now, End.NOT)
-
-    def _states(self) -> Iterator[tuple[int, str, float]]:
-        listed = self.live.run("env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-a", "-t", "all", "-o", _COLUMNS)
-        for line in listed.splitlines():
-            job_id, state, end_time = line.split("|")
-            if int(job_id) in self._row_of:
-                yield self._row_of[int(job_id)], state, float(end_time) if end_time.isdigit() else 0.0
 
     def _end(self, row: int, now: float, how: End) -> None:
         self.execution.end(row, now, how)
         self.ended += 1
+
+
+def play(arms: Sequence[LiveArm], trace: Trace, *, within_s: float, tell: Tell | None) -> float:
+    """Submit the jobs as they are due and run until all have ended everywhere; return how long that took.
+
+    A burst takes the machine a while, so the trace gets the instants at which jobs really were submitted.
+
+    `tell` receives the number of jobs that have ended, over all clusters. Jobs that have not ended within `within_s`
+    are named as faults of their arms.
+    """
+    zero_time = time.time()
+    for arm in arms:
+        arm.zero_time = zero_time
+    due = list(range(len(trace)))[::-1]
+    with ThreadPoolExecutor(len(arms)) as pool:
+        while (now := time.time() - zero_time) < within_s and any(arm.ended < len(trace) for arm in arms):
+            # One at a time, so that in a burst of submissions jobs whose work is done still end.
+            is_due = bool(due) and trace.jobs["submit_time"][due[-1]] <= now
+            if is_due:
+                row = due.pop()
+                list(pool.map(lambda arm, row=row: arm.submit(row), arms))
+                trace.jobs["submit_time"][row] = time.time() - zero_time
+            list(pool.map(lambda arm: arm.step(time.time() - zero_time), arms))
+            if tell is not None:
+                tell(sum(arm.ended for arm in arms))
+            if not is_due:
+                time.sleep(POLL_S)
+    for arm in arms:
+        if arm.ended < len(trace):
+            arm.faults.append(f"{arm.name}: {len(trace) - arm.ended} jobs have not ended within {within_s:.0f} s")
+    return time.time() - zero_time
+
+
+def model_of(live: LiveCluster) -> SiteCluster:
+    """Return the model of a cluster that runs, with plain sentences on what is not in it."""
+    seen = snapshot_of(live)
+    with talking_to(live):
+        limits = read_queue_limits(SlurmCommands(timeout_s=TIMEOUT_S), seen.config)
+    return site_cluster(seen, limits)

@@ -31,7 +31,7 @@ def preempt(s: State, row: int, now: float) -> None:
     """Return a running job to the queue, back at its last checkpoint."""
 
 
-class Execution:
+class PlacedJobs:
     """The jobs of one live cluster, as rows of its trace."""
 
     def __init__(self, trace: Trace, cluster: Cluster) -> None:

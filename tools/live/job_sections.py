@@ -1,4 +1,4 @@
-"""What a report on live runs says of the runs, their metrics, and the sizes of jobs that gained and gave."""
+"""Writes of the runs, their metrics, and the sizes of jobs that gained and gave, for the report on live runs."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from advisor.sim.study.metrics import by_gpus
 from advisor.sim.study.statistics import CellName, mean_over_cells
 from advisor.view.wording import LABELS, ends_in_words, shown
 from tools.live.kept import Kept
-from tools.live.kept_runs import METRICS, Runs, Section, Table, Values, in_words
+from tools.live.kept_runs import METRICS, ReportSection, Runs, Table, Values, in_words
 
 _FINISHED: Final = "finished"
 _POINTS: Final = "points"
@@ -47,7 +47,7 @@ def _stops(arm: Kept) -> Iterator[str]:
         yield f"{arm.name}: stopped by {breaker}" + (f" {times} times" if times > 1 else "")
 
 
-def runs_section(values: Values) -> Section:
+def runs_section(values: Values) -> ReportSection:
     """Say what was run."""
     heads = ("trace", "seed:", "Slurm", "GPUs:", "jobs:", "took", "clusters", "changes", "faults and stops")
     rows = [
@@ -66,7 +66,7 @@ def runs_section(values: Values) -> Section:
     ]
     speedups = ", ".join(f"{speedup:g}" for speedup in sorted({run["speedup"] for run in values}))
     text = f"Times are those of the trace: one second on the live clusters is {speedups} s."
-    return Section(title="Runs", text=[text], tables=[(heads, rows)])
+    return ReportSection(title="Runs", text=[text], tables=[(heads, rows)])
 
 
 def metrics_values(runs: Runs, seed: int) -> Values:
@@ -105,7 +105,7 @@ def _unit(metric: str) -> str:
     return _POINTS if metric.endswith("_ratio") else "%"
 
 
-def metrics_section(values: Values) -> Section:
+def metrics_section(values: Values) -> ReportSection:
     """Show the metrics of each trace, and the changes over all."""
     first = values[0]["cluster"]
     traces = list(dict.fromkeys(one["trace"] for one in values))
@@ -115,7 +115,7 @@ def metrics_section(values: Values) -> Section:
     ]
     if f"{first} 2" in {one["cluster"] for one in values}:
         text.append(f"{first} 2 is plain as well: its changes are the noise of the method.")
-    return Section(title="Metrics", text=text, tables=[_metrics_table(values, trace) for trace in traces])
+    return ReportSection(title="Metrics", text=text, tables=[_metrics_table(values, trace) for trace in traces])
 
 
 def _metrics_table(values: Values, trace: str | None) -> Table:
@@ -159,7 +159,7 @@ def sizes_values(runs: Runs, seed: int) -> Values:
     ]
 
 
-def sizes_section(values: Values) -> Section:
+def sizes_section(values: Values) -> ReportSection:
     """Show the changes of the mean JCT by size."""
     by_size: dict[str, dict[str, Mapping[str, Any]]] = {}
     for one in values:
@@ -167,7 +167,7 @@ def sizes_section(values: Values) -> Section:
     names = list(dict.fromkeys(one["cluster"] for one in values))
     rows = [(size, *(_size(own[name]) if name in own else "none" for name in names)) for size, own in by_size.items()]
     text = [f"The mean JCT against {values[0]['against']}, over jobs that finished on both."] if values else []
-    return Section(
+    return ReportSection(
         title="By the GPUs that jobs ask for", text=text, tables=[(("GPUs", *(f"{name}:" for name in names)), rows)]
     )
 

@@ -19,12 +19,11 @@ from advisor.sim.cluster import Cluster
 from advisor.sim.run_outcome import OUTCOME_DTYPE, Run
 from advisor.sim.study.statistics import CellName
 from advisor.sim.traces.trace import Trace
-from tools.live.arm import Arm
-from tools.live.site import Site
-from tools.live.statistics import Cycles
+from tools.live.arm import LiveArm
+from tools.live.compressed_site import CompressedSite
 from tools.live.window import Cut
-from tools.live_twins.adversary import leases_of
-from tools.live_twins.checks import touched
+from tools.stage.sdiag import Cycles
+from tools.stage.watch import leases_of, touched
 
 _NAMES: Final = (
     "users", "accounts", "qos", "gpu_types", "models", "partitions", "dependencies", "job_names", "features",
@@ -49,7 +48,7 @@ class Kept:
     policy: str
     folder: Path
     stem: str
-    site: Site
+    site: CompressedSite
     cut: Cut
     version: str
     cluster: Cluster
@@ -92,7 +91,15 @@ class Kept:
 
 
 def keep(
-    folder: Path, arm: Arm, policy: str, *, site: Site, cut: Cut, seed: int, wall_s: float, priorities_time: float
+    folder: Path,
+    arm: LiveArm,
+    policy: str,
+    *,
+    site: CompressedSite,
+    cut: Cut,
+    seed: int,
+    wall_s: float,
+    priorities_time: float,
 ) -> None:
     """Write what came of the jobs of a cluster."""
     run = arm.execution.run(policy, seed, wall_s=wall_s, changes=0)
@@ -165,7 +172,7 @@ def _read(path: Path) -> Kept:
         policy=facts["policy"].partition(":")[0],
         folder=path.parent,
         stem=path.stem,
-        site=Site(**facts["site"]),
+        site=CompressedSite(**facts["site"]),
         cut=Cut(**facts["cut"]),
         version=facts["version"],
         cluster=_CLUSTER.validate_json(json.dumps(facts["cluster"])),

@@ -34,7 +34,7 @@ Report = Mapping[str, Values]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class ReportSection:
     """A part of the report; a table is its heads and its rows."""
 
     title: str

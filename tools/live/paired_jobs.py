@@ -29,7 +29,7 @@ class UserChange:
 
     @property
     def loss_s(self) -> float:
-        """How much longer the jobs take on average."""
+        """The time by which the jobs take longer on average."""
         return self.after_s - self.before_s
 
     @property
@@ -54,7 +54,7 @@ class UserChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lateness:
-    """How much later jobs started than on the first cluster, in seconds; `beyond` were later than their bound."""
+    """Says how much later jobs started than on the first cluster, in seconds; `beyond` were later than their bound."""
 
     jobs: int
     later: int

@@ -44,7 +44,7 @@ class Tick(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
+class PictureAxis:
     """An axis from its first tick to its last."""
 
     ticks: tuple[Tick, ...]
@@ -93,7 +93,7 @@ def _names(report: Report) -> Sequence[str]:
     return [*advised(report), *([again] if any(one["cluster"] == again for one in report["metrics"]) else [])]
 
 
-def _axis(changes: Sequence[Change]) -> Axis:
+def _axis(changes: Sequence[Change]) -> PictureAxis:
     """Return the axis that both panels have in common."""
     ends = [one[end] for one in changes for end in ("low", "high") if one[end] is not None]
     points = [one["change"] for one in changes]
@@ -105,14 +105,14 @@ def _axis(changes: Sequence[Change]) -> Axis:
         if last - first <= _MOST_STEPS:
             break
     values = [step * place for place in range(first, last + 1)]
-    return Axis(ticks=tuple(Tick(value, f"{value:+g} %" if value else "0") for value in values))
+    return PictureAxis(ticks=tuple(Tick(value, f"{value:+g} %" if value else "0") for value in values))
 
 
 def _left(panel: int) -> int:
     return _LABELS + panel * (_PANEL + _NUMBERS + _GAP)
 
 
-def _frame(axis: Axis, bottom: int) -> Iterator[Element]:
+def _frame(axis: PictureAxis, bottom: int) -> Iterator[Element]:
     """Draw the titles, the grid and the marks of the axes."""
     yield _text(
         "Change against a plain cluster with the same jobs, on a live Slurm, with 95 % intervals", 16, 24, "head"
@@ -138,7 +138,7 @@ def _labels(report: Report, trace: str | None, top: int, traces: int) -> Iterato
     yield _text(plural(runs, "run"), 16, top + _PAD / 2 + 31, "faint")
 
 
-def _mark(change: Change, axis: Axis, left: int, y: float, kind: str) -> Iterator[Element]:
+def _mark(change: Change, axis: PictureAxis, left: int, y: float, kind: str) -> Iterator[Element]:
     """Draw a change, its interval and its figure; an interval that goes on has an arrow."""
     if change["low"] is not None and change["high"] is not None:
         low, high = (_x(axis, left, change[end]) for end in ("low", "high"))
@@ -176,7 +176,7 @@ def _legend(report: Report, names: Sequence[str], top: int) -> Iterator[Element]
         x += 40 + 6.7 * len(called(report, name))
 
 
-def _x(axis: Axis, left: int, value: float) -> str:
+def _x(axis: PictureAxis, left: int, value: float) -> str:
     return f"{left + axis.share(value) * _PANEL:.1f}"
 
 

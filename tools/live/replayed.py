@@ -13,10 +13,10 @@ from advisor.sim.study.cell import Cell, simulate_drawn
 from advisor.sim.study.result import RunResult, result_of
 from advisor.sim.study.sweep import run_sweep
 from advisor.sim.traces.trace import Trace
+from tools.live.compressed_site import GPUS_PER_NODE
 from tools.live.kept import Kept
 from tools.live.kept_runs import METRICS
-from tools.live.requests import as_asked
-from tools.live.site import GPUS_PER_NODE
+from tools.live.sbatch_options import as_asked
 
 # The policies of the simulator that stand for one of a live cluster.
 REPLAYED: Final[Mapping[str, Sequence[str]]] = {
@@ -42,7 +42,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How close the simulator comes to live clusters in one metric, over runs; means are in the time of the trace."""
+    """Says how close the simulator comes to clusters in one metric, over runs; means are in the time of the trace."""
 
     arm: str
     policy: str

@@ -7,12 +7,12 @@ from typing import Final
 
 from tools.live.advice_sections import fidelity_section, savings_section, slurmctld_section
 from tools.live.job_sections import metrics_section, runs_section, sizes_section
-from tools.live.kept_runs import Report, Section, Values
+from tools.live.kept_runs import Report, ReportSection, Values
 from tools.live.targets import targets_section, targets_values
 from tools.live.user_sections import losses_section, users_section
 from tools.pages.text import paragraph, table
 
-_SECTIONS: Final[Mapping[str, Callable[[Values], Section]]] = {
+_SECTIONS: Final[Mapping[str, Callable[[Values], ReportSection]]] = {
     "runs": runs_section,
     "metrics": metrics_section,
     "users": users_section,
@@ -24,7 +24,7 @@ _SECTIONS: Final[Mapping[str, Callable[[Values], Section]]] = {
 }
 
 
-def sections(report: Report) -> Iterator[Section]:
+def sections(report: Report) -> Iterator[ReportSection]:
     """Yield the parts of a report, what was aimed for first."""
     if targets := targets_values(report):
         yield targets_section(targets)
@@ -34,7 +34,7 @@ def sections(report: Report) -> Iterator[Section]:
             yield show(report[name])
 
 
-def markdown(parts: Iterable[Section], *, level: int = 2) -> str:
+def markdown(parts: Iterable[ReportSection], *, level: int = 2) -> str:
     """Return parts as Markdown, with headings of a level."""
     blocks: list[str] = []
     for part in parts:

@@ -30,7 +30,7 @@ _MOST_CHANGES: Final = 10**6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """What a change was to save its job, in seconds until its start or, without `is_start`, its end."""
+    """Says what a change was to save its job, in seconds until its start or, without `is_start`, its end."""
 
     job_id: int
     lever: Lever
@@ -41,7 +41,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """What came of a promise, in seconds; `noise_s` is what differs between two plain clusters."""
+    """Says what came of a promise, in seconds; `noise_s` is what differs between two plain clusters."""
 
     lever: Lever
     low_s: float

@@ -1,11 +1,11 @@
-"""What was aimed for on live clusters, and whether the runs reach it."""
+"""Judges whether runs on live clusters reach what was aimed for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from advisor.view.wording import signed
 from tools.live.advice_sections import BUSIER_TARGET, FIDELITY_TARGET, MAIN_MEAN, REQUEST_MEAN, REQUESTS_TIME
-from tools.live.kept_runs import Report, Section, Values, in_words
+from tools.live.kept_runs import Report, ReportSection, Values, in_words
 from tools.live.savings import TARGET
 
 MET, MISSED, OPEN = "met", "missed", "open"
@@ -50,7 +50,7 @@ def targets_values(report: Report) -> Values:
     ]
 
 
-def targets_section(values: Values) -> Section:
+def targets_section(values: Values) -> ReportSection:
     """Show which targets are met."""
     by_target: dict[str, dict[str, str]] = {}
     for one in values:
@@ -58,7 +58,7 @@ def targets_section(values: Values) -> Section:
     clusters = list(dict.fromkeys(one["cluster"] for one in values))
     rows = [(target, *(own.get(cluster, "") for cluster in clusters)) for target, own in by_target.items()]
     text = [f"Over all traces. A change without an interval leaves a target {OPEN}."]
-    return Section(title="Targets", text=text, tables=[(("target", *clusters), rows)])
+    return ReportSection(title="Targets", text=text, tables=[(("target", *clusters), rows)])
 
 
 def _verdicts(report: Report, cluster: str) -> Iterator[tuple[str, Verdict]]:

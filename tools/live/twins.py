@@ -7,7 +7,7 @@ compressed time; a job ends when its work is done, at the rate that the model of
 slurmctld chose and for its neighbours there. The first policy is what the others are compared with; `none` beside
 `none` measures the noise of the method. `default:site` is `default` at the fairness `site`. With `--past` a run-time
 model is fitted to jobs of the trace that ended before this part, for the policies that use forecasts. `python -m
-tools.live.report` reads the folders of any number of runs.
+tools.live.arms_report` reads the folders of any number of runs.
 """
 
 import argparse
@@ -29,18 +29,16 @@ from advisor.sim.cluster import parse_cluster
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import read_trace
 from tools.live.accounting_file import fit_past
-from tools.live.arm import Arm
-from tools.live.backlog import Backlog
+from tools.live.arm import LiveArm, model_of, play
+from tools.live.compressed_site import GPUS_PER_NODE, POLICIES, CompressedSite, Policy
 from tools.live.kept import keep
-from tools.live.model import model_of
-from tools.live.play import play
-from tools.live.site import GPUS_PER_NODE, POLICIES, Policy, Site
-from tools.live.statistics import read_cycles
-from tools.live.window import Cut, Window, accounts_by_user, window_and_past
-from tools.live_slurm import LiveCluster, LiveSlurmError
-from tools.live_slurm.daemon import PROGRAM, Table, daemon, write_config
-from tools.live_slurm.roots import RELEASES
+from tools.live.waiting_jobs import Backlog
+from tools.live.window import Cut, TraceWindow, accounts_by_user, window_and_past
 from tools.simulated_traces import add_data_option, data_folder, read_workload
+from tools.stage import LiveCluster, LiveSlurmError
+from tools.stage.daemon import Table, daemon, write_config
+from tools.stage.end import end_daemon, revert_all
+from tools.stage.program import add_release, print_faults
 
 _END_S: Final = 60.0
 _CHANGE_S: Final = 20.0
@@ -73,7 +71,7 @@ def _check(args: argparse.Namespace) -> None:
         raise SimulationError("--jobs and --past must be 0 or more, --oversubscription 1 or more")
 
 
-def _run(args: argparse.Namespace, site: Site, cut: Cut, window: Window) -> int:
+def _run(args: argparse.Namespace, site: CompressedSite, cut: Cut, window: TraceWindow) -> int:
     trace = window.trace
     try:
         args.out.mkdir(parents=True)
@@ -93,7 +91,7 @@ def _run(args: argparse.Namespace, site: Site, cut: Cut, window: Window) -> int:
         for note in shown.notes:
             print(f"not modelled: {note}")
         model = site.as_model(shown.cluster)
-        arms = [Arm(name, live, model, trace) for name, live in clusters.items()]
+        arms = [LiveArm(name, live, model, trace) for name, live in clusters.items()]
         with ExitStack() as daemons:
             for arm, (policy, fairness) in zip(arms, args.policy, strict=True):
                 tables = site.daemon_tables(policy, fairness, models)
@@ -101,7 +99,7 @@ def _run(args: argparse.Namespace, site: Site, cut: Cut, window: Window) -> int:
             with progress_bar(len(arms) * len(trace), "jobs have ended") as tell:
                 wall_s = play(arms, trace, within_s=args.within * MINUTE_S, tell=tell)
             for arm in arms:
-                arm.cycles = read_cycles(arm.live)
+                arm.cycles = arm.live.cycles()
         for arm, (policy, _) in zip(arms, args.policy, strict=True):
             keep(
                 args.out,
@@ -114,13 +112,12 @@ def _run(args: argparse.Namespace, site: Site, cut: Cut, window: Window) -> int:
                 priorities_time=priorities_time,
             )
     faults = [fault for arm in arms for fault in arm.faults]
-    for fault in faults:
-        print(f"FAULT: {fault}")
+    print_faults(faults)
     return 1 if faults else 0
 
 
 @contextmanager
-def _advised(arm: Arm, policy: Policy, tables: Mapping[str, Table], out: Path) -> Iterator[None]:
+def _advised(arm: LiveArm, policy: Policy, tables: Mapping[str, Table], out: Path) -> Iterator[None]:
     """Run the daemon on a cluster for a block, then revert what it has left."""
     if policy == "none":
         yield
@@ -133,13 +130,10 @@ def _advised(arm: Arm, policy: Policy, tables: Mapping[str, Table], out: Path) -
         backlog = Backlog(arm.live)
         if not backlog.wait_until_changed(_CHANGE_S):
             arm.faults.append(f"{arm.name}: no waiting job was changed, so that revert --all shows nothing")
-        if process.poll() is not None:
-            arm.faults.append(f"{arm.name}: the daemon ended by itself with {process.returncode}")
-        process.terminate()
-        process.wait(_END_S)
-    reverted = arm.live.ask(sys.executable, *PROGRAM, "revert", "--all", "--config", str(config))
-    if reverted.returncode:
-        arm.faults.append(f"{arm.name}: revert --all: {reverted.stderr.strip()}")
+        arm.faults += [f"{arm.name}: {fault}" for fault in end_daemon(process, _END_S)]
+    reverted = revert_all(arm.live, config)
+    if reverted.fault:
+        arm.faults.append(f"{arm.name}: {reverted.fault}")
     arm.faults += [f"{arm.name}: after revert --all, {difference}" for difference in backlog.changed()]
 
 
@@ -177,8 +171,8 @@ def _policy(text: str) -> tuple[Policy, Fairness]:
     )
 
 
-def _site(args: argparse.Namespace) -> Site:
-    return Site(
+def _site(args: argparse.Namespace) -> CompressedSite:
+    return CompressedSite(
         release=args.release,
         nodes=args.nodes,
         leaf_nodes=max(1, args.nodes // args.leaves),
@@ -201,13 +195,13 @@ def _cut(args: argparse.Namespace) -> Cut:
     )
 
 
-def _window(args: argparse.Namespace, site: Site, cut: Cut) -> Window:
+def _window(args: argparse.Namespace, site: CompressedSite, cut: Cut) -> TraceWindow:
     file = Path(args.trace)
     trace = read_trace(file) if file.is_file() else read_workload(data_folder(args.data), args.trace).trace
     return window_and_past(trace, parse_cluster(f"nodes={site.nodes},gpus={GPUS_PER_NODE}"), cut)
 
 
-def _print_settings(args: argparse.Namespace, site: Site, trace: Trace) -> None:
+def _print_settings(args: argparse.Namespace, site: CompressedSite, trace: Trace) -> None:
     """Print what the clusters are and how far their times are compressed."""
     jobs, gpus = trace.jobs, site.nodes * GPUS_PER_NODE
     work_s = float((jobs["run_time_s"] * jobs["gpus"]).sum())
@@ -242,7 +236,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--past", type=int, default=0, help="most jobs to fit a run-time model to, default: none is fitted")
     add("--elastic", type=float, help="share of the jobs of several GPUs that declare a range of sizes")
     add("--speedup", type=float, default=60.0, help="seconds of the trace in one second, default: %(default)s")
-    add("--release", choices=list(RELEASES), default="22.05", help="default: %(default)s")
+    add_release(parser)
     add("--nodes", type=int, default=32, help="nodes of 8 GPUs, default: %(default)s")
     add("--leaves", type=int, default=4, help="leaf switches, default: %(default)s")
     add("--nic", type=float, default=100.0, help="Gb/s that a node can send, default: %(default)s")

@@ -1,4 +1,4 @@
-"""What a report on live runs says of the users and of the jobs that gained and gave."""
+"""Writes of the users and of the jobs that gained and gave, for the report on live runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -10,7 +10,7 @@ from advisor.sim.study.comparison import tally_jobs
 from advisor.sim.study.metrics import by_user
 from advisor.sim.study.statistics import CellName, mean_over_cells
 from advisor.view.wording import shown, signed
-from tools.live.kept_runs import Runs, Section, Values, in_words
+from tools.live.kept_runs import ReportSection, Runs, Values, in_words
 from tools.live.paired_jobs import UserChange, in_trace_time, lateness, user_changes
 from tools.live.replayed import options_of
 
@@ -106,7 +106,7 @@ def limits_of(runs: Runs, name: str) -> dict[CellName, Limits]:
     }
 
 
-def users_section(values: Values) -> Section:
+def users_section(values: Values) -> ReportSection:
     """Show which users and jobs have lost."""
     first = values[0]["against"] if values else ""
     heads = (
@@ -123,7 +123,7 @@ def users_section(values: Values) -> Section:
         "Beyond chance: the difference of the two shares in these runs.",
         "The bound of a job is the longer of guard.max_lateness_s and guard.max_lateness_ratio times its plain wait.",
     ]
-    return Section(
+    return ReportSection(
         title="Who gained, who gave",
         text=text,
         tables=[(heads, list(map(_user_row, values))), (job_heads, list(map(_job_row, values)))],
@@ -175,7 +175,7 @@ def losses_values(runs: Runs, seed: int) -> Values:
     ]
 
 
-def losses_section(values: Values) -> Section:
+def losses_section(values: Values) -> ReportSection:
     """Show the users that lost most."""
     first = values[0]["against"] if values else ""
     heads = ("cluster", "trace", "seed:", "user", "jobs:", f"mean JCT {first}:", "mean JCT:", "change:", "worse")
@@ -186,4 +186,4 @@ def losses_section(values: Values) -> Section:
         )
         for one in values
     ]  # fmt: skip
-    return Section(title="The largest losses of users", tables=[(heads, rows)])
+    return ReportSection(title="The largest losses of users", tables=[(heads, rows)])

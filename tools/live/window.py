@@ -53,7 +53,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class TraceWindow:
     """The jobs of a cut, and those that ended before the first of them was submitted, both in compressed time."""
 
     trace: Trace
@@ -65,7 +65,7 @@ def window_of(trace: Trace, cluster: Cluster, cut: Cut) -> Trace:
     return window_and_past(trace, cluster, cut).trace
 
 
-def window_and_past(trace: Trace, cluster: Cluster, cut: Cut) -> Window:
+def window_and_past(trace: Trace, cluster: Cluster, cut: Cut) -> TraceWindow:
     """Return the jobs of a cut and its past, with what the trace lacks drawn; raises `SimulationError`.
 
     The past ran without a wait, at instants below 0.
@@ -85,7 +85,7 @@ def window_and_past(trace: Trace, cluster: Cluster, cut: Cut) -> Window:
     part.jobs["job_id"] = np.arange(1, len(part) + 1)
     code_of = np.minimum(_ranks(part.jobs["user"], len(part.users)), len(USERS) - 1)
     found = (_renamed(_in_partitions(_compressed(taken, cut.speedup), cut), code_of) for taken in (part, past))
-    return Window(trace=next(found), past=next(found))
+    return TraceWindow(trace=next(found), past=next(found))
 
 
 def _rows(jobs: NDArray[np.void], cluster: Cluster, cut: Cut) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

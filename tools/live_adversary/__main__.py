@@ -18,18 +18,17 @@ lateness.
 import argparse
 import json
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tools.live_adversary.play import LATENESS_S, Play, Run, adversary_cluster
-from tools.live_adversary.verdict import Kind, Row, gains, rows_of
-from tools.live_slurm.roots import RELEASES
+from tools.live_adversary.adversary_play import LATENESS_S, AdversaryPlay, AdversaryRun, adversary_cluster
+from tools.live_adversary.verdict import PairKind, TrickRow, gains, rows_of
+from tools.stage.program import add_play, kept_folder, print_faults, summed_up
+from tools.stage.roots import RELEASES
 
 
 def main() -> int:
@@ -38,9 +37,7 @@ def main() -> int:
         prog="python -m tools.live_adversary", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--release", choices=list(RELEASES), action="append", help="again for more; default: 22.05")
-    parser.add_argument("--minutes", type=float, default=60.0, help="default: %(default)s")
-    parser.add_argument("--interval", type=float, default=5.0, help="seconds between rounds, default: %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    add_play(parser, minutes=60.0, interval_s=5.0)
     parser.add_argument("--keep", type=Path, help="new folder for journals and logs of the daemon")
     parser.add_argument("--json", action="store_true", help="print one document in place of the tables")
     args = parser.parse_args()
@@ -55,19 +52,18 @@ def main() -> int:
         print(json.dumps(document(runs, rows, faults), indent=1))
     else:
         report(runs, rows)
-        for fault in faults:
-            print(f"FAULT: {fault}")
-        print(f"{args.minutes:g} minutes, seed {args.seed}: {len(faults)} faults")
+        print_faults(faults)
+        print(summed_up(f"Slurm {', '.join(run.version for run in runs)}", args.minutes, args.seed, len(faults)))
     return 1 if faults else 0
 
 
-def played(release: str, minutes: float, interval_s: float, seed: int, keep: Path | None) -> Run:
+def played(release: str, minutes: float, interval_s: float, seed: int, keep: Path | None) -> AdversaryRun:
     """Play on one release."""
-    with _folder(keep, release) as folder, adversary_cluster(release) as live:
-        return Play(live, seed, interval_s, Path(folder)).run(minutes)
+    with kept_folder(keep and keep / release) as folder, adversary_cluster(release) as live:
+        return AdversaryPlay(live, seed, interval_s, Path(folder)).run(minutes)
 
 
-def report(runs: Sequence[Run], rows: Sequence[Row]) -> None:
+def report(runs: Sequence[AdversaryRun], rows: Sequence[TrickRow]) -> None:
     """Print the advantage by trick, then what else each run shows."""
     print("seconds by which the adversary's work begins before its twin's, with the 95 % interval of the mean")
     print(f"{'trick':<34}{'pairs':>7}{'mean':>9}{'low':>9}{'high':>9}")
@@ -82,12 +78,12 @@ def report(runs: Sequence[Run], rows: Sequence[Row]) -> None:
         print(f"refused by Slurm {count} times: {text}")
 
 
-def _facts(run: Run) -> dict[str, object]:
+def _facts(run: AdversaryRun) -> dict[str, object]:
     kinds = Counter(outcome.kind for outcome in run.outcomes)
-    window = [outcome for outcome in run.outcomes if outcome.kind is Kind.WINDOW]
+    window = [outcome for outcome in run.outcomes if outcome.kind is PairKind.WINDOW]
     return {
         "pairs": len(run.outcomes),
-        **{f"  {kind}": kinds[kind] for kind in Kind},
+        **{f"  {kind}": kinds[kind] for kind in PairKind},
         "GPU-hours by limit of those within the window": round(sum(outcome.gpu_hours for outcome in window), 1),
         "commands of the adversary": run.commands,
         "honest jobs": run.honest_jobs,
@@ -107,7 +103,7 @@ def _facts(run: Run) -> dict[str, object]:
     }
 
 
-def document(runs: Sequence[Run], rows: Sequence[Row], faults: Sequence[str]) -> dict[str, Any]:
+def document(runs: Sequence[AdversaryRun], rows: Sequence[TrickRow], faults: Sequence[str]) -> dict[str, Any]:
     """Return all of it for `--json`."""
     return {
         "rows": [asdict(row) for row in rows],
@@ -115,14 +111,6 @@ def document(runs: Sequence[Run], rows: Sequence[Row], faults: Sequence[str]) ->
         "pairs": [{"release": run.release, **asdict(outcome)} for run in runs for outcome in run.outcomes],
         "faults": list(faults),
     }
-
-
-def _folder(keep: Path | None, release: str) -> AbstractContextManager[str]:
-    if keep is None:
-        return tempfile.TemporaryDirectory()
-    folder = keep / release
-    folder.mkdir(parents=True)
-    return nullcontext(str(folder))
 
 
 if __name__ == "__main__":

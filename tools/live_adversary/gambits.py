@@ -20,7 +20,7 @@ HINTS: Final = ("sadvise: gpus=1-8", "sadvise: gpus=1-8 ckpt=60", "sadvise: mode
 
 
 class When(StrEnum):
-    """What an act waits for beside its time."""
+    """Names what an act waits for beside its time."""
 
     LATER = "later"
     LIFTED = "lifted"  # the job is lifted, or has not been for a while
@@ -41,8 +41,8 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """What a job asks for and does: GPUs over all nodes, nodes, a limit, a run time, and the tasks of its array."""
+class JobForm:
+    """Says what a job asks for and does: GPUs in all, nodes, a limit, a run time, and the tasks of its array."""
 
     gpus: int
     nodes: int = 1
@@ -66,13 +66,13 @@ class Gambit:
     tricks: tuple[str, ...]
     submissions: tuple[tuple[str, ...], ...]
     acts: tuple[Act, ...]
-    final: Form
+    final: JobForm
     least_gpus: int
     pieces: int = 1
 
     @property
     def piece_s(self) -> float:
-        """How long each run works."""
+        """The work of each run."""
         return self.final.run_s / self.pieces
 
     def script(self) -> str:
@@ -87,8 +87,8 @@ class Gambit:
 class _Draft:
     """A gambit in the making."""
 
-    first: Form
-    final: Form
+    first: JobForm
+    final: JobForm
     options: list[str] = field(default_factory=list)
     acts: list[Act] = field(default_factory=list)
     copies: int = 1
@@ -96,10 +96,10 @@ class _Draft:
     least_gpus: int = 0
 
 
-def draw_form(chance: random.Random) -> Form:
+def draw_form(chance: random.Random) -> JobForm:
     """Draw the job of an honest user."""
     gpus, nodes = chance.choice(((1, 1), (1, 1), (2, 1), (2, 1), (4, 1), (4, 1), (8, 1), (16, 2)))
-    return Form(
+    return JobForm(
         gpus=gpus, nodes=nodes, limit_min=chance.choice((2, 5, 10, 60, 240, 1440)), run_s=chance.randint(6, MOST_RUN_S)
     )
 
@@ -165,8 +165,8 @@ def _lengthen(draft: _Draft, chance: random.Random) -> None:
 
 def _grow_all(draft: _Draft, chance: random.Random) -> None:
     """Ask for a node or a half for a minute, and for two nodes for hours once lifted."""
-    draft.final = Form(gpus=16, nodes=2, limit_min=chance.choice((60, 1440)), run_s=16)
-    draft.first = Form(gpus=chance.choice((4, 8)), limit_min=1, run_s=16)
+    draft.final = JobForm(gpus=16, nodes=2, limit_min=chance.choice((60, 1440)), run_s=16)
+    draft.first = JobForm(gpus=chance.choice((4, 8)), limit_min=1, run_s=16)
     after_s, when = _soon(chance)
     words = (
         f"TresPerJob=gres:gpu:{draft.final.gpus}",

@@ -10,16 +10,14 @@ from typing import Final
 import numpy as np
 
 from tools.live_adversary.gambits import Act, Gambit, When
-from tools.live_adversary.verdict import Outcome, Side, judged
-from tools.live_slurm import LiveCluster
+from tools.live_adversary.verdict import GambitOutcome, PlayerSide, judged
+from tools.stage import LiveCluster
 
 ADVERSARY, TWIN = "games", "mail"
 # An act that waits for a lift comes after this time without one.
 PATIENCE_S: Final = 20.0
 HOUR_MIN: Final = 60.0
-_WORD: Final = re.compile(
-    r"(?:^| )(JobId|ArrayJobId|ArrayTaskId|JobState|StartTime|EndTime|Nice|Restarts|NodeList)=(\S*)"
-)
+_WORD: Final = re.compile(r"(?:^| )(JobId|ArrayJobId|ArrayTaskId|JobState|StartTime|Nice|Restarts|NodeList)=(\S*)")
 _GPUS: Final = re.compile(r" (?:Alloc)?TRES=\S*?gres/gpu=(\d+)")
 _STARTED: Final = frozenset({"RUNNING", "COMPLETING", "COMPLETED", "TIMEOUT", "FAILED", "CANCELLED", "NODE_FAIL"})
 
@@ -32,7 +30,7 @@ class Player(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class ShownJob:
     """A job or a task of an array as `scontrol show job` shows it; `task` 0 is none, and all waiting ones of an array.
 
     `start_time` is None where it has not started, `gpus` where Slurm does not show them.
@@ -45,9 +43,7 @@ class Record:
     nice: int
     restarts: int
     start_time: float | None
-    end_time: float | None
     gpus: int | None
-    nodes: str
 
     @property
     def is_pending(self) -> bool:
@@ -55,7 +51,7 @@ class Record:
         return self.state == "PENDING"
 
 
-def records_of(text: str) -> Iterator[Record]:
+def records_of(text: str) -> Iterator[ShownJob]:
     """Read what `scontrol -o show job` prints with times in seconds."""
     for line in text.splitlines():
         words = dict(_WORD.findall(line))
@@ -65,7 +61,7 @@ def records_of(text: str) -> Iterator[Record]:
         task = words.get("ArrayTaskId", "0")
         has_run = words["JobState"] in _STARTED and words.get("NodeList", "(null)") not in ("", "(null)")
         gpus = _GPUS.search(line)
-        yield Record(
+        yield ShownJob(
             job_id=int(words.get("ArrayJobId", own_id)),
             task=int(task) if task.isdigit() else 0,
             own_id=own_id,
@@ -73,9 +69,7 @@ def records_of(text: str) -> Iterator[Record]:
             nice=int(words.get("Nice", 0)),
             restarts=int(words.get("Restarts", 0)),
             start_time=_seconds(words["StartTime"]) if has_run else None,
-            end_time=_seconds(words["EndTime"]) if words["JobState"] not in ("PENDING", "RUNNING") else None,
             gpus=int(gpus.group(1)) if gpus else None,
-            nodes=words.get("NodeList", ""),
         )
 
 
@@ -95,7 +89,7 @@ class _Part:
 
 
 @dataclass(slots=True, kw_only=True)
-class Trial:
+class GambitTrial:
     """A gambit and its twin, from their submission on; `refused` are the acts that Slurm refused to a waiting job."""
 
     gambit: Gambit
@@ -112,7 +106,7 @@ class Trial:
     requeued: int = 0
 
     @classmethod
-    def begun(cls, live: LiveCluster, gambit: Gambit, earlier: int, chance: random.Random, now: float) -> "Trial":
+    def begun(cls, live: LiveCluster, gambit: Gambit, earlier: int, chance: random.Random, now: float) -> "GambitTrial":
         """Submit both, in either order."""
         jobs: dict[Player, list[int]] = {}
         for player in chance.sample(list(Player), 2):
@@ -132,7 +126,7 @@ class Trial:
     def _acts_left(self) -> bool:
         return any(act.shapes for act in self.acts)
 
-    def look(self, shown: Sequence[Record]) -> None:
+    def look(self, shown: Sequence[ShownJob]) -> None:
         """Note starts and lifts."""
         for player, job_ids in self.jobs.items():
             for record in shown:
@@ -143,7 +137,7 @@ class Trial:
                 if record.start_time is not None:
                     self._started(player, record, record.start_time)
 
-    def _started(self, player: Player, record: Record, start_time: float) -> None:
+    def _started(self, player: Player, record: ShownJob, start_time: float) -> None:
         key = (record.job_id, record.task)
         part = self.parts[player].get(key)
         if part is None:
@@ -153,7 +147,7 @@ class Trial:
             part.last_start, part.restarts = start_time, record.restarts
         part.gpus = record.gpus
 
-    def act(self, live: LiveCluster, shown: Sequence[Record], now: float) -> int:
+    def act(self, live: LiveCluster, shown: Sequence[ShownJob], now: float) -> int:
         """Do what is due, and return the number of commands."""
         done = 0
         while self.acts and self._is_due(self.acts[0], now):
@@ -169,7 +163,7 @@ class Trial:
             return False
         return passed_s >= act.after_s
 
-    def _do(self, act: Act, live: LiveCluster, shown: Sequence[Record], now: float) -> int:
+    def _do(self, act: Act, live: LiveCluster, shown: Sequence[ShownJob], now: float) -> int:
         self.acted_time = now
         waiting = {record.job_id for record in shown if record.is_pending}
         for job_id in self.jobs[Player.ADVERSARY]:
@@ -184,7 +178,7 @@ class Trial:
             self.grown_time = now
         return len(self.jobs[Player.ADVERSARY])
 
-    def _requeue(self, live: LiveCluster, shown: Sequence[Record], now: float) -> int:
+    def _requeue(self, live: LiveCluster, shown: Sequence[ShownJob], now: float) -> int:
         """Requeue the job once it has worked for a piece."""
         (job_id,) = self.jobs[Player.ADVERSARY]
         part = self.parts[Player.ADVERSARY].get((job_id, 0))
@@ -207,17 +201,17 @@ class Trial:
             return None
         return float(np.mean([part.last_start - part.worked_s for part in parts]))
 
-    def side(self, player: Player) -> Side:
+    def side(self, player: Player) -> PlayerSide:
         """Return what is known of a side."""
         parts = self.parts[player].values()
         gpus = [part.gpus for part in parts if part.gpus is not None]
-        return Side(
+        return PlayerSide(
             first_start=min((part.first_start for part in parts), default=None),
             began=self._began(player),
             least_gpus=min(gpus, default=None),
         )
 
-    def outcome(self, window_s: float, until: float) -> Outcome:
+    def outcome(self, window_s: float, until: float) -> GambitOutcome:
         """Return what the trial shows."""
         final = self.gambit.final
         return judged(

@@ -16,8 +16,8 @@ ALL: Final = "all tricks"
 GROWN: Final = "all that grow"
 
 
-class Kind(StrEnum):
-    """What a pair can show."""
+class PairKind(StrEnum):
+    """Names what a pair can show."""
 
     COMPARED = "compared"
     WINDOW = "started between growing and the next round"
@@ -28,7 +28,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class PlayerSide:
     """The jobs of one of both: the first start of any, and the mean instant at which their work began.
 
     That is the last start less the work done in earlier runs; None where not all have started by the end.
@@ -40,11 +40,11 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class GambitOutcome:
     """A pair; `advantage_s` is how much sooner the adversary began, the time so far where one has not."""
 
     tricks: tuple[str, ...]
-    kind: Kind
+    kind: PairKind
     advantage_s: float
     gpu_hours: float = 0.0  # by its limit
 
@@ -55,7 +55,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TrickRow:
     """The mean advantage of some pairs, with its 95 % interval, NaN for less than four."""
 
     name: str
@@ -72,8 +72,8 @@ class Row:
 
 def judged(  # noqa: PLR0913 -- each is a fact about the pair
     tricks: tuple[str, ...],
-    adversary: Side,
-    twin: Side,
+    adversary: PlayerSide,
+    twin: PlayerSide,
     *,
     shaped_time: float,
     grown_time: float | None,
@@ -82,7 +82,7 @@ def judged(  # noqa: PLR0913 -- each is a fact about the pair
     gpus: int,
     gpu_hours: float,
     until: float,
-) -> Outcome:
+) -> GambitOutcome:
     """Judge a pair; `shaped_time` is when the adversary's job had become what it is.
 
     Both sides are judged alike: a pair is left out where either has started before that, or within the window after
@@ -90,32 +90,32 @@ def judged(  # noqa: PLR0913 -- each is a fact about the pair
     """
     starts = [side.first_start for side in (adversary, twin) if side.first_start is not None]
     if not starts:
-        kind = Kind.UNFINISHED
+        kind = PairKind.UNFINISHED
     elif min(starts) <= shaped_time:
-        kind = Kind.EARLY
+        kind = PairKind.EARLY
     elif refused:
-        kind = Kind.REFUSED
+        kind = PairKind.REFUSED
     elif adversary.least_gpus is not None and adversary.least_gpus < gpus:
-        kind = Kind.RESIZED
+        kind = PairKind.RESIZED
     elif grown_time is not None and min(starts) <= grown_time + window_s:
-        kind = Kind.WINDOW
+        kind = PairKind.WINDOW
     else:
-        kind = Kind.COMPARED
+        kind = PairKind.COMPARED
     began = [until if side.began is None else side.began for side in (twin, adversary)]
-    return Outcome(tricks=tricks, kind=kind, advantage_s=began[0] - began[1], gpu_hours=gpu_hours)
+    return GambitOutcome(tricks=tricks, kind=kind, advantage_s=began[0] - began[1], gpu_hours=gpu_hours)
 
 
-def row_of(name: str, outcomes: Sequence[Outcome]) -> Row:
+def row_of(name: str, outcomes: Sequence[GambitOutcome]) -> TrickRow:
     """Sum up some pairs."""
     seconds = np.array([outcome.advantage_s for outcome in outcomes])
     low_s, high_s = interval(seconds)
     mean_s = float(seconds.mean()) if len(seconds) else float("nan")
-    return Row(name=name, pairs=len(seconds), mean_s=mean_s, low_s=low_s, high_s=high_s)
+    return TrickRow(name=name, pairs=len(seconds), mean_s=mean_s, low_s=low_s, high_s=high_s)
 
 
-def rows_of(outcomes: Iterable[Outcome]) -> list[Row]:
+def rows_of(outcomes: Iterable[GambitOutcome]) -> list[TrickRow]:
     """Return all pairs with tricks, those of jobs that grow, those without tricks, and those with each trick."""
-    compared = [outcome for outcome in outcomes if outcome.kind is Kind.COMPARED]
+    compared = [outcome for outcome in outcomes if outcome.kind is PairKind.COMPARED]
     tricky = [outcome for outcome in compared if not outcome.is_honest]
     names = sorted({trick for outcome in tricky for trick in outcome.tricks})
     return [
@@ -126,7 +126,7 @@ def rows_of(outcomes: Iterable[Outcome]) -> list[Row]:
     ]
 
 
-def gains(rows: Iterable[Row]) -> Iterator[str]:
+def gains(rows: Iterable[TrickRow]) -> Iterator[str]:
     """Yield where the adversary gains beyond noise."""
     for row in rows:
         if row.name == HONEST:

@@ -21,17 +21,16 @@ import tempfile
 from pathlib import Path
 
 from tools.live_hour.hour import hour_cluster, play, report
-from tools.live_hour.policy import shadow_then_apply
-from tools.live_slurm.roots import RELEASES
+from tools.live_hour.policy_hour import shadow_then_apply
+from tools.stage.end import log_end
+from tools.stage.program import add_play, add_release, summed_up
 
 
 def main() -> int:
     """Run the hour and print the table."""
     parser = argparse.ArgumentParser(prog="python -m tools.live_hour", description=__doc__.splitlines()[0])
-    parser.add_argument("--release", choices=list(RELEASES), default="22.05", help="default: %(default)s")
-    parser.add_argument("--minutes", type=float, default=60.0, help="default: %(default)s")
-    parser.add_argument("--interval", type=float, default=15.0, help="seconds between rounds, default: %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    add_release(parser)
+    add_play(parser, minutes=60.0, interval_s=15.0)
     parser.add_argument("--policy", help="policy that places gangs: --minutes in shadow, then in force")
     parser.add_argument("--policy-minutes", type=float, default=10.0, help="in force, default: %(default)s")
     parser.add_argument("--models", type=Path, help="folder of models of the site that holds the policy")
@@ -50,11 +49,11 @@ def main() -> int:
     with hour_cluster(args.release) as live, tempfile.TemporaryDirectory() as folder:
         hour = play(live, args.minutes, args.seed, args.interval, Path(folder))
         version = live.version
-        log = (Path(folder) / "log").read_text(errors="replace")
+        end_of_log = log_end(Path(folder) / "log", 40)
     report(hour)
     if hour.faults:
-        print("the daemon's log ends:\n" + "\n".join(log.splitlines()[-40:]), file=sys.stderr)
-    print(f"Slurm {version}, {args.minutes:g} minutes, seed {args.seed}: {len(hour.faults)} faults")
+        print(f"the daemon's log ends:\n{end_of_log}", file=sys.stderr)
+    print(summed_up(f"Slurm {version}", args.minutes, args.seed, len(hour.faults)))
     return 1 if hour.faults else 0
 
 

@@ -1,11 +1,6 @@
 """Plays an hour of arrivals on a live cluster with the daemon in mode apply, and checks the outcome."""
 
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,21 +9,25 @@ from pathlib import Path
 from typing import Final
 
 from advisor.backends.diagnostics import decode_load
-from advisor.backends.sources import open_source
-from advisor.clock import SystemClock
 from advisor.config import Config, load_config
 from advisor.domain.actions import NodeRange, SetNodeRange
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease
 from advisor.journal import opened
 from tools.advice_queue import PRIORITY_LINES
-from tools.live_slurm import LiveCluster
-from tools.live_slurm.daemon import Table, daemon, write_config
+from tools.stage import LiveCluster, uniform_cluster
+from tools.stage.actors import passing
+from tools.stage.arrivals import PAIR, RANGE, SMALL, SPREAD, USERS, GpuRequest, gap_s
+from tools.stage.daemon import Table, daemon, write_config
+from tools.stage.end import end_daemon, revert_all
+from tools.stage.live_cluster import SDIAG_RPC
+from tools.stage.program import print_faults, print_figures
+from tools.stage.sdiag import Cycles, cycles_of
+from tools.stage.watch import snapshot_of
 
 NODES: Final = 8
 GPUS_PER_NODE: Final = 8
 END_S: Final = 5.0
-USERS: Final = ("root", "games", "mail", "news")
 # Requests to slurmctld by jobs, their nodes and submissions; all others are by the daemon.
 NOT_OURS: Final = (
     "REQUEST_SUBMIT_BATCH_JOB",
@@ -42,41 +41,20 @@ MINUTE_S: Final = 60.0
 POLL_S: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sort:
-    """A sort of job: its options for sbatch, its GPUs, and the numbers of nodes that it accepts."""
-
-    name: str
-    request: tuple[str, ...]
-    gpus: int
-    nodes: NodeRange
-    weight: int
-
-
-SORTS: Final = (
-    Sort(name="range", request=("-N1-4", "--gpus=a100:8", "-n4"), gpus=8, nodes=NodeRange(low=1, high=4), weight=3),
-    Sort(name="pair", request=("-N1-2", "--gpus=a100:4", "-n2"), gpus=4, nodes=NodeRange(low=1, high=2), weight=5),
-    Sort(
-        name="spread",
-        request=("-N2", "--gpus-per-node=a100:8", "--ntasks-per-node=1"),
-        gpus=16,
-        nodes=NodeRange(low=2, high=2),
-        weight=2,
-    ),
-    Sort(name="small", request=("-N1", "--gres=gpu:a100:2", "-n1"), gpus=2, nodes=NodeRange(low=1, high=1), weight=5),
-)
+# How often each arrives.
+WEIGHTS: Final[Mapping[GpuRequest, int]] = {RANGE: 3, PAIR: 5, SPREAD: 2, SMALL: 5}
 # Some users know their run times; others ask for a day, and only gangs of the latter gain by waiting for fewer nodes.
 LIMITS: Final = ("00:04:00", "00:04:00", "1-00:00:00")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What arrives: sorts of jobs, their time limits, and the GPUs that they hold on average as a share of all.
+class HourLoad:
+    """Says what arrives: requests by weight, time limits, and the GPUs that jobs hold on average as a share of all.
 
     `tables` are values of the daemon's configuration.
     """
 
-    sorts: tuple[Sort, ...] = SORTS
+    weights: Mapping[GpuRequest, int] = field(default_factory=lambda: WEIGHTS)
     limits: tuple[str, ...] = LIMITS
     share: float = 1.15
     tables: Mapping[str, Table] = field(default_factory=dict)
@@ -86,7 +64,7 @@ class Load:
 class Hour:
     """The jobs submitted, and the figures at the end; `faults` are the checks that failed."""
 
-    submitted: dict[int, Sort] = field(default_factory=dict)
+    submitted: dict[int, GpuRequest] = field(default_factory=dict)
     done: int = 0
     waiting: int = 0
     running: int = 0
@@ -102,77 +80,58 @@ class Hour:
 
 def hour_cluster(release: str) -> LiveCluster:
     """Return the cluster of the hour, not yet started: two leaf switches of four nodes."""
-    return LiveCluster(release, node_count=NODES, gpu_types=["a100"] * NODES, shards={}, extra_lines=PRIORITY_LINES)
+    return uniform_cluster(release, NODES, extra_lines=PRIORITY_LINES)
 
 
-def arrive(live: LiveCluster, hour: Hour, chance: random.Random, marks: Path, load: Load) -> float:
+def arrive(live: LiveCluster, hour: Hour, chance: random.Random, marks: Path, load: HourLoad) -> float:
     """Submit a job, and return the seconds until the next one."""
-    sort = chance.choices(load.sorts, [sort.weight for sort in load.sorts])[0]
+    (request,) = chance.choices(list(load.weights), list(load.weights.values()))
     seconds = chance.choice((15, 25, 40, 60, 90, 150))
     limit = f"--time={chance.choice(load.limits)}"
     script = f"sleep {seconds}\n: >{marks}/$SLURM_JOB_ID"
-    job_id = live.submit(limit, *sort.request, script=script, user=chance.choice(USERS))
-    hour.submitted[job_id] = sort
-    # The work of the job over all GPUs is the mean interval at full load; a shorter one makes a queue.
-    return chance.expovariate(1.0) * sort.gpus * seconds / (NODES * GPUS_PER_NODE) / load.share
+    job_id = live.submit(limit, *request.options, script=script, user=chance.choice(USERS))
+    hour.submitted[job_id] = request
+    return gap_s(chance, request.gpus * seconds, NODES * GPUS_PER_NODE, load.share)
 
 
 def play(
-    live: LiveCluster, minutes: float, seed: int, interval_s: float, folder: Path, load: Load | None = None
+    live: LiveCluster, minutes: float, seed: int, interval_s: float, folder: Path, load: HourLoad | None = None
 ) -> Hour:
     """Run the hour, with its files in a folder, and check jobs and leases at its end."""
     hour, chance, marks = Hour(), random.Random(seed), live.folder / "marks"
     marks.mkdir(exist_ok=True)
     marks.chmod(0o777)
-    load = load or Load()
+    load = load or HourLoad()
     config = write_config(folder, interval_s, load.tables)
     settings = load_config(config, {})
-    before, began = live.rpc_counts(), time.monotonic()
-    stats_before = _statistics(live)
+    before, began = live.cycles(), time.monotonic()
     with daemon(live, config, folder / "log") as process:
         next_s = 0.0
-        while (passed_s := time.monotonic() - began) < minutes * MINUTE_S:
-            if process.poll() is not None:
-                hour.faults.append(f"the daemon ended by itself with {process.returncode}: {_tail(folder / 'log')}")
-                return hour
+        for passed_s in passing(minutes * MINUTE_S, POLL_S, process):
             while next_s <= passed_s:
                 next_s += arrive(live, hour, chance, marks, load)
-            time.sleep(POLL_S)
-        _count_requests(live, hour, before, stats_before, settings, time.monotonic() - began)
+        if process.poll() is not None:
+            hour.faults += end_daemon(process, END_S)
+            return hour
+        _count_requests(live, hour, before, settings, time.monotonic() - began)
         asked = time.monotonic()
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(4 * END_S)
-        except subprocess.TimeoutExpired:
-            hour.faults.append(f"the daemon did not end within {4 * END_S:g} s")
+        hour.faults += end_daemon(process, 4 * END_S)
         hour.ended_in_s = time.monotonic() - asked
-        if process.returncode != 0:
-            hour.faults.append(f"the daemon ended with {process.returncode}: {_tail(folder / 'log')}")
     _look(live, hour, config, settings, marks)
     return hour
 
 
-def _statistics(live: LiveCluster) -> int:
-    """Return the number of requests by sdiag itself, which `rpc_counts` leaves out."""
-    for line in live.run("sdiag").splitlines():
-        if "REQUEST_STATS_INFO" in line and "count:" in line:
-            return int(line.partition("count:")[2].split()[0])
-    return 0
-
-
-def _count_requests(
-    live: LiveCluster, hour: Hour, before: Mapping[str, int], stats: int, settings: Config, passed_s: float
-) -> None:
+def _count_requests(live: LiveCluster, hour: Hour, before: Cycles, settings: Config, passed_s: float) -> None:
     """Compare the time that slurmctld took for the daemon's requests with the time that the budget allowed by then."""
-    now = live.rpc_counts()
-    # Two requests by sdiag are this program's own.
-    now["REQUEST_STATS_INFO"] = _statistics(live) - stats - 2
-    hour.rpcs = Counter(
-        {name: count - before.get(name, 0) for name, count in now.items() if count > before.get(name, 0)}
-    )
+    shown = live.run("sdiag")
+    hour.rpcs = Counter(cycles_of(shown).requests)
+    # The request by which `before` was read is this program's own.
+    hour.rpcs.subtract(before.requests)
+    hour.rpcs[SDIAG_RPC] -= 1
+    hour.rpcs = +hour.rpcs
     for name in [name for name in hour.rpcs if name.startswith(NOT_OURS)]:
         del hour.rpcs[name]
-    means_s = decode_load(live.run("sdiag")).request_times_s
+    means_s = decode_load(shown).request_times_s
     hour.spent_s = sum(count * means_s.get(name, 0.0) for name, count in hour.rpcs.items())
     hour.allowed_s = settings.budget.time_ratio * (passed_s + MINUTE_S)
     if hour.spent_s > hour.allowed_s:
@@ -183,15 +142,10 @@ def _look(live: LiveCluster, hour: Hour, config: Path, settings: Config, marks: 
     """Revert everything, and check jobs and leases."""
     if hour.ended_in_s > END_S:
         hour.faults.append(f"the daemon took {hour.ended_in_s:.1f} s to end")
-    revert = [sys.executable, "-m", "advisor.cli.main", "revert", "--all", "--json", "--config", str(config)]
-    answer = subprocess.run(revert, env=live.env, capture_output=True, text=True, check=False)
-    if answer.returncode != 0:
-        hour.faults.append(f"revert --all: {answer.stderr.strip()}")
-    else:
-        unsettled = [row for row in json.loads(answer.stdout)["changes"] if row["done"] == "unsettled"]
-        hour.faults.extend(f"unsettled after revert --all: {row}" for row in unsettled)
-    os.environ.update({name: live.env[name] for name in ("PATH", "SLURM_CONF")})
-    snapshot = open_source("text", cluster=None, timeout_s=30.0, clock=SystemClock()).snapshot()
+    reverted = revert_all(live, config)
+    hour.faults += [reverted.fault] if reverted.fault else []
+    hour.faults += [f"unsettled after revert --all: {row}" for row in reverted.changes if row["done"] == "unsettled"]
+    snapshot = snapshot_of(live)
     left = {job.job_id: job for job in snapshot.jobs}
     for job in snapshot.jobs:
         if job.is_pending and job.job_id in hour.submitted:
@@ -211,7 +165,7 @@ def _is_ours(lease: Lease) -> bool:
     return lease.state.name != "HANDS_OFF"
 
 
-def _strays(job: Job, sort: Sort) -> Iterator[str]:
+def _strays(job: Job, request: GpuRequest) -> Iterator[str]:
     """Yield the fields in which a pending job differs from its submission."""
     held = (
         job.nice,
@@ -219,10 +173,10 @@ def _strays(job: Job, sort: Sort) -> Iterator[str]:
         job.time_min_s,
         NodeRange(low=job.gang.nodes_min, high=job.gang.nodes_max or 0),
     )
-    wanted = (0, None, None, sort.nodes)
+    wanted = (0, None, None, request.nodes)
     for name, value, theirs in zip(("nice", "switches", "time_min", "node range"), held, wanted, strict=True):
         if value != theirs:
-            yield f"job {job.job_id} ({sort.name}) is left with {name} {value}, submitted was {theirs}"
+            yield f"job {job.job_id} ({request.name}) is left with {name} {value}, submitted was {theirs}"
 
 
 def _check_delays(hour: Hour, settings: Config) -> None:
@@ -246,10 +200,6 @@ def _check_delays(hour: Hour, settings: Config) -> None:
         hour.faults.append(f"{hour.most_booked_s:.0f} s of delay are booked for one job")
 
 
-def _tail(log: Path) -> str:
-    return " | ".join(log.read_text(errors="replace").splitlines()[-3:])
-
-
 def report(hour: Hour) -> None:
     """Print the figures and the faults."""
     changes = Counter(f"{lease.lever} {lease.ending or lease.state}" for lease in hour.leases)
@@ -267,7 +217,5 @@ def report(hour: Hour) -> None:
         ("time that the budget allowed, in seconds", f"{hour.allowed_s:.2f}"),
         ("end after SIGTERM, s", round(hour.ended_in_s, 1)),
     )
-    for name, value in rows:
-        print(f"{name:<48}{value:>10}")
-    for fault in hour.faults:
-        print(f"FAULT: {fault}")
+    print_figures(rows)
+    print_faults(hour.faults)

@@ -21,26 +21,24 @@ before one that the daemon holds to be late, except by backfill. `python -m tool
 
 import argparse
 import sys
-import tempfile
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import get_args
 
 from advisor.settings import Fairness
-from tools.live_slurm.roots import RELEASES
-from tools.live_twins.adversary import Place
+from tools.live_twins.both_clusters import Twin, Twins
 from tools.live_twins.checks import faults
-from tools.live_twins.past import Past
-from tools.live_twins.report import keep_jobs, keep_run, report
-from tools.live_twins.run import Options, play
-from tools.live_twins.twins import Twin, Twins
-from tools.live_twins.workload import GPUS
+from tools.live_twins.twin_actors import AttackPlace, KeptSnapshots
+from tools.live_twins.twin_jobs import GPUS
+from tools.live_twins.twin_report import keep_jobs, keep_run, report
+from tools.live_twins.twin_run import TwinOptions, play
+from tools.stage.end import log_end
+from tools.stage.program import add_play, add_release, kept_folder, print_faults, summed_up
 
 
 def main() -> int:
     """Run the twins and print the tables."""
     args = _parser().parse_args()
-    options = Options(
+    options = TwinOptions(
         policy=args.policy,
         minutes=args.minutes,
         seed=args.seed,
@@ -55,8 +53,8 @@ def main() -> int:
         lateness_s=args.lateness,
     )
     print(options)
-    with _folder(args.keep) as folder, Twins(args.release) as twins:
-        past = None if args.keep is None or args.without_snapshots else Past(twins, args.keep)
+    with kept_folder(args.keep) as folder, Twins(args.release) as twins:
+        past = None if args.keep is None or args.without_snapshots else KeptSnapshots(twins, args.keep)
         outcome = play(twins, options, Path(folder), past)
         version = twins.clusters[Twin.ADVISED].version
         if args.keep is not None:
@@ -64,33 +62,23 @@ def main() -> int:
             keep_run(options, outcome, version, args.keep / "run.json")
         if past is not None:
             past.pack(args.keep / "jobs.jsonl", args.keep / "pair.jsonl.xz")
-        log = Path(folder) / "log"
-        log_end = log.read_text(errors="replace").splitlines()[-20:] if log.exists() else []
+        end_of_log = log_end(Path(folder) / "log", 20)
     found = [*outcome.faults, *(faults(outcome.facts) if args.policy == "default" else ())]
     if args.adversary and not outcome.attacks:
         found.append("no change was attacked")
     report(outcome)
-    for fault in found:
-        print(f"FAULT: {fault}")
+    print_faults(found)
     if outcome.faults:
-        print("the daemon's log ends:\n" + "\n".join(log_end), file=sys.stderr)
-    print(f"Slurm {version}, {args.minutes:g} minutes, seed {args.seed}: {len(found)} faults")
+        print("the daemon's log ends:\n" + end_of_log, file=sys.stderr)
+    print(summed_up(f"Slurm {version}", args.minutes, args.seed, len(found)))
     return 1 if found else 0
-
-
-def _folder(keep: Path | None) -> AbstractContextManager[str]:
-    if keep is None:
-        return tempfile.TemporaryDirectory()
-    keep.mkdir(parents=True)
-    return nullcontext(str(keep))
 
 
 def _parser() -> argparse.ArgumentParser:
     description = (__doc__ or "").partition("\n")[0]
     parser = argparse.ArgumentParser(prog="python -m tools.live_twins", description=description)
-    parser.add_argument("--release", choices=list(RELEASES), default="22.05", help="default: %(default)s")
-    parser.add_argument("--minutes", type=float, default=10.0, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    add_release(parser)
+    add_play(parser, minutes=10.0, interval_s=3.0)
     parser.add_argument(
         "--policy",
         choices=("default", "lift", "none"),
@@ -100,8 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--adversary",
         nargs="?",
-        type=Place,
-        const=Place.BETWEEN,
+        type=AttackPlace,
+        const=AttackPlace.BETWEEN,
         help="submit a long job right after each change: right behind the changed job as submitted, or with `last`"
         " behind all jobs",
     )
@@ -112,7 +100,6 @@ def _parser() -> argparse.ArgumentParser:
         default=[GPUS // 4, 1],
         help="GPUs that attacks ask for in turn, default: a quarter of all, and one",
     )
-    parser.add_argument("--interval", type=float, default=3.0, help="seconds between rounds, default: %(default)s")
     parser.add_argument("--bound", type=float, default=180.0, help="guard.max_added_delay_s, default: %(default)s")
     parser.add_argument(
         "--fairness", choices=get_args(Fairness), default="trade", help="guard.fairness, default: %(default)s"

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.actions import Lever
-from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.domain.lease import Lease, LeaseState
 from advisor.stats import standard_error, t_quantile
-from tools.live_twins.adversary import can_delay
-from tools.live_twins.late import NO_LATE, LateRun
-from tools.live_twins.twins import Pair, Twin
-from tools.live_twins.workload import ATTACKER
+from tools.live_twins.both_clusters import Pair, Twin
+from tools.live_twins.twin_jobs import ATTACKER
+from tools.stage.lateness import NO_LATE, LateRun
+from tools.stage.watch import can_delay, touched
 
 # A change whose purpose is gone is reverted by the next round, and can have to wait for the one that runs.
 MOST_ROUNDS: Final = 2
@@ -29,8 +29,8 @@ GROUPS: Final[Mapping[str, frozenset[Lever]]] = {
 MOST_BLOCKS: Final = 20
 
 
-class Side(StrEnum):
-    """What is known of a difference of starts: itself, or a bound, because one job has not started."""
+class DelaySide(StrEnum):
+    """Says what is known of a difference of starts: itself, or a bound, because one job has not started."""
 
     KNOWN = ""
     LEAST = ">="
@@ -39,18 +39,18 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delay:
-    """How much later a job started with sadvise than without, or than it was due, in seconds."""
+    """Says how much later a job started with sadvise than without, or than it was due, in seconds."""
 
     seconds: float
-    side: Side = Side.KNOWN
+    side: DelaySide = DelaySide.KNOWN
 
     def __str__(self) -> str:
         return f"{self.side}{self.seconds:.0f}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What a run left: jobs, changes, and the instants of the rounds and of the last look at the clusters."""
+class TwinFacts:
+    """Holds what a run left: jobs, changes, and the instants of the rounds and of the last look at the clusters."""
 
     pairs: Sequence[Pair]
     leases: Sequence[Lease]
@@ -71,9 +71,9 @@ def paired_delay(pair: Pair, until: float) -> Delay | None:
     if without is None and advised is None:
         return None
     if without is None:
-        return Delay(seconds=(advised or 0.0) - _waited_until(pair, Twin.PLAIN, until), side=Side.MOST)
+        return Delay(seconds=(advised or 0.0) - _waited_until(pair, Twin.PLAIN, until), side=DelaySide.MOST)
     if advised is None:
-        return Delay(seconds=_waited_until(pair, Twin.ADVISED, until) - without, side=Side.LEAST)
+        return Delay(seconds=_waited_until(pair, Twin.ADVISED, until) - without, side=DelaySide.LEAST)
     return Delay(seconds=advised - without)
 
 
@@ -91,7 +91,7 @@ def lateness(lease: Lease, pair: Pair, until: float) -> Delay | None:
         return None
     start_time = pair.stay[Twin.ADVISED].start_time
     if start_time is None:
-        return Delay(seconds=_waited_until(pair, Twin.ADVISED, until) - due, side=Side.LEAST)
+        return Delay(seconds=_waited_until(pair, Twin.ADVISED, until) - due, side=DelaySide.LEAST)
     return Delay(seconds=start_time - due)
 
 
@@ -105,12 +105,7 @@ def purpose_gone(lease: Lease, pairs: Mapping[int, Pair]) -> float | None:
     )
 
 
-def touched(leases: Iterable[Lease]) -> list[Lease]:
-    """Return the changes that were made."""
-    return [lease for lease in leases if lease.ending is not Ending.NOT_APPLIED]
-
-
-def faults(facts: Facts) -> Iterator[str]:
+def faults(facts: TwinFacts) -> Iterator[str]:
     """Yield what does not hold, one line each."""
     leases = touched(facts.leases)
     yield from _nothing_shown(leases)
@@ -127,14 +122,14 @@ def _nothing_shown(leases: Sequence[Lease]) -> Iterator[str]:
             yield f"no job was changed by a {name}, so that the run shows nothing about it"
 
 
-def _later_on_average(facts: Facts) -> Iterator[str]:
+def _later_on_average(facts: TwinFacts) -> Iterator[str]:
     # Lifts move waits between jobs, so that one can start later where all together start earlier.
     found = differences(facts.pairs, facts.until, facts.tolerance_s)
     if found.low_s > 0.0:
         yield f"jobs started {found.mean_s:.0f} s later on average, at least {found.low_s:.0f} s, than without sadvise"
 
 
-def _later_than_due(facts: Facts, leases: Sequence[Lease]) -> Iterator[str]:
+def _later_than_due(facts: TwinFacts, leases: Sequence[Lease]) -> Iterator[str]:
     for lease in filter(can_delay, leases):
         pair = facts.pair_of(lease)
         late = lateness(lease, pair, facts.until)
@@ -142,7 +137,7 @@ def _later_than_due(facts: Facts, leases: Sequence[Lease]) -> Iterator[str]:
             yield f"{pair.name} started {late} s later than due after its change of {lease.lever}"
 
 
-def _still_out(facts: Facts, leases: Sequence[Lease]) -> Iterator[str]:
+def _still_out(facts: TwinFacts, leases: Sequence[Lease]) -> Iterator[str]:
     pairs = {pair.job_id[Twin.ADVISED]: pair for pair in facts.pairs}
     for lease in leases:
         gone = purpose_gone(lease, pairs)
@@ -199,7 +194,7 @@ def differences(pairs: Iterable[Pair], until: float, tolerance_s: float) -> Diff
     low_s, high_s = interval(seconds)
     return Differences(
         jobs=len(delays),
-        censored=sum(delay.side is not Side.KNOWN for delay in delays),
+        censored=sum(delay.side is not DelaySide.KNOWN for delay in delays),
         on_neither=len(own) - len(delays),
         mean_s=float(seconds.mean()) if len(seconds) else float("nan"),
         low_s=low_s,

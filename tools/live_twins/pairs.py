@@ -21,11 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.stats import mean_interval
-from tools.live_twins.adversary import leases_of
-from tools.live_twins.checks import touched
-from tools.live_twins.late import Bound, LateRun, Line
-from tools.live_twins.report import pair_of_row
-from tools.live_twins.twins import Pair, Twin
+from tools.live_twins.both_clusters import Pair, Twin, line_of
+from tools.live_twins.twin_report import pair_of_row
+from tools.stage.lateness import LatenessBound, LateRun, WaitingLine
+from tools.stage.watch import leases_of, touched
 
 _ROW: Final = "{:<12}{:>6}{:>9}{:>9}{:>9}{:>12}{:>11}{:>11}{:>11}{:>11}{:>13}{:>12}{:>8}"
 _COLUMNS: Final = (
@@ -38,7 +37,7 @@ late known: jobs that the daemon held to be late; passed: jobs not late that sto
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeptPair:
     """A pair of clusters that was kept; waits `(n_jobs,)` in seconds, of the jobs that started on both."""
 
     name: str
@@ -61,15 +60,15 @@ class Kept:
         return self.difference_s / float(self.plain_s.mean())
 
 
-def read_kept(folder: Path) -> Kept:
+def read_kept(folder: Path) -> KeptPair:
     """Read what a run has kept."""
     run: dict[str, Any] = json.loads((folder / "run.json").read_text())
     rows = [json.loads(line) for line in (folder / "jobs.jsonl").read_text().splitlines()]
     pairs = [pair_of_row(row) for row in rows]
     leases = leases_of(folder / "journal.sqlite")
-    bound = Bound.of(run["options"]["lateness_s"])
-    line = Line(
-        pairs=pairs,
+    bound = LatenessBound.of(run["options"]["lateness_s"])
+    line = WaitingLine(
+        jobs=line_of(pairs),
         leases=leases,
         rounds=run["rounds"],
         known={row["advised_job_id"]: row["known_plain_starts"] for row in rows},
@@ -78,7 +77,9 @@ def read_kept(folder: Path) -> Kept:
     return kept(folder.name, run["version"], pairs, len(touched(leases)), bound, line.late_run(run["until"]))
 
 
-def kept(name: str, version: str, pairs: Sequence[Pair], changes: int, bound: Bound, late_run: LateRun) -> Kept:
+def kept(
+    name: str, version: str, pairs: Sequence[Pair], changes: int, bound: LatenessBound, late_run: LateRun
+) -> KeptPair:
     """Return the figures of the jobs of a pair of clusters."""
     starts = [
         (pair.submit_time, pair.stay[Twin.PLAIN].start_time, pair.stay[Twin.ADVISED].start_time)
@@ -86,8 +87,8 @@ def kept(name: str, version: str, pairs: Sequence[Pair], changes: int, bound: Bo
         if all(stay.start_time is not None for stay in pair.stay.values())
     ]
     submit_time, plain, advised = np.array(starts, dtype=np.float64).reshape(-1, 3).T
-    beyond_s = advised - bound.due_time(plain, submit_time)
-    return Kept(
+    beyond_s = advised - bound.due_times(plain, submit_time)
+    return KeptPair(
         name=name,
         version=version,
         jobs=len(pairs),
@@ -123,7 +124,7 @@ def _summary(name: str, values: Sequence[float]) -> float:
     return high
 
 
-def _row(pair: Kept) -> str:
+def _row(pair: KeptPair) -> str:
     waits = pair.plain_s, pair.advised_s
     most_s = float(pair.beyond_s.max(initial=0.0))
     return _ROW.format(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.build_packages.staging import default_time
-from tools.man_pages.pages import man_pages
+from tools.man_pages.manual import man_pages
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

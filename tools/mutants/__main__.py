@@ -30,7 +30,7 @@ SLOWER: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
+class PackageScore:
     """The mutants of a package: how many there are, how many are equivalent, and those that no test caught."""
 
     package: str
@@ -92,7 +92,7 @@ def modules_of(package: Mapping[str, Any]) -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in paths if path.name != "__init__.py")
 
 
-def judged(copy: Copy, package: str, tests: Iterable[str], mutants: list[Mutant]) -> Score:
+def judged(copy: Copy, package: str, tests: Iterable[str], mutants: list[Mutant]) -> PackageScore:
     """Run the tests of each mutant that is not listed as equivalent."""
     listed = equivalents()
     related = copy.related(package, list(tests))
@@ -106,7 +106,9 @@ def judged(copy: Copy, package: str, tests: Iterable[str], mutants: list[Mutant]
             print(described(mutant), flush=True)
         if sys.stderr.isatty():
             print(f"\r{package} {count}/{len(different)}", end="\r", file=sys.stderr)
-    return Score(package=package, mutants=len(mutants), equivalent=len(mutants) - len(different), missed=tuple(missed))
+    return PackageScore(
+        package=package, mutants=len(mutants), equivalent=len(mutants) - len(different), missed=tuple(missed)
+    )
 
 
 def equivalents() -> frozenset[tuple[str, str, str]]:
@@ -125,7 +127,7 @@ def described(mutant: Mutant) -> str:
     return f"{mutant.fault.path}:{mutant.fault.line}\n    - {mutant.before}\n    + {mutant.after}"
 
 
-def report(scores: Iterable[Score]) -> None:
+def report(scores: Iterable[PackageScore]) -> None:
     """Print the table."""
     print(f"{'package':<10}{'mutants':>9}{'caught':>8}{'equivalent':>12}{'not caught':>12}{'share':>8}")
     for score in scores:

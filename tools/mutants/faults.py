@@ -23,7 +23,7 @@ _COMPOUND: Final = frozenset(["funcdef", "classdef", "if_stmt", "for_stmt", "whi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class SingleFault:
     """One operator at one place of a module, as a path from the root of the checkout."""
 
     path: str
@@ -44,7 +44,7 @@ class Fault:
 class Mutant:
     """A module with one fault: the lines before and after, and the text of the whole module."""
 
-    fault: Fault
+    fault: SingleFault
     before: str
     after: str
     source: str
@@ -52,7 +52,7 @@ class Mutant:
 
 def sampled(root: Path, paths: Iterable[str], *, most: int, seed: int) -> list[Mutant]:
     """Return up to `most` mutants of these modules: one of each line in shuffled order, then a second of each line."""
-    by_line: dict[tuple[str, int], list[Fault]] = defaultdict(list)
+    by_line: dict[tuple[str, int], list[SingleFault]] = defaultdict(list)
     for path in paths:
         for fault in faults(root, path):
             by_line[path, fault.line].append(fault)
@@ -67,7 +67,7 @@ def sampled(root: Path, paths: Iterable[str], *, most: int, seed: int) -> list[M
     return mutants
 
 
-def faults(root: Path, path: str) -> Iterator[Fault]:
+def faults(root: Path, path: str) -> Iterator[SingleFault]:
     """Yield each fault of a module."""
     source = (root / path).read_text(encoding="utf-8")
     lines = source.splitlines()
@@ -81,7 +81,7 @@ def faults(root: Path, path: str) -> Iterator[Fault]:
                 if _decides(node):
                     text = lines[line - 1].strip()
                     twins[name, text] += 1
-                    yield Fault(
+                    yield SingleFault(
                         path=path,
                         operator=name,
                         occurrence=occurrence,
@@ -92,7 +92,7 @@ def faults(root: Path, path: str) -> Iterator[Fault]:
                     )
 
 
-def mutated(root: Path, fault: Fault) -> Mutant | None:
+def mutated(root: Path, fault: SingleFault) -> Mutant | None:
     """Return the module with the fault, or None where that is no Python."""
     before = (root / fault.path).read_text(encoding="utf-8")
     after = mutated_code(before, OPERATORS[fault.operator], fault.occurrence)

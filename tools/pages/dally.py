@@ -17,7 +17,7 @@ from advisor.sim.study.result import RunResult
 from advisor.sim.study.statistics import RelativeChange
 from advisor.view.wording import LABELS, change_in_words, ends_in_words, shown
 from tools.dally import workload
-from tools.pages.experiment import Experiment, Runner, Task
+from tools.pages.page_experiment import Experiment, PageTask, Runner
 from tools.pages.text import render, table
 
 UNLIMITED: Final = "unlimited GPUs"
@@ -48,7 +48,7 @@ class Corner:
 
     @property
     def name(self) -> str:
-        """What stands for it in tables."""
+        """The text that stands for it in tables."""
         return f"{workload.arrival_name(self.load_ratio)}, {self.oversubscription:g}:1"
 
 
@@ -67,7 +67,7 @@ class Bench:
 
     @property
     def seeds(self) -> int:
-        """How many runs stand behind each figure."""
+        """The number of runs behind each figure."""
         return len(next(iter(self.unlimited.values())))
 
 
@@ -76,7 +76,7 @@ def make(experiment: Experiment, runner: Runner, command: str, data: Path | None
     return page(run_bench(experiment, runner), command)
 
 
-def tasks_of(experiment: Experiment, policies: Sequence[str], *, unlimited: bool) -> Iterator[Task[Corner]]:
+def tasks_of(experiment: Experiment, policies: Sequence[str], *, unlimited: bool) -> Iterator[PageTask[Corner]]:
     """Yield the runs by corner, those of a seed and an arrival on one trace; `unlimited` adds those that never wait."""
     nic_gbps = experiment.nic
     clusters = {
@@ -89,10 +89,10 @@ def tasks_of(experiment: Experiment, policies: Sequence[str], *, unlimited: bool
         # Where nothing queues, any order gives the same.
         alone = Cell(trace=trace, cluster=roomy, policy="fifo", seed=seed, options=SimulationOptions())
         if unlimited:
-            yield Task(group=Corner(load_ratio=load_ratio, oversubscription=None), cell=alone)
+            yield PageTask(group=Corner(load_ratio=load_ratio, oversubscription=None), cell=alone)
         for (oversubscription, cluster), policy in product(clusters.items(), policies):
             corner = Corner(load_ratio=load_ratio, oversubscription=oversubscription)
-            yield Task(group=corner, cell=replace(alone, cluster=cluster, policy=policy))
+            yield PageTask(group=corner, cell=replace(alone, cluster=cluster, policy=policy))
 
 
 def run_bench(experiment: Experiment, runner: Runner) -> Bench:

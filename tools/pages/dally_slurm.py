@@ -26,7 +26,7 @@ from advisor.sim.study.result import RunResult
 from advisor.sim.study.statistics import CellName, RelativeChange, paired_difference
 from advisor.sim.traces.trace import Trace
 from advisor.view.wording import LABELS, change_in_words, ends_in_words, shown, verdict
-from tools.pages.experiment import Experiment, Runner, Task, cells_of, first_of
+from tools.pages.page_experiment import Experiment, PageTask, Runner, cells_of, first_of
 from tools.pages.results import VERDICTS
 from tools.pages.text import render, table
 from tools.simulated_traces import Workload
@@ -38,7 +38,7 @@ SEED: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Corner:
+class SlurmCorner:
     """The results on clusters of one oversubscription: those of plain Slurm first, and the traces by name."""
 
     oversubscription: float
@@ -48,7 +48,7 @@ class Corner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfTrace:
-    """How a group of jobs of one trace fared."""
+    """Says how a group of jobs of one trace fared."""
 
     trace: str
     difference: GroupDifference
@@ -62,18 +62,18 @@ def make(experiment: Experiment, runner: Runner, command: str, data: Path | None
     results = runner.results(tasks)
     traces = {task.cell.trace.name: task.cell.trace for task in tasks}
     corners = [
-        Corner(oversubscription=oversubscription, results=own, traces=traces)
+        SlurmCorner(oversubscription=oversubscription, results=own, traces=traces)
         for oversubscription, own in results.items()
     ]
     return page(corners, experiment, command)
 
 
-def tasks_of(experiment: Experiment, workloads: Sequence[Workload]) -> list[Task[float]]:
+def tasks_of(experiment: Experiment, workloads: Sequence[Workload]) -> list[PageTask[float]]:
     """Return the runs by oversubscription, those of plain Slurm first, all of a workload on the same drawn trace."""
     cells = [cell for workload in workloads for cell in cells_of(workload, experiment.policy_names, seeds=1)]
     cells.sort(key=lambda cell: experiment.policy_names.index(cell.policy))
     return [
-        Task(
+        PageTask(
             group=oversubscription,
             cell=replace(cell, cluster=_cluster_of(cell.cluster, oversubscription, experiment.max_switch_wait_s)),
         )
@@ -91,7 +91,7 @@ def _cluster_of(cluster: Cluster, oversubscription: float, max_switch_wait_s: fl
     )
 
 
-def by_size(corner: Corner) -> dict[str, RelativeChange]:
+def by_size(corner: SlurmCorner) -> dict[str, RelativeChange]:
     """Return the change of the mean JCT of each size class, over traces."""
     groupings = {name: by_gpus(trace) for name, trace in corner.traces.items()}
     names = dict.fromkeys(name for grouping in groupings.values() for name in grouping.names)
@@ -114,7 +114,7 @@ def _jcts_of(
     }
 
 
-def of_users(corner: Corner) -> list[OfTrace]:
+def of_users(corner: SlurmCorner) -> list[OfTrace]:
     """Compare the users of each trace."""
     return [
         OfTrace(trace=name, difference=difference)
@@ -128,7 +128,7 @@ def _of_trace(trace: Trace, results: Sequence[RunResult]) -> list[GroupDifferenc
     return compare_groups(before, after, dict.fromkeys(before, by_user(trace)), seed=SEED)
 
 
-def page(corners: Sequence[Corner], experiment: Experiment, command: str) -> str:
+def page(corners: Sequence[SlurmCorner], experiment: Experiment, command: str) -> str:
     """Return the page."""
     slurm, policy = by_policy(corners[0].results)
     head = render(
@@ -145,7 +145,7 @@ def page(corners: Sequence[Corner], experiment: Experiment, command: str) -> str
     return "\n\n".join([head, *map(_section, corners)]) + "\n"
 
 
-def _section(corner: Corner) -> str:
+def _section(corner: SlurmCorner) -> str:
     differences = compare(corner.results, seed=SEED, metrics=METRICS)
     policies = by_policy(corner.results)
     slurm = next(iter(policies))
@@ -198,7 +198,7 @@ def _section(corner: Corner) -> str:
     )
 
 
-def _users(corner: Corner) -> str:
+def _users(corner: SlurmCorner) -> str:
     users = of_users(corner)
     judged = [user for user in users if verdict(user.difference.change) in VERDICTS]
     losers = [user for user in judged if user.difference.change.percent > LOSS_PERCENT]

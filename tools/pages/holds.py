@@ -15,7 +15,7 @@ from advisor.sim.study.result import RunResult
 from advisor.sim.traces.trace import Trace
 from advisor.view.wording import change_in_words, shown, verdict
 from tools.dally.workload import arrival_name, cluster_text, make_trace
-from tools.pages.experiment import Experiment, Runner, Task, first_of
+from tools.pages.page_experiment import Experiment, PageTask, Runner, first_of
 from tools.pages.results import METRIC, METRICS, over_all
 from tools.pages.text import render, table
 
@@ -64,10 +64,10 @@ def make(experiment: Experiment, runner: Runner, command: str, data: Path | None
     return page(Page(results=results, experiment=experiment), command)
 
 
-def tasks_of(experiment: Experiment, data: Path | None) -> list[Task[Group]]:
+def tasks_of(experiment: Experiment, data: Path | None) -> list[PageTask[Group]]:
     """Return the runs; all policies run the same drawn trace of a seed."""
     published = first_of(experiment, data) if experiment.traces else []
-    tasks: list[Task[Group]] = []
+    tasks: list[PageTask[Group]] = []
     for oversubscription in experiment.oversubscription:
         for load in experiment.loads:
             cluster = parse_cluster(cluster_text(oversubscription, experiment.nic))
@@ -90,12 +90,12 @@ def _with_roomy_limits(trace: Trace) -> Trace:
 
 def _of_seed(
     experiment: Experiment, oversubscription: float, trace: Trace, cluster: Cluster, seed: int
-) -> Iterator[Task[Group]]:
+) -> Iterator[PageTask[Group]]:
     wait_s = experiment.max_switch_wait_s or cluster.slurm.max_switch_wait_s
     roomy = replace(cluster, slurm=replace(cluster.slurm, max_switch_wait_s=wait_s))
     for policy in experiment.policy_names:
         cell = Cell(trace=trace, cluster=roomy, policy=policy, seed=seed, options=SimulationOptions())
-        yield Task(group=(oversubscription, trace.name), cell=cell)
+        yield PageTask(group=(oversubscription, trace.name), cell=cell)
 
 
 def page(content: Page, command: str) -> str:

@@ -17,7 +17,7 @@ from advisor.sim.study.statistics import LEAST_UNITS, CellName, RelativeChange
 from advisor.sim.study.user_losses import ALLOWED_RATIO, ALLOWED_S, LEAST_JOBS, tally_users
 from advisor.stats import mean_interval
 from advisor.view.wording import LABELS, change_in_words, shown, verdict
-from tools.pages.experiment import SLOW, Experiment, Runner, Task, cells_of, published
+from tools.pages.page_experiment import SLOW, Experiment, PageTask, Runner, cells_of, published
 from tools.pages.text import render, table
 from tools.simulated_traces import LOAD_RATIO, Workload
 
@@ -27,7 +27,7 @@ VERDICTS: Final = ("lower", "higher", "no clear difference")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class TracePart:
     """A workload, whole or its first jobs, and the policies that run on it, the first being the one compared with."""
 
     workload: Workload
@@ -44,7 +44,7 @@ def make(experiment: Experiment, runner: Runner, command: str, data: Path | None
     """Simulate, and return the page."""
     parts = parts_of(published(experiment, data), experiment.policy_names, experiment.first_jobs)
     tasks = [
-        Task(group=part.name, cell=cell)
+        PageTask(group=part.name, cell=cell)
         for part in parts
         for cell in cells_of(part.workload, part.policies, experiment.seeds, experiment.elastic_share)
     ]
@@ -54,7 +54,7 @@ def make(experiment: Experiment, runner: Runner, command: str, data: Path | None
     )
 
 
-def parts_of(workloads: Sequence[Workload], policies: Sequence[str], first_jobs: int) -> list[Part]:
+def parts_of(workloads: Sequence[Workload], policies: Sequence[str], first_jobs: int) -> list[TracePart]:
     """Let every policy run on whole traces; slow ones, with the first beside them, on the first jobs of long traces."""
     quick = [policy for policy in policies if policy not in SLOW or policy == policies[0]]
     slow = [policy for policy in policies if policy not in quick]
@@ -62,17 +62,17 @@ def parts_of(workloads: Sequence[Workload], policies: Sequence[str], first_jobs:
     for workload in workloads:
         count = len(workload.trace)
         if not slow or not 0 < first_jobs < count:
-            parts.append(Part(workload=workload, policies=policies, is_whole=True))
+            parts.append(TracePart(workload=workload, policies=policies, is_whole=True))
             continue
         short = workload.first(first_jobs)
         short = replace(short, trace=replace(short.trace, name=f"{short.trace.name} (first {first_jobs})"))
-        parts.append(Part(workload=workload, policies=quick, is_whole=True))
-        parts.append(Part(workload=short, policies=[policies[0], *slow], is_whole=False))
+        parts.append(TracePart(workload=workload, policies=quick, is_whole=True))
+        parts.append(TracePart(workload=short, policies=[policies[0], *slow], is_whole=False))
     return parts
 
 
 def page(
-    parts: Sequence[Part],
+    parts: Sequence[TracePart],
     results: Mapping[str, Sequence[RunResult]],
     seeds: int,
     command: str,
@@ -105,7 +105,7 @@ def page(
 
 
 def _record(
-    parts: Sequence[Part],
+    parts: Sequence[TracePart],
     results: Mapping[str, Sequence[RunResult]],
     differences: Mapping[str, Mapping[str, PairedDifference]],
 ) -> Iterator[Sequence[str]]:
@@ -121,7 +121,7 @@ def _record(
 
 
 def _beyond(
-    parts: Sequence[Part],
+    parts: Sequence[TracePart],
     results: Mapping[str, Sequence[RunResult]],
     metrics: Sequence[str],
     user_by_cell: Mapping[CellName, NDArray[Any]],
@@ -133,12 +133,12 @@ def _beyond(
         least=LEAST_JOBS,
         percent=100.0 * ALLOWED_RATIO,
         allowed=ALLOWED_S,
-        table=over_all_rows(parts, results, metrics, user_by_cell),
+        table=_over_all_rows(parts, results, metrics, user_by_cell),
     )
 
 
-def over_all_rows(
-    parts: Sequence[Part],
+def _over_all_rows(
+    parts: Sequence[TracePart],
     results: Mapping[str, Sequence[RunResult]],
     metrics: Sequence[str],
     user_by_cell: Mapping[CellName, NDArray[Any]],
@@ -206,7 +206,7 @@ def _read(difference: PairedDifference) -> str:
     return word if word in VERDICTS else VERDICTS[-1]
 
 
-def _section(part: Part, results: Sequence[RunResult], differences: Mapping[str, PairedDifference]) -> str:
+def _section(part: TracePart, results: Sequence[RunResult], differences: Mapping[str, PairedDifference]) -> str:
     workload, jobs = part.workload, len(part.workload.trace)
     rows = []
     for policy, own in by_policy(results).items():

@@ -14,11 +14,11 @@ from advisor.domain.units import duration
 from advisor.sim.policies.dally import Timers
 from advisor.sim.study.result import RunResult
 from advisor.view.wording import change_in_words, shown
-from tools.dally import steps
+from tools.dally import load_steps
+from tools.dally.load_steps import AFTER_H, FREQUENT_S, HIGH_LOAD, LOW_LOAD, RARE_S, Followed
 from tools.dally.running import TIERS, TUNED_NAME, name_of, simulate_timers, timers_of
-from tools.dally.steps import AFTER_H, FREQUENT_S, HIGH_LOAD, LOW_LOAD, RARE_S, Followed
 from tools.pages.dally import Corner, best_of, by_name, change_of, mean_over_seeds, tasks_of
-from tools.pages.experiment import Experiment, Runner
+from tools.pages.page_experiment import Experiment, Runner
 from tools.pages.text import render, table
 
 TARGET_PERCENT: Final = 10.0
@@ -26,8 +26,12 @@ METRIC: Final = "mean_jct_s"
 LOAD_STEPS: Final = ((LOW_LOAD, HIGH_LOAD), (HIGH_LOAD, LOW_LOAD))
 PLACE_STEPS: Final = ((FREQUENT_S, RARE_S), (RARE_S, FREQUENT_S))
 STEP_HEADS: Final = (
-    "before:", *(f"{hour} h after:" for hour in AFTER_H), "new level:", f"covered after {steps.ASKED_H} h:", "reached",
-)  # fmt: skip
+    "before:",
+    *(f"{hour} h after:" for hour in AFTER_H),
+    "new level:",
+    f"covered after {load_steps.ASKED_H} h:",
+    "reached",
+)
 
 # By corner and name: one result for each seed.
 Regrets = Mapping[Corner, Mapping[str, Sequence[RunResult]]]
@@ -112,35 +116,35 @@ def step_section(seeds: int, workers: int) -> str:
         "tuner",
         "steps",
         seeds=seeds,
-        s=steps,
-        asked_s=steps.ASKED_H * 3600.0,
-        target=100 * steps.TARGET_RATIO,
-        least=100 * steps.LEAST_STEP_RATIO,
-        most_s=steps.SAVES_S[-1],
+        s=load_steps,
+        asked_s=load_steps.ASKED_H * 3600.0,
+        target=100 * load_steps.TARGET_RATIO,
+        least=100 * load_steps.LEAST_STEP_RATIO,
+        most_s=load_steps.SAVES_S[-1],
         loads=_loads(seeds, workers),
         places=_places(seeds, workers),
     )
 
 
 def _loads(seeds: int, workers: int) -> str:
-    calls = [delayed(steps.load_curves)(seed, *step) for step in LOAD_STEPS for seed in range(seeds)]
+    calls = [delayed(load_steps.load_curves)(seed, *step) for step in LOAD_STEPS for seed in range(seeds)]
     curves = np.array(Parallel(n_jobs=workers)(calls))
     rows = []
     for (before, after), of_step in zip(LOAD_STEPS, np.split(curves, len(LOAD_STEPS)), strict=True):
         # `of_step` is (n_seeds, n_saves, n_tiers, n_times).
-        for saves, saved_s in enumerate(steps.SAVES_S):
+        for saves, saved_s in enumerate(load_steps.SAVES_S):
             for column, tier in enumerate(TIERS):
-                cells = _cells(steps.followed(of_step[:, saves, column]))
+                cells = _cells(load_steps.followed(of_step[:, saves, column]))
                 rows.append([f"{before:g} to {after:g}", duration(saved_s), tier.name.lower(), *cells])
     return table(("load", "saves:", "tier", *STEP_HEADS), rows)
 
 
 def _places(seeds: int, workers: int) -> str:
-    cases = [(*step, rate) for step in PLACE_STEPS for rate in steps.GANGS_PER_H]
-    calls = [delayed(steps.place_curve)(seed, *case) for case in cases for seed in range(seeds)]
+    cases = [(*step, rate) for step in PLACE_STEPS for rate in load_steps.GANGS_PER_H]
+    calls = [delayed(load_steps.place_curve)(seed, *case) for case in cases for seed in range(seeds)]
     curves = np.array(Parallel(n_jobs=workers)(calls))
     rows = (
-        [f"{duration(before_s)} to {duration(after_s)}", f"{rate:g}", *_cells(steps.followed(of_case))]
+        [f"{duration(before_s)} to {duration(after_s)}", f"{rate:g}", *_cells(load_steps.followed(of_case))]
         for (before_s, after_s, rate), of_case in zip(cases, np.split(curves, len(cases)), strict=True)
     )
     return table(("mean time until a place", "gangs an hour:", *STEP_HEADS), rows)
@@ -151,4 +155,4 @@ def _cells(row: Followed) -> list[str]:
     if isnan(row.covered):
         return [*timers, "", "no step"]
     covered = f"{100 * row.covered:.0f} % ({100 * row.low:.0f} to {100 * row.high:.0f})"
-    return [*timers, covered, "yes" if row.covered >= steps.TARGET_RATIO else "no"]
+    return [*timers, covered, "yes" if row.covered >= load_steps.TARGET_RATIO else "no"]

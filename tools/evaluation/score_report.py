@@ -1,0 +1,126 @@
+"""Scores of predictors and their baselines, as a table or as JSON."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.view.terminal import print_table
+
+HEADER = ("predictor", "rows", "mean", "median", "covered", "flagged", "unflagged", "flagged mean")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Says how far one predictor was off on one set of rows; None where it does not apply.
+
+    Errors are in percent where `unit` is "%", else in the unit itself. `coverage` is the share of true values inside
+    the stated 80 % interval, `flagged` the share of rows that it marked as unknown.
+    """
+
+    name: str
+    rows: int
+    unit: str
+    mean_error: float
+    median_error: float
+    coverage: float | None = None
+    flagged: float | None = None
+    mean_error_unflagged: float | None = None
+    mean_error_flagged: float | None = None
+    further: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The scores of a predictor and its baselines on the same rows, the predictor first, and times in seconds.
+
+    `test_rows` are the rows judged; `left_out` counts the other rows to judge by the reason why they were not, None
+    where that is not counted.
+    """
+
+    what: str
+    train_rows: int
+    test_rows: int
+    scores: tuple[Score, ...]
+    fit_s: float | None = None
+    predict_s: float | None = None
+    left_out: Mapping[str, int] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def score(
+    name: str,
+    unit: str,
+    errors: NDArray[np.float64],
+    *,
+    inside: NDArray[np.bool_] | None = None,
+    known: NDArray[np.bool_] | None = None,
+    further: dict[str, float] | None = None,
+) -> Score:
+    """Sum up absolute errors `(n_rows,)`; `inside` the interval and `known` are `(n_rows,)`, None where not stated."""
+    return Score(
+        name=name,
+        rows=len(errors),
+        unit=unit,
+        mean_error=float(np.mean(errors)),
+        median_error=float(np.median(errors)),
+        coverage=None if inside is None else float(np.mean(inside)),
+        flagged=None if known is None else float(np.mean(~known)),
+        mean_error_unflagged=None if known is None or not known.any() else float(np.mean(errors[known])),
+        mean_error_flagged=None if known is None or known.all() else float(np.mean(errors[~known])),
+        further=further or {},
+    )
+
+
+def print_report(report: Report, *, as_json: bool) -> None:
+    """Print a report as a table, with a column for whatever any score has further, or as JSON."""
+    if as_json:
+        print(json.dumps(asdict(report), indent=2))
+        return
+    print(f"{report.what}: {report.train_rows} rows to fit on, {report.test_rows} judged")
+    if report.left_out is not None:
+        print(f"rows not judged: {left_out_text(report.left_out)}")
+    further = list(dict.fromkeys(key for each in report.scores for key in each.further))
+    header = (*HEADER, *further)
+    print_table(header, [_row(each, further) for each in report.scores], right=range(1, len(header)))
+    times = (
+        []
+        if None in {report.fit_s, report.predict_s}
+        else [f"fit {report.fit_s:.2f} s, predict {report.predict_s:.3f} s"]
+    )
+    print(*times, *report.notes, sep="\n")
+
+
+def left_out_text(counts: Mapping[str, int]) -> str:
+    """Return how many rows were left out, in all and by reason, the most frequent first."""
+    reasons = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    listed = "; ".join(f"{count:,} {reason}" for reason, count in reasons)
+    return f"{sum(counts.values()):,}: {listed}" if listed else "none"
+
+
+def counted(*counts: Mapping[str, int]) -> dict[str, int]:
+    """Add up counts of rows by reason; reasons without a row are dropped."""
+    total = Counter[str]()
+    for each in counts:
+        total.update(each)
+    return dict(+total)
+
+
+def _row(each: Score, further: Sequence[str]) -> list[str]:
+    return [
+        each.name,
+        str(each.rows),
+        *(_number(error, each.unit) for error in (each.mean_error, each.median_error)),
+        *("" if share is None else f"{share * 100:.1f} %" for share in (each.coverage, each.flagged)),
+        *(_number(error, each.unit) for error in (each.mean_error_unflagged, each.mean_error_flagged)),
+        *(_number(each.further.get(key), "") for key in further),
+    ]
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    return f"{value:.1f} %" if unit == "%" else f"{value:.3g} {unit}".strip()

@@ -148,6 +148,5 @@ def test_every_page_is_in_the_index() -> None:
 
     assert {page.name for page in DOCS} - {page.name for page in linked} - {
         "README.md",
-        "performance-judged.md",
     } == set()
     assert COLUMNS == 80

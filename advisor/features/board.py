@@ -75,3 +75,7 @@ def stacked(job_id: ArrayLike, jobs: Mapping[str, ArrayLike], nodes: Mapping[str
 
 def _side_by_side(columns: Sequence[ArrayLike]) -> Rows:
     return np.column_stack([np.asarray(column, dtype=np.float64) for column in columns]).astype(np.float32)
+
+
+# For policies that look at the options alone.
+NO_BOARD: Final = stacked(job_id=[], jobs={name: [] for name in JOB_COLUMNS}, nodes={name: [] for name in NODE_COLUMNS})

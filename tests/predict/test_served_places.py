@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
+from advisor.features.board import NO_BOARD
 from advisor.features.observe.graph import LEAF_COLUMNS, SERVER_COLUMNS, SLOT_COLUMNS, ClusterGraph, Neighbours
 from advisor.features.observe.pointer import (
     CHOICE_COLUMNS,
@@ -24,7 +25,6 @@ from advisor.features.observe.scored_chooser import ScoredChooser
 from advisor.features.policy import Decider, Options, Policy, RefusedPolicy
 from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.served_places import GRAPH, ServedPlaces
-from advisor.sim.policies.sizer import NO_BOARD
 
 SERVERS, SLOTS = 4, 8
 WIDTHS: dict[str, list[int | None]] = {

@@ -16,6 +16,7 @@ import numpy as np
 
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
+from advisor.features.board import NO_BOARD
 from advisor.features.observe.graph import Residents, Servers, crossing, graph_of
 from advisor.features.observe.known_models import KnownModels
 from advisor.features.observe.pointer import AgentView, Choice, Gang, choose_all, interference_of
@@ -27,7 +28,6 @@ from advisor.predict.interference import InterferenceForecaster
 from advisor.predict.library import Library
 from advisor.predict.neighbours import models_known_to
 from advisor.predict.served_policy import open_policy
-from advisor.sim.policies.sizer import NO_BOARD
 
 SIZES: Final = (8, 16, 32, 64)
 GANGS: Final = 50

@@ -19,13 +19,13 @@ from advisor.domain.gang import GangRequest, GpuCount
 from advisor.domain.job import GpuRange, JobHints
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
+from advisor.features.board import NO_BOARD
 from advisor.features.policy import Decider, Options, Policy
 from advisor.features.steps import OPTION_COLUMNS, WINDOW
 from advisor.planning.case import Case
 from advisor.planning.elastic import recommendations
 from advisor.predict.library import Library
 from advisor.predict.served_policy import open_policy
-from advisor.sim.policies.sizer import NO_BOARD
 from tools.bench.synthetic import synthetic
 
 RUNS: Final = 20

@@ -17,7 +17,7 @@ from advisor.sim.runner import SimulationOptions, known_policy
 from advisor.sim.study.cell import Cell, Simulate, drawn, simulate_drawn
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.sweep import run_sweep
-from tools.simulated_traces import GPUS_PER_NODE, Workload, data_folder, read_workload
+from tools.simulated_traces import Workload, data_folder, read_workload
 
 FOLDER: Final = Path(__file__).parent
 PROG: Final = "python -m tools.pages"
@@ -25,7 +25,7 @@ BATCH: Final = "batch"
 # A cycle of the advisor takes milliseconds, and more the more jobs are pending: whole traces would take hours.
 SLOW: Final = (
     *("rules", "rules-rollout", "forecast", "forecast-noisy", "forecast-oracle", "oracle-rollout"),
-    *("lift+dally", "lift+sizes"),
+    *("price", "dl2", "marl", "metarl", "lift+dally", "lift+sizes"),
 )
 # Keys of a description that are no options.
 FIXED: Final = ("page", "output", "summary")
@@ -45,7 +45,7 @@ class Experiment(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    page: Literal["results", "forecasts", "dally", "dally_slurm", "holds", "places", "tuner", "value"]
+    page: Literal["results", "forecasts", "dally", "dally_slurm", "holds", "tuner"]
     summary: str
     # Where the page is kept, from the root of the checkout; empty: it is printed.
     output: str = ""
@@ -62,15 +62,9 @@ class Experiment(BaseModel):
     # Lengths of fixed timers, of which every pair is a policy.
     timers_s: tuple[Annotated[float, Field(ge=0.0)], ...] = ()
     seeds: PositiveInt = 1
-    # Of jobs of several GPUs that declare a range of sizes; 0: the usual share.
-    elastic_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     # Of leaf uplinks; and what a node can send, in Gb/s.
     oversubscription: tuple[Annotated[float, Field(ge=1.0)], ...] = ()
     nic: PositiveFloat = 100.0
-    # Nodes under a leaf switch.
-    leaf_nodes: PositiveInt = GPUS_PER_NODE
-    # Of models that jobs draw, the time that they wait for the network on two nodes over that of their computing.
-    least_exposed_ratio: Annotated[float, Field(ge=0.0)] = 0.0
     soft_limits: bool = False
     max_switch_wait_s: PositiveFloat | None = None
 
@@ -156,11 +150,11 @@ def first_of(experiment: Experiment, data: Path | None) -> list[Workload]:
     return [workload.first(experiment.first_jobs or len(workload.trace)) for workload in published(experiment, data)]
 
 
-def cells_of(workload: Workload, policies: Sequence[str], seeds: int, elastic_share: float = 0.0) -> Iterator[Cell]:
+def cells_of(workload: Workload, policies: Sequence[str], seeds: int) -> Iterator[Cell]:
     """Yield the runs of a published trace; what it leaves open is drawn once for all policies of a seed."""
     cluster = workload.cluster()
     for seed in range(seeds):
-        trace = drawn(workload.trace, cluster, seed, elastic_share=elastic_share or None)
+        trace = drawn(workload.trace, cluster, seed)
         for policy in policies:
             yield Cell(trace=trace, cluster=cluster, policy=policy, seed=seed, options=SimulationOptions())
 

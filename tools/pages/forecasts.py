@@ -98,7 +98,7 @@ def _counts(policy: str, differences: Differences) -> list[str]:
     return [str(lower), str(higher), str(len(read) - lower - higher)]
 
 
-def kept_share(differences: Differences, *, shipped: str = SHIPPED, oracle: str = ORACLE, seed: int = 0) -> Kept:
+def kept_share(differences: Differences, *, seed: int = 0) -> Kept:
     """Return the share of an oracle's gain that a policy keeps over all traces, with an interval over draws of traces.
 
     The gain of a trace is how much lower the logarithm of its mean JCT is than under the first policy; gains are added
@@ -106,7 +106,7 @@ def kept_share(differences: Differences, *, shipped: str = SHIPPED, oracle: str 
     """
     gains = np.array(
         [
-            [-np.log1p(of_trace[policy].change.percent / 100.0) for policy in (shipped, oracle)]
+            [-np.log1p(of_trace[policy].change.percent / 100.0) for policy in (SHIPPED, ORACLE)]
             for of_trace in differences.values()
         ]
     )

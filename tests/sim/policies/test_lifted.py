@@ -116,8 +116,14 @@ def test_within_users_the_ceilings_sort_the_whole_line() -> None:
     middle = {**SHORT, "submit_time": 15, "time_limit_s": 2 * HOUR_S, "run_time_s": 100}
 
     assert order_of("order-user", FULL, LONG, middle, OTHER, SHORT)[0] == [0, 4, 2, 3, 1]
-    assert order_of("order-user-oracle", FULL, LONG, middle, OTHER, SHORT)[0] == [0, 2, 4, 3, 1]
+    assert order_of("lift:run-times=truth,fairness=user,way=sort", FULL, LONG, middle, OTHER, SHORT)[0] == [
+        0,
+        2,
+        4,
+        3,
+        1,
+    ]
 
 
 def test_where_jobs_are_only_put_back_those_of_others_pass() -> None:
-    assert order_of("lower-user", FULL, LONG, OTHER, SHORT)[0] == [0, 2, 3, 1]
+    assert order_of("lift:fairness=user,way=lower", FULL, LONG, OTHER, SHORT)[0] == [0, 2, 3, 1]

@@ -16,7 +16,6 @@ import numpy as np
 
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
-from advisor.features.board import NO_BOARD
 from advisor.features.observe.graph import Residents, Servers, crossing, graph_of
 from advisor.features.observe.known_models import KnownModels
 from advisor.features.observe.pointer import AgentView, Choice, Gang, choose_all, interference_of
@@ -142,7 +141,7 @@ def place_s(policy: Policy, servers: Servers, residents: Residents, models: Know
         )
 
     decider = Decider(policy=policy)
-    choose_all(choice, ScoredChooser(decider, lambda: NO_BOARD, view))
+    choose_all(choice, ScoredChooser(decider, view))
     if decider.fault:
         raise ModelError(decider.fault)
     return time.perf_counter() - began

@@ -19,7 +19,6 @@ from advisor.domain.gang import GangRequest, GpuCount
 from advisor.domain.job import GpuRange, JobHints
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
-from advisor.features.board import NO_BOARD
 from advisor.features.policy import Decider, Options, Policy
 from advisor.features.steps import OPTION_COLUMNS, WINDOW
 from advisor.planning.case import Case
@@ -52,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     for _ in range(RUNS):
         case = Case(snapshot=snapshot, decider=Decider(policy=policy))
         # Read by every proposer before.
-        _ = case.queue, case.table, case.freed, case.board
+        _ = case.queue, case.table, case.freed
         began = time.perf_counter()
         changes = list(recommendations(case))
         spent.append(time.perf_counter() - began)
@@ -67,11 +66,11 @@ def decision_s(policy: Policy) -> float:
     """Return the median time of a decision over a full window."""
     rng = np.random.default_rng(0)
     columns = {name: rng.random(2 * WINDOW) for name in OPTION_COLUMNS}
-    options = Options(lever=Lever.GPU_COUNT, job=np.zeros(2 * WINDOW, np.intp), columns=columns)
+    options = Options(lever=Lever.GPU_COUNT, job_id=np.zeros(2 * WINDOW, np.int64), columns=columns)
     spent = []
     for _ in range(DECISIONS):
         began = time.perf_counter()
-        policy.act(NO_BOARD, options, b"")
+        policy.act(options)
         spent.append(time.perf_counter() - began)
     return float(np.median(spent))
 

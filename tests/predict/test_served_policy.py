@@ -18,7 +18,6 @@ from advisor.features.steps import (
     supply_of,
 )
 from advisor.fit.publish import Exported, publish_graph
-from advisor.planning.scorers import by_price
 from advisor.predict.library import Library
 from advisor.predict.manifest import FILE_NAME, GRAPH, POLICY, Parity
 from advisor.predict.onnx_model import TensorGraph
@@ -27,6 +26,7 @@ from tests.predict.graphs import doubling, endless, publish_sizes, scoring, unar
 from tests.predict.shelf import TODAY
 from tests.predict.test_library import pin
 from tests.predict.test_onnx_model import line
+from tools.train.slurm.scorers import by_price
 
 
 def options(*names: str, rows: int = 3) -> Options:

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from advisor.domain.forecast import JobForecast
 from advisor.domain.job import Job
 from advisor.features.steps import climb, next_steps
-from advisor.planning.scorers import by_price
 from advisor.sim.run_outcome import End
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem
@@ -26,6 +25,7 @@ from tools.train.slurm import drawn_sets, workload
 from tools.train.slurm.drawn_sets import SETS, DrawnSet, judged, table
 from tools.train.slurm.publication import TEST_SEEDS
 from tools.train.slurm.rivals import DEFAULT, PRICE, by_fit, by_network, by_share, noisy_speeds, sized
+from tools.train.slurm.scorers import by_price
 from tools.train.slurm.sizer import SpeedOf, by_score, true_speeds
 from tools.train.slurm.training import RECIPE, VALIDATION_SEEDS, Training
 from tools.train.slurm.workload import SHIFTED, TRAINING

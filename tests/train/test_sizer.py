@@ -12,7 +12,6 @@ from advisor.features import steps
 from advisor.features.steps import WINDOW, Window, next_steps
 from advisor.planning.case import Case
 from advisor.planning.elastic import windows
-from advisor.planning.scorers import as_asked, by_price
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, parse_cluster
 from advisor.sim.policies.known_forecaster import KnownForecaster
@@ -26,6 +25,7 @@ from tests.examples import examples
 from tests.sim.building import IDEAL, make_problem, make_trace, run_of
 from tests.sim.drawn_queues import clusters, go_on, started, traces
 from tools.train.slurm.rivals import sized
+from tools.train.slurm.scorers import as_asked, by_price
 from tools.train.slurm.sizer import Sizer, Sizes, by_score, speeds_by_rule, true_speeds
 
 INSTANTS = st.sampled_from([7.0, 30.0, 290.0, 900.0]) | st.floats(0.0, 2000.0)

@@ -11,7 +11,7 @@ from advisor.domain.gang import GangRequest, GpuCount, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, GpuRange, Job, JobHints, JobState
 from advisor.domain.node import GpuPool, Node
 from advisor.domain.plan import Outcome, Receipt
-from advisor.domain.site import Partition, SiteConfig, longest_limit_s
+from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
 from advisor.predict.run_time_table import RunTimeTable
@@ -181,11 +181,6 @@ class SimulatedSlurm:
         others = self.slurm.extras["row"][np.maximum(entries - count, 0)]
         rows = np.where(entries < count, entries, others)
         return rows[np.sort(np.unique(rows, return_index=True)[1])]
-
-    def longest_limit_s(self, row: int) -> float:
-        """Return the longest time limit that the partitions of a pending job admit."""
-        partitions = {partition.name: partition for partition in self._partitions}
-        return longest_limit_s(self._partitions_of(row, running=False), partitions)
 
     def _partitions_of(self, row: int, *, running: bool) -> tuple[str, ...]:
         """Name the partition that a job runs in, or all that it can start in."""

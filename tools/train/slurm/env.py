@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.features.steps import OPTION_COLUMNS, RUNGS, ElasticJobs, Steps, Supply, Window, next_steps
-from advisor.planning.scorers import StepScorer
 from advisor.sim.policies.lifted import by_limits, by_run_times
 from advisor.sim.policies.lifter import Lifter
 from advisor.sim.policies.mover import RunTimes
@@ -26,6 +25,7 @@ from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import ENDED, State, build_state, with_room
 from tools.train.slots import Bools, Floats32, Integers, Step
+from tools.train.slurm.scorers import StepScorer
 from tools.train.slurm.sizer import Sizer, Sizes, SpeedOf, speeds_by_rule, true_speeds
 from tools.train.slurm.workload import workload
 
@@ -228,7 +228,7 @@ class ByRule:
     """A teacher that takes the legal step with the highest score above 0."""
 
     def __init__(self, scorer: StepScorer) -> None:
-        """Take a scorer of `advisor.planning.scorers`."""
+        """Take a scorer of `tools.train.slurm.scorers`."""
         self.scorer = scorer
 
     def __call__(self, env: "SlurmEnv") -> Integers:

@@ -12,7 +12,6 @@ import torch
 from advisor.domain.forecast import Interval, JobForecast
 from advisor.domain.job import Job
 from advisor.features.steps import Choose, Reals, Steps, Supply
-from advisor.planning.scorers import StepScorer, by_gain, by_price
 from advisor.sim.policies.lifted import by_limits, by_run_times, changed_slurm
 from advisor.sim.policies.lifter import Lifter
 from advisor.sim.policies.slurm import Run, SlurmPolicy
@@ -24,6 +23,7 @@ from advisor.sim.study.cell import digest_of, program_of
 from tools.train import TOOLS
 from tools.train.networks import PerOption
 from tools.train.slurm.publication import network_of
+from tools.train.slurm.scorers import StepScorer, by_gain, by_price
 from tools.train.slurm.sizer import Sizer, Sizes, SpeedOf, by_score, forecast_speeds, true_speeds
 
 MakeSpeeds = Callable[[Problem, SimulatedSlurm], SpeedOf]

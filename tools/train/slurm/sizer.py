@@ -1,6 +1,6 @@
 """Sizes elastic jobs on the arrays of a simulation, window by window as the planner does on snapshots."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from advisor.domain.actions import limit_factor
 from advisor.domain.forecast import NO_FORECAST, Forecasts, JobForecast
 from advisor.domain.job import Job
+from advisor.domain.site import Partition, longest_limit_s
 from advisor.features.nodes import UNTYPED
 from advisor.features.policy import best_of
 from advisor.features.queue import ANY_TYPE
@@ -53,6 +54,7 @@ class Sizer:
     cluster: SimulatedSlurm
     mover: Mover
     pool_nodes: NDArray[np.int8]  # (n_pools, n_nodes)
+    partitions: Mapping[str, Partition]
     settings: PlanningSettings
     limits: Limits
     speed_of: SpeedOf
@@ -161,7 +163,7 @@ class Sizer:
         asked = int(state.jobs["gpus"][row])
         if size >= asked:
             return limit_s
-        longest_s = self.cluster.longest_limit_s(row)
+        longest_s = longest_limit_s(self.cluster.job(row).partitions, self.partitions)
         factor = limit_factor(asked, size, 1.0 / speed)
         return needed_limit_s(limit_s, factor, ratio=self.limits.max_limit_ratio, longest_s=longest_s)
 
@@ -216,6 +218,7 @@ class Sizes:
             cluster=cluster,
             mover=mover,
             pool_nodes=pools_of(problem, mover.slurm)[2],
+            partitions=cluster.snapshot().partitions_by_name,
             settings=problem.options.planning,
             limits=problem.options.limits,
             speed_of=self.speeds(problem, cluster),

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from advisor.domain.actions import Lever
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
-from advisor.domain.memory import NO_STATE, NOTHING_KNOWN, Journal, Memory, PolicyState
+from advisor.domain.memory import NOTHING_KNOWN, Journal, Memory
 from advisor.domain.mode import EVERYTHING, Modes
 from advisor.domain.permits import Permits
 from advisor.domain.plan import Recommendation
@@ -77,8 +77,8 @@ class CycleRecord:
 
     `memory` is what earlier ones left. `left_alone` maps pending GPU jobs that must not be changed to the rule that
     says so. `watched` are the changed jobs that still wait. `decisions` is what a learned policy scored, and
-    `policy_state` what it remembers afterwards. `policy_fault` is why the rules decided in its place from some point
-    on, "" where they did not. `trial` is what rollouts found about the changes that no rule of the guard refused.
+    `policy_fault` why the rules decided in its place from some point on, "" where they did not. `trial` is what
+    rollouts found about the changes that no rule of the guard refused.
     `case` holds what the plan was made from, None in a record that was read from a journal.
     """
 
@@ -89,7 +89,6 @@ class CycleRecord:
     left_alone: Mapping[int, str]
     watched: tuple[Watched, ...] = ()
     decisions: tuple[ScoredDecision, ...] = ()
-    policy_state: PolicyState = NO_STATE
     policy_fault: str = ""
     trial: PlanTrial = NO_TRIAL
     case: Case | None = field(default=None, compare=False, repr=False)
@@ -138,7 +137,6 @@ class Cycle:
         return Memory(
             leases=(*ended, *journal.leases()),
             waits=journal.waits(snapshot.taken_at - MEMORIES * self.planning.timer_memory_s),
-            policy_state=self.policy_state(journal),
             trust=journal.trust(),
             standings=journal.standings(snapshot.taken_at - WINDOW_S),
         )
@@ -148,10 +146,6 @@ class Cycle:
         if self.policy is None or self.planning.name_nodes or self.policy.levers != {Lever.NODE_LIST}:
             return ""
         return f"policy {self.policy.name} chooses nodes for gangs alone, and planning.name_nodes is off"
-
-    def policy_state(self, journal: Journal) -> PolicyState:
-        """Return what the policy remembers by a journal, which is not read for the rules."""
-        return NO_STATE if self.policy is None else journal.policy_state()
 
     def judge(self, snapshot: Snapshot, memory: Memory = NOTHING_KNOWN) -> CycleRecord:
         """Plan for a snapshot with what earlier cycles left, and judge the plan."""
@@ -168,7 +162,7 @@ class Cycle:
             lifted=memory.lifted - overdue_jobs(snapshot, memory.standings, self.limits),
         )
         permits = permitted(snapshot, context)
-        decider = Decider(policy=self.policy, state=memory.policy_state)
+        decider = Decider(policy=self.policy)
         case = Case(
             snapshot=snapshot,
             settings=self.planning,
@@ -192,7 +186,6 @@ class Cycle:
             left_alone=permits.left_alone,
             watched=seen,
             decisions=tuple(decider.decisions),
-            policy_state=decider.state,
             policy_fault=decider.fault or self._fault_of_settings(),
             trial=trial,
             case=case,

@@ -11,7 +11,7 @@ from advisor.apply.step import Reconciled, Step
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending, Lease
-from advisor.domain.memory import KEPT_S, NO_STATE, PolicyState, check_owner
+from advisor.domain.memory import KEPT_S, check_owner
 from advisor.domain.probation import Trust
 from advisor.domain.standings import NO_STANDINGS, Standings, Stretch, standings_of
 from advisor.domain.waits import Wait
@@ -27,7 +27,6 @@ class MemoryJournal:
         closed: Iterable[Lease] = (),
         waits: Iterable[Wait] = (),
         observed_until: float | None = None,
-        policy_state: PolicyState = NO_STATE,
         trust: Trust | None = None,
         standings: Standings = NO_STANDINGS,
     ) -> None:
@@ -40,7 +39,6 @@ class MemoryJournal:
         self._closed: deque[Lease] = deque(closed)
         self._waits: list[Wait] = list(waits)
         self._observed_until = observed_until
-        self._policy_state = policy_state
         self._trust = trust
         self._stretches: dict[float, Stretch] = {}
         self._known_standings = standings
@@ -110,7 +108,6 @@ class MemoryJournal:
 
     def record(self, record: CycleRecord, cycle: Cycle) -> int:  # noqa: ARG002  (the protocol's)
         """Keep what the policy of a cycle remembers, and nothing else of it."""
-        self._policy_state = record.policy_state
         return 0
 
     def receipts(self, cycle_id: int, step: Step) -> None:
@@ -122,10 +119,6 @@ class MemoryJournal:
     def observed_until(self) -> float | None:
         """Return the instant up to which starts have been observed; None if never."""
         return self._observed_until
-
-    def policy_state(self) -> PolicyState:
-        """Return what the policy of the last cycle remembers."""
-        return self._policy_state
 
     def trust(self) -> Trust | None:
         """Return which models were proven beforehand; None where none has to be."""

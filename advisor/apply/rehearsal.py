@@ -77,7 +77,6 @@ def in_memory(journal: Journal, cycle: Cycle, snapshot: Snapshot) -> MemoryJourn
         closed=journal.closed(jobs, since=snapshot.taken_at - cycle.limits.fairness_window_s),
         waits=journal.waits(snapshot.taken_at - KEPT_S),
         observed_until=journal.observed_until(),
-        policy_state=cycle.policy_state(journal),
         trust=journal.trust(),
         standings=journal.standings(snapshot.taken_at - WINDOW_S),
     )

@@ -50,7 +50,7 @@ class _Action:
     """Change a value of a job from `before` to `after`; every kind of action declares their types.
 
     What differs between kinds stands here, so that no other module lists them: whether an action `can_be_undone`,
-    `stops_a_job` that runs, `reserves_nodes` for a job, and `is_simulated`, which the model of slurmctld does.
+    `stops_a_job` that runs, `reserves_nodes` for a job, and `is_simulated` where a plan is tried in rollouts.
     """
 
     __slots__ = ()

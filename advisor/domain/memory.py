@@ -17,20 +17,8 @@ KEPT_S: Final = 30 * DAY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyState:
-    """What a learned policy remembers from one cycle to the next; `digest` is that of its model, "" for none."""
-
-    policy: str = ""
-    digest: str = ""
-    content: bytes = b""
-
-
-NO_STATE: Final = PolicyState()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """The changes that are or were out, how long gangs waited for closer places, and the state of a learned policy.
+    """The changes that are or were out, and how long gangs waited for closer places.
 
     `leases` holds all open ones, and of the ended ones those of the jobs in the snapshot and those of any job within
     the window of the limits on users and accounts. `busy` names further jobs that get no other change. `trust` says
@@ -41,7 +29,6 @@ class Memory:
     leases: tuple[Lease, ...] = ()
     waits: tuple[Wait, ...] = ()
     busy: frozenset[int] = frozenset()
-    policy_state: PolicyState = NO_STATE
     trust: Trust | None = None
     standings: Standings = NO_STANDINGS
 
@@ -62,7 +49,7 @@ NOTHING_KNOWN: Final = Memory()
 
 
 class Journal(Protocol):
-    """What outlives the advisor: the changes that are out, how long gangs and users waited, the state of a policy.
+    """What outlives the advisor: the changes that are out, how long gangs and users waited.
 
     One open lease for each job and field. Every method is atomic and durable, or raises an `AdvisorError`.
     """
@@ -103,9 +90,6 @@ class Journal(Protocol):
 
     def observed_until(self) -> float | None:
         """Return the instant up to which starts have been observed; None if never."""
-
-    def policy_state(self) -> PolicyState:
-        """Return what the policy of the last cycle remembers."""
 
     def trust(self) -> Trust | None:
         """Return which models jobs of this site have proven; None where none has to."""

@@ -1,6 +1,6 @@
 """Defines policies, which score the legal choices that the planner enumerates."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.actions import Lever
-from advisor.domain.memory import NO_STATE, PolicyState
 from advisor.errors import ModelError
-from advisor.features.board import Board
 from advisor.features.observe.known_models import KnownModels
 
 Scores = NDArray[np.float64]
@@ -20,20 +18,20 @@ Scores = NDArray[np.float64]
 class Options:
     """The legal choices of one decision, one row each; forbidden ones are not included.
 
-    `columns` are the numbers behind the choices, `(n_options,)` each. `job` indexes the rows of the board. Where a
-    policy looks at more than its options, `tensors` holds that by name, and `place` says where it scores each option.
+    `columns` are the numbers behind the choices, `(n_options,)` each; `job_id` is whose they are. Where a policy looks
+    at more than its options, `tensors` holds that by name, and `place` says where it scores each option.
     With `must_choose` one of the options is taken.
     """
 
     lever: Lever
-    job: NDArray[np.intp]  # (n_options,)
+    job_id: NDArray[np.int64]  # (n_options,)
     columns: Mapping[str, NDArray[np.float64]]
     tensors: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     place: NDArray[np.intp] | None = None  # (n_options,)
     must_choose: bool = False
 
     def __len__(self) -> int:
-        return len(self.job)
+        return len(self.job_id)
 
     def features(self) -> NDArray[np.float32]:
         """Return the columns side by side `(n_options, n_columns)`."""
@@ -55,8 +53,8 @@ class Policy(Protocol):
     def levers(self) -> frozenset[Lever]:
         """The levers whose options it scores; those of the others are left to the rules."""
 
-    def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
-        """Return a score for each option, and the new state; raises `ModelError` on failure."""
+    def act(self, options: Options) -> Scores:
+        """Return a score for each option; raises `ModelError` on failure."""
 
 
 @runtime_checkable
@@ -126,42 +124,34 @@ class ScoredDecision:
 
 @dataclass(slots=True)
 class Decider:
-    """Asks a policy for as long as it answers as it should; keeps what was scored. Without one the rules decide.
-
-    `state` is what the policy remembers; that of another policy, or of one that failed, is dropped.
-    """
+    """Asks a policy for as long as it answers as it should; keeps what was scored. Without one the rules decide."""
 
     policy: Policy | None = None
-    state: PolicyState = NO_STATE
     decisions: list[ScoredDecision] = field(default_factory=list)
     fault: str = ""
-
-    def __post_init__(self) -> None:
-        if self.policy is None or (self.state.policy, self.state.digest) != (self.policy.name, self.policy.digest):
-            self.state = NO_STATE
 
     def decides(self, lever: Lever) -> bool:
         """Return whether there is a policy that scores the options of a lever, and has not failed."""
         return self.policy is not None and lever in self.policy.levers and not self.fault
 
-    def best(self, board: Callable[[], Board], options: Options) -> int | None:
+    def best(self, options: Options) -> int | None:
         """Return the option to choose; None for none of them, and where the policy fails, which sets `fault`."""
         if self.policy is None or not len(options):
             return None
         try:
-            scores = self._checked(self.policy, board(), options)
+            scores = _checked(self.policy, options)
         except ModelError as err:
-            self.fault, self.state = str(err), NO_STATE
+            self.fault = str(err)
             return None
         self.decisions.append(ScoredDecision.of_best(options, scores))
         return best_of(scores)
 
-    def _checked(self, policy: Policy, board: Board, options: Options) -> Scores:
-        scores, content = policy.act(board, options, self.state.content)
-        if scores.shape != (len(options),) or not np.isfinite(scores).all():
-            raise ModelError(f"policy {policy.name}: it does not score each option by a finite number")
-        self.state = PolicyState(policy=policy.name, digest=policy.digest, content=content) if content else NO_STATE
-        return scores
+
+def _checked(policy: Policy, options: Options) -> Scores:
+    scores = policy.act(options)
+    if scores.shape != (len(options),) or not np.isfinite(scores).all():
+        raise ModelError(f"policy {policy.name}: it does not score each option by a finite number")
+    return scores
 
 
 class RefusedPolicy:
@@ -175,7 +165,7 @@ class RefusedPolicy:
         self.name = name
         self._fault = fault
 
-    def act(self, _board: Board, _options: Options, _state: bytes) -> tuple[Scores, bytes]:
+    def act(self, _options: Options) -> Scores:
         """Raise `ModelError` with the fault."""
         raise ModelError(self._fault)
 
@@ -190,11 +180,11 @@ class RecordedPolicy:
         self._left = list(decisions)
         self.levers = frozenset(decision.lever for decision in decisions)
 
-    def act(self, _board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
+    def act(self, options: Options) -> Scores:
         """Return the next scores; raises `ModelError` where none is left, as the policy failed there."""
         if not self._left:
             raise ModelError("policy recorded: nothing more was scored")
         decision = self._left.pop(0)
         if decision.lever is not options.lever or len(decision) != len(options):
             raise ModelError("policy recorded: another decision was scored")
-        return decision.repeated(), state
+        return decision.repeated()

@@ -10,7 +10,6 @@ import numpy as np
 
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
-from advisor.features.board import Board
 from advisor.features.policy import Options, Scores
 from advisor.features.steps import OPTION_COLUMNS, Reals
 
@@ -35,11 +34,11 @@ class PriceRule:
     digest = ""
     levers = frozenset({Lever.GPU_COUNT})
 
-    def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:  # noqa: ARG002  (the protocol's)
+    def act(self, options: Options) -> Scores:
         """Return a score for each step; raises `ModelError` for options of another lever."""
         if tuple(options.columns) != OPTION_COLUMNS:
             raise ModelError(f"policy {self.name}: it does not score options of {options.lever}")
         run = np.maximum(np.expm1(options.columns["run_time"]), _LEAST_MIN)
         run_after = np.maximum(run - np.expm1(options.columns["run_time_saved"]), 0.0)
         crowding = PRICE * np.expm1(options.columns["crowd"])
-        return cost_saved(run, run_after, crowding, crowding * np.exp2(options.columns["gpus_added"])), state
+        return cost_saved(run, run_after, crowding, crowding * np.exp2(options.columns["gpus_added"]))

@@ -250,16 +250,13 @@ def climb(jobs: ElasticJobs, supply: Supply, choose: Choose) -> Rungs:
     return rung
 
 
-def step_options(steps: Steps, rows: Rungs) -> tuple[Rungs, Options]:
-    """Return the legal steps of one window as options, and their indices among `(2 * n_jobs,)`.
-
-    `rows` `(n_jobs,)` are the rows of the jobs on the board.
-    """
+def step_options(steps: Steps, job_ids: NDArray[np.int64]) -> tuple[Rungs, Options]:
+    """Return the legal steps of one window of jobs `(n_jobs,)` as options, and their indices among `(2 * n_jobs,)`."""
     legal = np.flatnonzero(steps.is_legal)
     columns = steps.columns.reshape(-1, len(OPTION_COLUMNS))[legal]
     return legal, Options(
         lever=Lever.GPU_COUNT,
-        job=rows[legal % len(rows)],
+        job_id=job_ids[legal % len(job_ids)],
         columns=dict(zip(OPTION_COLUMNS, columns.T, strict=True)),
     )
 

@@ -22,7 +22,7 @@ from advisor.domain.actions import Action, Lever, Reason
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
-from advisor.domain.memory import NO_STATE, Memory, PolicyState
+from advisor.domain.memory import Memory
 from advisor.domain.mode import Modes
 from advisor.domain.node import Node
 from advisor.domain.plan import Recommendation
@@ -86,7 +86,6 @@ class _Content(BaseModel):
     decisions: tuple[ScoredDecision, ...] = ()
     policy: str = ""
     policy_digest: str = ""
-    policy_state: PolicyState = NO_STATE
     on_probation: tuple[str, ...] = ()
     standings: Standings | None = None
     trial: PlanTrial = NO_TRIAL
@@ -112,7 +111,6 @@ class Recorded:
     decisions: tuple[ScoredDecision, ...]
     policy: str
     policy_digest: str
-    policy_state: PolicyState
     trial: PlanTrial
     outcome: bytes
 
@@ -237,7 +235,6 @@ def _recorded(cycle_id: int, content: _Content, lists: _Lists) -> Recorded:
         decisions=content.decisions,
         policy=content.policy,
         policy_digest=content.policy_digest,
-        policy_state=content.policy_state,
         trial=content.trial,
         outcome=_outcome(content.verdicts, lists.left_alone),
     )
@@ -339,7 +336,6 @@ def _content(record: CycleRecord, cycle: Cycle, last: _Lists, lists: _Lists) -> 
         decisions=record.decisions,
         policy="" if cycle.policy is None else cycle.policy.name,
         policy_digest="" if cycle.policy is None else cycle.policy.digest,
-        policy_state=record.policy_state,
         on_probation=record.forecasts.on_probation,
         standings=None if lists.standings == last.standings else lists.standings,
         trial=record.trial,

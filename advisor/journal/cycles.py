@@ -14,7 +14,6 @@ from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Action
 from advisor.domain.job import JobState
 from advisor.domain.lease import Lease, Purpose, Purposes
-from advisor.domain.memory import NO_STATE, PolicyState
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.domain.units import HOUR_S
 from advisor.errors import JournalError
@@ -60,21 +59,19 @@ class CycleTables(JournalBase):
         # What the last cycle proposed and could not do: each is written once, not in every cycle.
         self._proposed: frozenset[tuple[Action, str | None]] = frozenset()
         self._undone: frozenset[_Entry] = frozenset()
-        # Of the last cycle; None where it was not read yet.
-        self._policy_state: PolicyState | None = None
 
     def record(self, record: CycleRecord, cycle: Cycle, *, whole: bool | None = None) -> int:
         """Store a cycle and return its id; `whole` says whether in full.
 
-        By default, a cycle is stored in full if it proposed something or changed the policy's state, and with
-        `keeps_waits` also if GPU jobs wait in it or did so in the one before, so that it shows where they started; with
-        `keeps_polls` also if GPU jobs wait in it, once in `POLL_S`.
+        By default, a cycle is stored in full if it proposed something, and with `keeps_waits` also if GPU jobs wait in
+        it or did so in the one before, so that it shows where they started; with `keeps_polls` also if GPU jobs wait in
+        it, once in `POLL_S`.
         """
         has_waits = bool(record.snapshot.pending_gpu_jobs)
         if whole is None:
             is_kept = self.keeps_waits and (has_waits or self._had_waits)
             is_kept = is_kept or (self.keeps_polls and has_waits and self._is_poll(record.snapshot.taken_at))
-            whole = is_kept or bool(record.judged) or record.policy_state != record.memory.policy_state
+            whole = is_kept or bool(record.judged)
         self._had_waits = has_waits
         changes = {(change.action, change.refused_by): change for change in record.judged}
         try:
@@ -96,17 +93,7 @@ class CycleTables(JournalBase):
         if whole and has_waits:
             self._poll_time = record.snapshot.taken_at
         self._proposed = frozenset(changes)
-        self._policy_state = record.policy_state
         return cycle_id
-
-    def policy_state(self) -> PolicyState:
-        """Return what the policy of the last cycle remembers; after a restart, of the last cycle kept whole."""
-        if self._policy_state is None:
-            try:
-                self._policy_state = self.recorded().policy_state
-            except JournalError:  # there is none, or it is damaged: the policy begins as new
-                self._policy_state = NO_STATE
-        return self._policy_state
 
     def receipts(self, cycle_id: int, step: Step) -> None:
         """Store the actions of a cycle that is already stored."""

@@ -16,7 +16,6 @@ from advisor.domain.permits import Permits
 from advisor.domain.plan import Kind, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.features.board import Board, board_of
 from advisor.features.capacity import Fitter, node_table
 from advisor.features.nodes import NodeTable
 from advisor.features.observe.known_models import NO_MODELS, KnownModels
@@ -53,11 +52,6 @@ class Case:
     decider: Decider = field(default_factory=Decider)
     models: KnownModels = NO_MODELS
     asked: frozenset[int] | None = None
-
-    @cached_property
-    def board(self) -> Board:
-        """Return the observation of a learned policy."""
-        return board_of(self.queue, self.table)
 
     @cached_property
     def missing(self) -> frozenset[Lever]:

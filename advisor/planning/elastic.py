@@ -104,14 +104,13 @@ def _learned(queue: QueueTable, rows: NDArray[np.intp], case: Case, untouchable:
     decider = case.decider
     if not decider.decides(Lever.GPU_COUNT):
         return None
-    row_of_board = {job.job_id: row for row, job in enumerate(case.queue.jobs)}
     chosen: list[Sizing] = []
     for window in windows(queue, rows, case, untouchable):
-        board_rows = np.array([row_of_board[queue.jobs[row].job_id] for row in window.rows.tolist()], np.intp)
+        ids = np.array([queue.jobs[row].job_id for row in window.rows.tolist()], np.int64)
 
-        def choose(steps: Steps, _supply: Supply, board_rows: NDArray[np.intp] = board_rows) -> int | None:
-            legal, options_now = step_options(steps, board_rows)
-            best = decider.best(lambda: case.board, options_now)
+        def choose(steps: Steps, _supply: Supply, ids: NDArray[np.int64] = ids) -> int | None:
+            legal, options_now = step_options(steps, ids)
+            best = decider.best(options_now)
             return None if best is None else int(legal[best])
 
         rung = climb(window.jobs, window.supply, choose)

@@ -59,7 +59,7 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
         if turn.claim is None or fit.tier_now is None or fit.restricted:
             continue
         choice = site.choice(case, queue, turn, taken)
-        chooser = ScoredChooser(case.decider, lambda: case.board, lambda: site.view(queue), turn.row)
+        chooser = ScoredChooser(case.decider, lambda: site.view(queue), queue.jobs[turn.row].job_id)
         if not choose_all(choice, chooser) or len(choice.chosen) < 2:
             continue
         job, names = queue.jobs[turn.row], sorted(case.table.names[row] for row in choice.chosen)

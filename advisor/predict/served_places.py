@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
-from advisor.features.board import Board
 from advisor.features.observe.known_models import KnownModels
 from advisor.features.observe.least_loss import SEEN_COLUMNS
 from advisor.features.observe.report import FINGERPRINT
@@ -64,7 +63,7 @@ class ServedPlaces:
         self._graph = graph
         self._columns = columns
 
-    def act(self, _board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
+    def act(self, options: Options) -> Scores:
         """Return a score for each option, above 0 where it is better than to wait; raises `ModelError`."""
         is_shown = self._graph.inputs.keys() <= options.tensors.keys() and set(self._columns) <= options.columns.keys()
         if options.place is None or not is_shown:
@@ -73,4 +72,4 @@ class ServedPlaces:
         given: NDArray[np.float64] = self._graph.run(tensors, limit_s=DEADLINE_S)[SCORES].astype(np.float64)
         scores = given[options.place]
         # Where one has to be chosen, the scores only order the options.
-        return scores - (scores.min() - 1.0 if options.must_choose else given[-1]), state
+        return np.asarray(scores - (scores.min() - 1.0 if options.must_choose else given[-1]))

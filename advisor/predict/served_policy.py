@@ -1,14 +1,12 @@
 """Serves policies by name: learned ones, graphs that score options, checked like every other model; and a rule."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
-from advisor.features.board import FINGERPRINT, Board
 from advisor.features.policy import Options, Policy, Scores
 from advisor.features.price import PriceRule
 from advisor.predict.library import (
@@ -27,8 +25,7 @@ from advisor.predict.served_places import ServedPlaces, points_to_servers
 
 # A policy that takes longer for one decision is late, and the rules decide.
 DEADLINE_S: Final = 1.0
-BOARD: Final = "sadvise_board"
-SCORES, STATE = "scores", "state"
+OPTIONS, SCORES = "options", "scores"
 # Which lever's options a graph scores; that of a graph that does not say is GPU_COUNT.
 LEVER: Final = "sadvise_lever"
 # Between the name and the version of a policy.
@@ -40,18 +37,12 @@ RULES: Final[Mapping[str, Policy]] = {PriceRule.name: PriceRule()}
 
 
 class ServedPolicy:
-    """The policy of a graph that takes any of `options`, `job`, `jobs`, `nodes` and `state`, and gives `scores`.
-
-    `options` is `(n_options, n_columns)`, `job` the row of each option in `jobs`, and `state` what the policy remembers
-    as bytes `(n_bytes,)`, which it gives back under the same name.
-    """
+    """The policy of a graph that takes `options`, `(n_options, n_columns)`, and gives `scores`."""
 
     def __init__(self, graph: TensorGraph, *, name: str, columns: tuple[str, ...], digest: str = "") -> None:
-        """Take a checked graph; raises `ModelError` where it was made for another board or gives no scores."""
-        if SCORES not in graph.outputs or graph.inputs.keys() - {"options", "job", "jobs", "nodes", STATE}:
+        """Take a checked graph; raises `ModelError` where it takes anything else or gives no scores."""
+        if SCORES not in graph.outputs or graph.inputs.keys() != {OPTIONS}:
             raise ModelError(f"policy {name}: it is not a graph that scores options")
-        if graph.inputs.keys() & {"jobs", "nodes"} and graph.metadata.get(BOARD) != FINGERPRINT:
-            raise ModelError(f"policy {name}: it was trained on another observation: train it again, or roll back")
         if graph.metadata.get(LEVER, Lever.GPU_COUNT) not in set(Lever):
             raise ModelError(f"policy {name}: it scores options of {graph.metadata[LEVER]!a}, which is no lever")
         self.name = name
@@ -60,19 +51,12 @@ class ServedPolicy:
         self._graph = graph
         self._columns = columns
 
-    def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
+    def act(self, options: Options) -> Scores:
         """Return a score for each option; raises `ModelError` where the graph cannot, or takes too long."""
         if tuple(options.columns) != self._columns:
             raise ModelError(f"policy {self.name}: it does not score options of {options.lever}")
-        tensors: dict[str, NDArray[Any]] = {
-            "options": options.features(),
-            "job": options.job.astype(np.int64),
-            "jobs": board.jobs,
-            "nodes": board.nodes,
-            STATE: np.frombuffer(state, dtype=np.uint8),
-        }
-        given = self._graph.run({name: tensors[name] for name in self._graph.inputs}, limit_s=DEADLINE_S)
-        return given[SCORES].astype(np.float64), given[STATE].tobytes() if STATE in given else state
+        scores: Scores = self._graph.run({OPTIONS: options.features()}, limit_s=DEADLINE_S)[SCORES].astype(np.float64)
+        return scores
 
 
 class OpenedPolicy:

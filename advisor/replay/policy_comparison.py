@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from advisor.cycle import CycleRecord
 from advisor.domain.actions import Action
-from advisor.domain.memory import NO_STATE
 from advisor.domain.plan import Recommendation
 from advisor.errors import SimulationError
-from advisor.features.board import Board
 from advisor.features.policy import KnowsSite, Options, Policy, Scores
 from advisor.journal.cycle_record import Recorded
 from advisor.planning.case import Case
@@ -37,11 +35,11 @@ class TimedPolicy:
         self._policy = policy
         self._stopwatch = stopwatch
 
-    def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
+    def act(self, options: Options) -> Scores:
         """Ask the policy."""
         began = self._stopwatch()
         try:
-            return self._policy.act(board, options, state)
+            return self._policy.act(options)
         finally:
             self.seconds += self._stopwatch() - began
 
@@ -109,7 +107,6 @@ class PolicyComparison:
         self.found = PlanComparison()
         self._stopwatch = stopwatch
         self._policies = [None if policy is None else TimedPolicy(policy, stopwatch) for policy in policies]
-        self._states = [NO_STATE, NO_STATE]
 
     def plan(self, recorded: Recorded) -> PlanPair:
         """Plan a cycle with both sides and add it to what was found."""
@@ -131,8 +128,7 @@ class PolicyComparison:
         policy, sums = self._policies[side], self.found.sides[side]
         cycle = replace(cycle_of(recorded), forecaster=AsRecorded(recorded.forecasts), policy=policy)
         began, asked_s = self._stopwatch(), policy.seconds if policy else 0.0
-        record = cycle.judge(recorded.snapshot, replace(recorded.memory, policy_state=self._states[side]))
-        self._states[side] = record.policy_state
+        record = cycle.judge(recorded.snapshot, recorded.memory)
         sums.plan_s += self._stopwatch() - began
         sums.decision_s += policy.seconds - asked_s if policy else 0.0
         sums.decisions += len(record.decisions)

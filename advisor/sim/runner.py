@@ -11,9 +11,9 @@ from advisor.sim.cluster import Cluster
 from advisor.sim.node_events import draw_faults
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.advised import AdvisedSlurm
-from advisor.sim.policies.lifted import LiftedSlurm
-from advisor.sim.policies.order import OrderedSlurm
-from advisor.sim.policies.slurm import PlainSlurm
+from advisor.sim.policies.lifted import NAME as LIFT
+from advisor.sim.policies.lifted import lift_of
+from advisor.sim.policies.slurm import SlurmPolicy
 from advisor.sim.profiles import Profiles, load_profiles
 from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import Problem, SimulatedPolicy, SimulationOptions, Stopwatch
@@ -80,9 +80,14 @@ def simulate(
 
 
 def known_policy(name: str) -> SimulatedPolicy:
-    """Return the policy with a name; the `SimulationError` for an unknown name suggests the nearest."""
+    """Return the policy with a name; the `SimulationError` for an unknown name suggests the nearest.
+
+    The policy `lift` takes options after a colon.
+    """
     if name in POLICIES:
         return POLICIES[name]
+    if name.startswith(f"{LIFT}:"):
+        return lift_of(name)
     near = get_close_matches(name, POLICIES, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise SimulationError(f"policy {name!r} is not known: {hint}known are {', '.join(POLICIES)}")
@@ -91,7 +96,7 @@ def known_policy(name: str) -> SimulatedPolicy:
 def _check_gpus(trace: Trace, policy: SimulatedPolicy) -> None:
     """Raise `SimulationError` for jobs without GPUs under a policy that is not on the model of slurmctld."""
     count = int(np.count_nonzero(trace.jobs["gpus"] == 0))
-    if count and not isinstance(policy, PlainSlurm | AdvisedSlurm | LiftedSlurm | OrderedSlurm):
+    if count and not isinstance(policy, SlurmPolicy | AdvisedSlurm):
         raise SimulationError(
             f"{trace.name}: {count} of {len(trace)} jobs ask for no GPU, and {policy.name} places GPU jobs alone: "
             "take a policy on the model of slurmctld, such as slurm, or leave these jobs out of the trace"

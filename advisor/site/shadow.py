@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Final
 
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.memory import NO_STATE
 from advisor.domain.plan import Recommendation
 from advisor.errors import ModelError
 from advisor.features.policy import Policy
@@ -24,7 +23,6 @@ class Shadow:
         self._policy = policy
         self._name = name
         self._last: Mapping[str, str | int] = {}
-        self._state = NO_STATE
 
     def difference(self, cycle: Cycle, record: CycleRecord) -> Mapping[str, str | int] | None:
         """Return how the policy's plan differs in a round; None if it equals the last result.
@@ -44,8 +42,7 @@ class Shadow:
 
     def _compared(self, policy: Policy, cycle: Cycle, record: CycleRecord) -> dict[str, str | int]:
         other = replace(cycle, policy=policy, forecaster=AsRecorded(record.forecasts), trial=AsTried(record.trial))
-        would = other.judge(record.snapshot, replace(record.memory, policy_state=self._state))
-        self._state = would.policy_state
+        would = other.judge(record.snapshot, record.memory)
         ours, theirs = ({_named(change): None for change in planned.recommendations} for planned in (record, would))
         only_shadow = [change for change in theirs if change not in ours]
         only_in_force = [change for change in ours if change not in theirs]

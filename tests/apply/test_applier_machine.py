@@ -21,7 +21,7 @@ from advisor.domain.actions import Action, Change, Lever, NodeRange, SetNice, Se
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
-from advisor.domain.memory import NOTHING_KNOWN, Memory, PolicyState
+from advisor.domain.memory import NOTHING_KNOWN, Memory
 from advisor.domain.plan import Receipt, Recommendation
 from advisor.domain.probation import Trust
 from advisor.domain.snapshot import Snapshot
@@ -141,9 +141,6 @@ class Mortal:
 
     def returns(self, time: float, reconciled: Reconciled) -> None:
         self._around(lambda: self.journal.returns(time, reconciled))
-
-    def policy_state(self) -> PolicyState:
-        return self.journal.policy_state()
 
     def trust(self) -> Trust | None:
         return self.journal.trust()

@@ -127,7 +127,7 @@ def test_options_are_the_legal_steps_with_their_columns() -> None:
 
     legal, options = step_options(steps_of(table, supply()), np.array([7, 9]))
 
-    assert legal.tolist() == [0] and options.job.tolist() == [7]
+    assert legal.tolist() == [0] and options.job_id.tolist() == [7]
     assert tuple(options.columns) == OPTION_COLUMNS
     shown = {name: float(column[0]) for name, column in options.columns.items()}
     assert shown["gpus"] == 1.0 and shown["gpus_asked"] == -1.0 and shown["is_node"] == 0.0

@@ -16,7 +16,7 @@ from advisor.domain.actions import (
 )
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.memory import KEPT_S, NO_STATE, Journal
+from advisor.domain.memory import KEPT_S, Journal
 from advisor.domain.standings import NO_STANDINGS, standings_of
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
@@ -53,7 +53,6 @@ def check(journal: Journal) -> None:
     assert journal.leases() == journal.closed([5, 6, 7, 8]) == ()
     assert journal.waits(0.0) == ()
     assert journal.observed_until() is None
-    assert journal.policy_state() == NO_STATE
     assert journal.standings(0.0) == NO_STANDINGS
     _check_owner(journal)
     _check_leases(journal)

@@ -15,7 +15,6 @@ from advisor.domain.memory import Memory
 from advisor.domain.plan import Kind
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
-from advisor.features.board import Board
 from advisor.features.observe.graph import Neighbours, Rows
 from advisor.features.observe.known_models import KnownModels
 from advisor.features.policy import Options, RecordedPolicy, Scores
@@ -45,7 +44,7 @@ class Places:
     digest: str = ""
     levers: frozenset[Lever] = field(default_factory=lambda: frozenset({Lever.NODE_LIST}))
 
-    def act(self, _board: Board, _options: Options, _state: bytes) -> tuple[Scores, bytes]:
+    def act(self, _options: Options) -> Scores:
         """Fail: the rule chooses."""
         raise ModelError("not fitted")
 
@@ -53,17 +52,17 @@ class Places:
 class LastFirst(Places):
     """A policy that points to the last legal server."""
 
-    def act(self, _board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
+    def act(self, options: Options) -> Scores:
         """Score later servers higher, and all higher than to wait."""
-        return np.arange(1.0, len(options) + 1.0), state
+        return np.arange(1.0, len(options) + 1.0)
 
 
 class Waiting(Places):
     """A policy that leaves every gang to Slurm."""
 
-    def act(self, _board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
+    def act(self, options: Options) -> Scores:
         """Score every server lower than to wait."""
-        return np.full(len(options), -1.0), state
+        return np.full(len(options), -1.0)
 
 
 def cycle(*, planning: PlanningSettings = ON, policy: Places | None = None, models: KnownModels | None = None) -> Cycle:

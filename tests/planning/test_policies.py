@@ -8,20 +8,16 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from advisor.apply.memory_journal import MemoryJournal
 from advisor.cycle import Cycle
 from advisor.domain.actions import Lever, SetGpus
-from advisor.domain.memory import NO_STATE, Memory, PolicyState
 from advisor.domain.plan import Kind, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
-from advisor.features.board import FINGERPRINT, JOB_COLUMNS, NODE_COLUMNS, Board
 from advisor.features.policy import Options, RecordedPolicy, ScoredDecision, Scores
 from advisor.features.steps import OPTION_COLUMNS
 from advisor.journal import SqliteJournal
 from advisor.journal.cycle_record import _Content, outcome_of
 from advisor.journal.views import RowQuery
-from advisor.planning import case
 from advisor.planning.case import Case
 from advisor.planning.line import Proposer
 from advisor.replay.deviations import cycle_of, replayed
@@ -44,20 +40,16 @@ class Scripted:
     name: str = "scripted"
     digest: str = ""
     levers: frozenset[Lever] = frozenset({Lever.GPU_COUNT})
-    boards: list[Board] = field(default_factory=list)
     asked: list[Options] = field(default_factory=list)
-    states: list[bytes] = field(default_factory=list)
 
-    def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
+    def act(self, options: Options) -> Scores:
         """Answer."""
-        self.boards.append(board)
         self.asked.append(options)
-        self.states.append(state)
         if isinstance(self.answer, ModelError):
             raise self.answer
         if self.answer == "short":
-            return np.zeros(len(options) + 1), state
-        return np.full(len(options), float(self.answer)), state + b"."
+            return np.zeros(len(options) + 1)
+        return np.full(len(options), float(self.answer))
 
 
 def test_policy_that_scores_nothing_above_0_grows_no_job() -> None:
@@ -77,7 +69,7 @@ def test_policy_takes_steps_until_no_gpu_is_left() -> None:
     assert new_sizes(record) == {1: 6}
     assert tuple(policy.asked[0].columns) == OPTION_COLUMNS and policy.asked[0].lever is Lever.GPU_COUNT
     assert [decision.lever for decision in record.decisions] == [Lever.GPU_COUNT] * 4
-    assert policy.states == [b"." * number for number in range(len(record.decisions))]
+    assert set(policy.asked[0].job_id.tolist()) == {1, 2}
 
 
 @pytest.mark.parametrize(("longest_s", "limit_s"), [(2 * HOUR_S, 2 * HOUR_S), (119 * 60.0, None)])
@@ -109,68 +101,6 @@ def test_rules_decide_where_a_policy_fails(answer: float | str | ModelError, sai
     assert new_sizes(record) == new_sizes(Cycle().judge(queue()))
     assert said in record.policy_fault
     assert record.decisions == () and len(policy.asked) == 1
-    assert record.policy_state == NO_STATE
-
-
-def test_rules_need_no_board(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(case, "board_of", None)
-
-    assert new_sizes(Cycle().judge(queue())) == {1: 4, 2: 4}
-
-
-def test_policy_goes_on_from_what_it_remembered() -> None:
-    policy = Scripted(0.0)
-    cycle = Cycle(policy=policy)
-    journal = MemoryJournal()
-
-    for _ in range(3):
-        journal.record(cycle.judge(queue(), cycle.memory(journal, queue())), cycle)
-
-    assert policy.states == [b"", b".", b".."]
-    assert journal.policy_state() == PolicyState(policy="scripted", content=b"...")
-
-
-@pytest.mark.parametrize(
-    ("policy", "begins_with"),
-    [
-        (Scripted(0.0, digest="one"), b"kept"),
-        (Scripted(0.0, digest="two"), b""),
-        (Scripted(0.0, name="other", digest="one"), b""),
-    ],
-    ids=["same policy", "other model", "other name"],
-)
-def test_state_of_another_policy_is_dropped(policy: Scripted, begins_with: bytes) -> None:
-    kept = PolicyState(policy="scripted", digest="one", content=b"kept")
-
-    record = Cycle(policy=policy).judge(queue(), Memory(policy_state=kept))
-
-    assert policy.states == [begins_with]
-    assert record.policy_state.content == begins_with + b"."
-
-
-def test_state_is_dropped_where_the_rules_took_over() -> None:
-    kept = PolicyState(policy="scripted", content=b"kept")
-
-    failed, by_rules = (
-        Cycle(policy=policy).judge(queue(), Memory(policy_state=kept)) for policy in (Scripted("short"), None)
-    )
-
-    assert failed.policy_state == by_rules.policy_state == NO_STATE
-
-
-def test_state_survives_a_restart_also_of_a_cycle_that_proposed_nothing(tmp_path: Path) -> None:
-    cycle = Cycle(policy=Scripted(0.0, digest="one"))
-    record = cycle.judge(queue())
-    with SqliteJournal(tmp_path / "journal.sqlite") as journal:
-        journal.record(record, cycle)
-        journal.record(Cycle().judge(make_snapshot()), cycle)
-
-    with SqliteJournal(tmp_path / "journal.sqlite") as journal:
-        state = cycle.memory(journal, queue()).policy_state
-        of_rules = Cycle().memory(journal, queue()).policy_state
-
-    assert record.judged == () and of_rules == NO_STATE
-    assert state == record.policy_state == PolicyState(policy="scripted", digest="one", content=b".")
 
 
 def test_policy_is_not_asked_about_levers_that_it_does_not_score() -> None:
@@ -179,19 +109,6 @@ def test_policy_is_not_asked_about_levers_that_it_does_not_score() -> None:
     record = Cycle(policy=policy).judge(queue())
 
     assert new_sizes(record) == {1: 4, 2: 4} and record.policy_fault == "" and policy.asked == []
-
-
-def test_board_shows_the_pending_jobs_and_every_node() -> None:
-    policy = Scripted(0.0)
-
-    Cycle(policy=policy).judge(queue())
-
-    board = policy.boards[0]
-    assert board.job_id.tolist() == [1, 2]
-    assert board.jobs[:, JOB_COLUMNS.index("gpus")].tolist() == [2, 2]
-    assert board.nodes[:, NODE_COLUMNS.index("gpus_idle")].tolist() == [8]
-    assert board.jobs.dtype == board.nodes.dtype == np.float32
-    assert len(FINGERPRINT) == 64
 
 
 def test_replay_makes_the_same_plan_without_the_policy(tmp_path: Path) -> None:
@@ -204,7 +121,7 @@ def test_replay_makes_the_same_plan_without_the_policy(tmp_path: Path) -> None:
     found = journal.recorded()
 
     assert replayed(found) == found.outcome == outcome_of(record)
-    assert (found.decisions, found.policy_state) == (record.decisions, record.policy_state)
+    assert found.decisions == record.decisions
     assert (found.policy, found.policy_digest) == ("scripted", "")
     journal.close_file()
 
@@ -218,8 +135,8 @@ class OneByOne:
     def __call__(self, case: Case, _: Sequence[Recommendation]) -> Iterator[Recommendation]:
         """Ask for as long as the policy chooses something."""
         columns = {"number": np.arange(80.0)}
-        options = Options(lever=Lever.GPU_COUNT, job=np.zeros(80, dtype=np.intp), columns=columns)
-        chosen = [case.decider.best(lambda: case.board, options) for _ in range(self.most)]
+        options = Options(lever=Lever.GPU_COUNT, job_id=np.zeros(80, dtype=np.int64), columns=columns)
+        chosen = [case.decider.best(options) for _ in range(self.most)]
         for change in Cycle().judge(queue()).recommendations:
             # What is chosen shows in the plan: as the expected saving, here.
             saved_s = float(sum(place for place in chosen if place is not None))
@@ -234,11 +151,10 @@ class OneByOne:
 class Drawn(Scripted):
     """A policy with scores drawn by chance, of which most are below 0."""
 
-    def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
+    def act(self, options: Options) -> Scores:
         """Answer."""
-        self.boards.append(board)
         self.asked.append(options)
-        return np.random.default_rng(len(self.asked)).normal(-2.0, 1.0, len(options)), state
+        return np.random.default_rng(len(self.asked)).normal(-2.0, 1.0, len(options))
 
 
 def test_record_of_hundreds_of_decisions_is_small_and_planned_again_is_the_same(tmp_path: Path) -> None:
@@ -268,10 +184,10 @@ def test_decisions_of_earlier_records_are_read() -> None:
 
 
 def test_decision_that_stops_is_repeated_as_one() -> None:
-    options = Options(lever=Lever.GPU_COUNT, job=np.zeros(2, dtype=np.intp), columns={})
+    options = Options(lever=Lever.GPU_COUNT, job_id=np.zeros(2, dtype=np.int64), columns={})
     stops = ScoredDecision.of_best(options, np.array([-3.0, -2.0]))
 
-    scores, _ = RecordedPolicy([stops]).act(Case(snapshot=queue()).board, options, b"")
+    scores = RecordedPolicy([stops]).act(options)
 
     assert stops.chosen is None and len(stops) == 2
     assert scores.tolist() == [-3.0, -2.0]

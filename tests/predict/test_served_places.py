@@ -24,7 +24,6 @@ from advisor.features.observe.scored_chooser import ScoredChooser
 from advisor.features.policy import Decider, Options, Policy, RefusedPolicy
 from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.served_places import GRAPH, ServedPlaces
-from advisor.sim.policies.sizer import NO_BOARD
 
 SERVERS, SLOTS = 4, 8
 WIDTHS: dict[str, list[int | None]] = {
@@ -110,7 +109,7 @@ def choice(gpus: int) -> Choice:
 
 def chosen_by(policy: Policy, gpus: int) -> tuple[bool, list[int], Decider]:
     decider, of = Decider(policy=policy), choice(gpus)
-    return choose_all(of, ScoredChooser(decider, lambda: NO_BOARD, view)), of.chosen, decider
+    return choose_all(of, ScoredChooser(decider, view)), of.chosen, decider
 
 
 def test_gang_gets_the_servers_with_the_highest_scores_until_it_has_its_gpus() -> None:
@@ -160,9 +159,9 @@ def test_graph_of_another_observation_is_refused(made: Callable[[], TensorGraph]
 
 
 def test_options_of_another_lever_are_refused() -> None:
-    options = Options(lever=Lever.GPU_COUNT, job=np.zeros(1, np.intp), columns={"gpus": np.zeros(1)})
+    options = Options(lever=Lever.GPU_COUNT, job_id=np.zeros(1, np.int64), columns={"gpus": np.zeros(1)})
 
     with pytest.raises(ModelError, match="does not score options of gpu_count"):
-        served(0.0).act(NO_BOARD, options, b"")
+        served(0.0).act(options)
     with pytest.raises(ModelError, match="does not score options"):
-        served(0.0).act(NO_BOARD, replace(options, place=np.zeros(1, np.intp)), b"")
+        served(0.0).act(replace(options, place=np.zeros(1, np.intp)))

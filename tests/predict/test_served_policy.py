@@ -7,7 +7,6 @@ import pytest
 
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
-from advisor.features.board import JOB_COLUMNS, NODE_COLUMNS, Board
 from advisor.features.policy import Options, Policy
 from advisor.features.steps import (
     OPTION_COLUMNS,
@@ -19,7 +18,6 @@ from advisor.features.steps import (
     supply_of,
 )
 from advisor.fit.publish import Exported, publish_graph
-from advisor.planning.scorers import by_price
 from advisor.predict.library import Library
 from advisor.predict.manifest import FILE_NAME, GRAPH, POLICY, Parity
 from advisor.predict.onnx_model import TensorGraph
@@ -28,19 +26,14 @@ from tests.predict.graphs import doubling, endless, publish_sizes, scoring, unar
 from tests.predict.shelf import TODAY
 from tests.predict.test_library import pin
 from tests.predict.test_onnx_model import line
-
-EMPTY = Board(
-    job_id=np.zeros(0, dtype=np.int64),
-    jobs=np.zeros((0, len(JOB_COLUMNS)), dtype=np.float32),
-    nodes=np.zeros((0, len(NODE_COLUMNS)), dtype=np.float32),
-)
+from tools.train.slurm.scorers import by_price
 
 
 def options(*names: str, rows: int = 3) -> Options:
     """Options with the numbers 0 to `rows` in each column."""
     return Options(
         lever=Lever.GPU_COUNT,
-        job=np.zeros(rows, dtype=np.intp),
+        job_id=np.zeros(rows, dtype=np.int64),
         columns={name: np.arange(rows, dtype=np.float64) for name in names},
     )
 
@@ -52,15 +45,14 @@ def two_columns(weights: list[float]) -> ServedPolicy:
 
 
 def test_scores_are_those_of_the_graph() -> None:
-    scores, state = two_columns([2.0, 1.0, 0.5]).act(EMPTY, options("first", "second"), b"kept")
+    scores = two_columns([2.0, 1.0, 0.5]).act(options("first", "second"))
 
     assert scores == pytest.approx(3.0 * np.log([1.0, 2.0, 3.0]) + 0.5)
-    assert state == b"kept"
 
 
 def test_options_of_other_columns_are_refused() -> None:
     with pytest.raises(ModelError, match="does not score options of gpu_count"):
-        two_columns([1.0, 1.0, 0.0]).act(EMPTY, options("second", "first"), b"")
+        two_columns([1.0, 1.0, 0.0]).act(options("second", "first"))
 
 
 def of_lever(lever: str) -> ServedPolicy:
@@ -88,14 +80,14 @@ def test_policy_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("advisor.predict.served_policy.DEADLINE_S", 0.0)
 
     with pytest.raises(ModelError, match="longer than 0 s"):
-        two_columns([1.0, 1.0, 0.0]).act(EMPTY, options("first", "second"), b"")
+        two_columns([1.0, 1.0, 0.0]).act(options("first", "second"))
 
 
 def test_policy_of_a_site_scores_what_the_planner_offers(tmp_path: Path) -> None:
     publish_sizes(tmp_path)
     site = Library(tmp_path)
 
-    scores, _ = open_policy(site, "own").act(EMPTY, options(*OPTION_COLUMNS), b"")
+    scores = open_policy(site, "own").act(options(*OPTION_COLUMNS))
 
     assert policies(site) == ("dl2", "marl", "metarl", "own", "price") and scores == pytest.approx([0.0, 1.0, 2.0])
 
@@ -144,7 +136,7 @@ def test_unknown_policy_is_an_error_that_names_those_there_are(tmp_path: Path) -
 
 def highest(policy: Policy) -> float:
     """The highest score among three options."""
-    scores, _ = policy.act(EMPTY, options(*OPTION_COLUMNS), b"")
+    scores = policy.act(options(*OPTION_COLUMNS))
     return float(scores.max())
 
 
@@ -232,10 +224,10 @@ def test_rule_price_is_served_by_name_with_the_scores_of_its_formula(tmp_path: P
     legal, offered = step_options(steps, np.arange(2))
     policy = open_policy(Library(tmp_path), "price")
 
-    scores, state = policy.act(EMPTY, offered, b"kept")
+    scores = policy.act(offered)
 
     assert OpenedPolicy(Library(tmp_path), "price")() is policy
-    assert (policy.name, policy.digest, state) == ("price", "", b"kept")
+    assert (policy.name, policy.digest) == ("price", "")
     assert policy.levers == {Lever.GPU_COUNT}
     assert scores == pytest.approx(by_price(steps, supply).ravel()[legal])
 
@@ -244,7 +236,7 @@ def test_rule_has_no_versions_and_scores_no_other_options(tmp_path: Path) -> Non
     with pytest.raises(ModelError, match="policy price is a rule, which has no versions: give price alone"):
         open_policy(Library(tmp_path), "price@default-1")
     with pytest.raises(ModelError, match="policy price: it does not score options of gpu_count"):
-        open_policy(Library(tmp_path), "price").act(EMPTY, options("first"), b"")
+        open_policy(Library(tmp_path), "price").act(options("first"))
 
 
 def test_library_in_which_the_rule_was_in_use_as_a_graph_is_read(tmp_path: Path) -> None:

@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 
 from advisor.sim.cluster import Cluster, parse_cluster
-from advisor.sim.policies.placing import start
 from advisor.sim.profiles import load_profiles
 from advisor.sim.run_outcome import Run
 from advisor.sim.runner import simulate
-from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
+from advisor.sim.simulated_policy import Problem, SimulatedPolicy, SimulationOptions, Stopwatch
 from advisor.sim.state import PENDING, State, build_state
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
-from tests.sim.internals import end, expired
+from tests.sim.internals import end, expired, start
 
 IDEAL = SimulationOptions(execution="ideal")
 
@@ -50,7 +49,13 @@ def starts_and_ends(run: Run) -> list[tuple[float, float]]:
     return [(float(row["start_time"]), float(row["end_time"])) for row in run.outcomes]
 
 
-def run_of(trace: Trace, cluster: str | Cluster, policy: str, options: SimulationOptions = IDEAL, seed: int = 0) -> Run:
+def run_of(
+    trace: Trace,
+    cluster: str | Cluster,
+    policy: str | SimulatedPolicy,
+    options: SimulationOptions = IDEAL,
+    seed: int = 0,
+) -> Run:
     """Simulate, by default without inflation and restart cost."""
     where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     return simulate(trace, where, policy, seed=seed, options=options)

@@ -7,6 +7,11 @@ from advisor.sim.victims import Victims
 
 
 @native
+def start(s: State, row: int, now: float) -> None:
+    """Start a pending job on the first `picked` of `pick_nodes`, with `pick_gpus` on each."""
+
+
+@native
 def start_as_guest(s: State, row: int, host: int, now: float) -> None:
     """Start a pending job on the GPUs of a running one."""
 

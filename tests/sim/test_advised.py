@@ -235,13 +235,3 @@ def test_policy_of_the_cycle_decides_the_sizes_in_the_simulator() -> None:
 
     assert never == alone
     assert always != alone
-
-
-def test_policy_remembers_from_cycle_to_cycle_in_the_simulator() -> None:
-    policy = Scripted(0.0)
-    advised = AdvisedSlurm(name="unmoved", summary="", forecaster=no_forecasts, policy=lambda: policy)
-
-    simulate(elastic_jobs(), SLOW, advised, options=EAGER)
-
-    assert len(policy.states) > 1
-    assert policy.states == [b"." * number for number in range(len(policy.states))]

@@ -111,28 +111,6 @@ def test_policy_that_fails_is_told(site: Site) -> None:
     assert "finite" in str(row.detail["fault"])
 
 
-def test_shadow_remembers_from_round_to_round(site: Site) -> None:
-    policy = Scripted(0.0)
-    service = shadowed(site, policy)
-
-    for _ in range(3):
-        service.round()
-
-    assert policy.states == [b"", b".", b".."]
-
-
-def test_policy_goes_on_after_a_restart_from_what_it_remembered(site: Site) -> None:
-    before, after = Scripted(0.0), Scripted(0.0)
-    service = in_force(site, before)
-    service.round()
-    service.round()
-    service.leave(1.0)
-
-    in_force(site, after).round()
-
-    assert (before.states, after.states) == ([b"", b"."], [b".."])
-
-
 def test_shadow_of_the_configuration_is_a_policy_of_the_site(tmp_path: Path) -> None:
     publish_sizes(tmp_path / "models")
     file = tmp_path / "sadvise.toml"

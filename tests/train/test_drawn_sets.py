@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from advisor.domain.forecast import JobForecast
 from advisor.domain.job import Job
 from advisor.features.steps import climb, next_steps
-from advisor.sim.policies.sizer import SpeedOf, by_score, true_speeds
 from advisor.sim.run_outcome import End
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem
@@ -26,6 +25,8 @@ from tools.train.slurm import drawn_sets, workload
 from tools.train.slurm.drawn_sets import SETS, DrawnSet, judged, table
 from tools.train.slurm.publication import TEST_SEEDS
 from tools.train.slurm.rivals import DEFAULT, PRICE, by_fit, by_network, by_share, noisy_speeds, sized
+from tools.train.slurm.scorers import by_price
+from tools.train.slurm.sizer import SpeedOf, by_score, true_speeds
 from tools.train.slurm.training import RECIPE, VALIDATION_SEEDS, Training
 from tools.train.slurm.workload import SHIFTED, TRAINING
 from tools.train.training import train
@@ -88,7 +89,7 @@ def test_rows_are_paired_by_workload_and_finished_runs_are_kept(runs: list[Path]
     assert (both["beside"], cold["beside"], cold["seeds"]) == (PRICE, "dl2", 1)
     assert rows["warm-up alone, dl2, 2 updates, taught by price"]["beside"] == PRICE
     plain = [
-        simulate(drawn.trace, drawn.cluster, "price-sizes", seed=seed, options=drawn_sets.OPTIONS)
+        simulate(drawn.trace, drawn.cluster, sized(by_score(by_price)), seed=seed, options=drawn_sets.OPTIONS)
         for seed, drawn in ((seed, workload.workload(seed, FEW)) for seed in range(40, 44))
     ]
     ended = [run.outcomes["end_time"] - run.trace.jobs["submit_time"] for run in plain]

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from advisor.features.observe.pointer import CHOICE_COLUMNS, best_fit
 from advisor.features.observe.report import REPORT_COLUMNS, report_of
-from advisor.sim.policies.state_graph import residents_exactly, servers_of
 from advisor.sim.state import ENDED
 from tools.train import checkpoints
 from tools.train.learning import deterministic
@@ -19,6 +18,7 @@ from tools.train.places.env import PlacesEnv, begun, tensors_of
 from tools.train.places.network import Actor, Critic, Layout, Parts, Seen
 from tools.train.places.parts import MOST_DELAY_S, Decision, PartedCluster
 from tools.train.places.rules import RULES, play, play_by_rule
+from tools.train.places.state_graph import residents_exactly, servers_of
 from tools.train.places.training import LAYOUT, RECIPE, Training, advantages_by_job, greedy
 from tools.train.places.workload import TRAINING, UNSEEN, Scale, draw
 from tools.train.training import Run

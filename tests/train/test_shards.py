@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from advisor.errors import ConfigError, SimulationError
-from advisor.planning.scorers import by_price
 from tools.train import checkpoints
 from tools.train.published.env import PublishedEnv
 from tools.train.published.setting import Published
@@ -21,6 +20,7 @@ from tools.train.shards import ShardedEnv, Workers
 from tools.train.slots import SlotEnv
 from tools.train.slurm import training, workload
 from tools.train.slurm.env import ByRule, SlurmEnv
+from tools.train.slurm.scorers import by_price
 from tools.train.slurm.training import RECIPE, Training
 from tools.train.training import Run, train
 

@@ -10,13 +10,13 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from advisor.planning.scorers import as_asked, by_gain, by_price
 from advisor.sim.state import PENDING, RUNNING
 from tools.train import checkpoints
 from tools.train.gym import SlotGym
 from tools.train.slurm import workload
 from tools.train.slurm.env import ByRule, SlurmEnv
 from tools.train.slurm.publication import publish_policy
+from tools.train.slurm.scorers import as_asked, by_gain, by_price
 from tools.train.slurm.training import RECIPE, Training, mean_jct
 from tools.train.training import Run, train
 

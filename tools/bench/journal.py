@@ -38,7 +38,7 @@ def later(seen: Snapshot, fresh: Snapshot, changed: float, chance: np.random.Gen
 
 def choices(decisions: int, options: int, chance: np.random.Generator) -> tuple[ScoredDecision, ...]:
     """Return as many decisions of a learned policy as a cycle can hold, each between a number of options."""
-    rows = Options(lever=Lever.GPU_COUNT, job=np.zeros(options, dtype=np.intp), columns={})
+    rows = Options(lever=Lever.GPU_COUNT, job_id=np.zeros(options, dtype=np.int64), columns={})
     return tuple(ScoredDecision.of_best(rows, chance.normal(size=options)) for _ in range(decisions))
 
 

@@ -27,7 +27,6 @@ from advisor.predict.interference import InterferenceForecaster
 from advisor.predict.library import Library
 from advisor.predict.neighbours import models_known_to
 from advisor.predict.served_policy import open_policy
-from advisor.sim.policies.sizer import NO_BOARD
 
 SIZES: Final = (8, 16, 32, 64)
 GANGS: Final = 50
@@ -142,7 +141,7 @@ def place_s(policy: Policy, servers: Servers, residents: Residents, models: Know
         )
 
     decider = Decider(policy=policy)
-    choose_all(choice, ScoredChooser(decider, lambda: NO_BOARD, view))
+    choose_all(choice, ScoredChooser(decider, view))
     if decider.fault:
         raise ModelError(decider.fault)
     return time.perf_counter() - began

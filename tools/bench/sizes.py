@@ -25,7 +25,6 @@ from advisor.planning.case import Case
 from advisor.planning.elastic import recommendations
 from advisor.predict.library import Library
 from advisor.predict.served_policy import open_policy
-from advisor.sim.policies.sizer import NO_BOARD
 from tools.bench.synthetic import synthetic
 
 RUNS: Final = 20
@@ -52,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     for _ in range(RUNS):
         case = Case(snapshot=snapshot, decider=Decider(policy=policy))
         # Read by every proposer before.
-        _ = case.queue, case.table, case.freed, case.board
+        _ = case.queue, case.table, case.freed
         began = time.perf_counter()
         changes = list(recommendations(case))
         spent.append(time.perf_counter() - began)
@@ -67,11 +66,11 @@ def decision_s(policy: Policy) -> float:
     """Return the median time of a decision over a full window."""
     rng = np.random.default_rng(0)
     columns = {name: rng.random(2 * WINDOW) for name in OPTION_COLUMNS}
-    options = Options(lever=Lever.GPU_COUNT, job=np.zeros(2 * WINDOW, np.intp), columns=columns)
+    options = Options(lever=Lever.GPU_COUNT, job_id=np.zeros(2 * WINDOW, np.int64), columns=columns)
     spent = []
     for _ in range(DECISIONS):
         began = time.perf_counter()
-        policy.act(NO_BOARD, options, b"")
+        policy.act(options)
         spent.append(time.perf_counter() - began)
     return float(np.median(spent))
 

@@ -24,7 +24,7 @@ REPLAYED: Final[Mapping[str, Sequence[str]]] = {
     "default": ("lift", "lift-forecast"),
     "rules": ("lift", "rules"),
     "dl2": ("dl2",),
-    "price": ("price-sizes",),
+    "price": ("price",),
 }
 # The longest wait is that of a single job, which no model meets.
 MODELLED: Final = tuple(metric for metric in METRICS if metric != "max_queueing_delay_s")

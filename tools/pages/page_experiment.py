@@ -25,7 +25,7 @@ BATCH: Final = "batch"
 # A cycle of the advisor takes milliseconds, and more the more jobs are pending: whole traces would take hours.
 SLOW: Final = (
     *("rules", "rules-rollout", "forecast", "forecast-noisy", "forecast-oracle", "oracle-rollout"),
-    *("lift+dally", "lift+sizes"),
+    *("price", "dl2", "marl", "metarl", "lift+dally", "lift+sizes"),
 )
 # Keys of a description that are no options.
 FIXED: Final = ("page", "output", "summary")
@@ -62,8 +62,6 @@ class Experiment(BaseModel):
     # Lengths of fixed timers, of which every pair is a policy.
     timers_s: tuple[Annotated[float, Field(ge=0.0)], ...] = ()
     seeds: PositiveInt = 1
-    # Of jobs of several GPUs that declare a range of sizes; 0: the usual share.
-    elastic_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     # Of leaf uplinks; and what a node can send, in Gb/s.
     oversubscription: tuple[Annotated[float, Field(ge=1.0)], ...] = ()
     nic: PositiveFloat = 100.0
@@ -151,11 +149,11 @@ def first_of(experiment: Experiment, data: Path | None) -> list[Workload]:
     return [workload.first(experiment.first_jobs or len(workload.trace)) for workload in published(experiment, data)]
 
 
-def cells_of(workload: Workload, policies: Sequence[str], seeds: int, elastic_share: float = 0.0) -> Iterator[Cell]:
+def cells_of(workload: Workload, policies: Sequence[str], seeds: int) -> Iterator[Cell]:
     """Yield the runs of a published trace; what it leaves open is drawn once for all policies of a seed."""
     cluster = workload.cluster()
     for seed in range(seeds):
-        trace = drawn(workload.trace, cluster, seed, elastic_share=elastic_share or None)
+        trace = drawn(workload.trace, cluster, seed)
         for policy in policies:
             yield Cell(trace=trace, cluster=cluster, policy=policy, seed=seed, options=SimulationOptions())
 

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending
 from advisor.domain.outcome import JobOutcome, SeenChange
-from advisor.features.board import Board
 from advisor.features.policy import Options, RecordedPolicy, ScoredDecision, Scores
 from advisor.journal import SqliteJournal
 from advisor.journal.cycle_record import Recorded, outcome_of
@@ -98,7 +97,7 @@ def read_experience(
         decided = _decided_again(recorded)
         if decided is None:
             found.left_out["cycles that are planned otherwise now"] += 1
-        elif any(tuple(options.columns) != columns for _, options in decided.asked):
+        elif any(tuple(options.columns) != columns for options in decided.asked):
             found.left_out["cycles with options of other columns"] += 1
         else:
             found.cycles += 1
@@ -107,16 +106,16 @@ def read_experience(
 
 
 class _Asked(RecordedPolicy):
-    """A recorded policy that keeps the options it is asked about, and the jobs of the board they belong to."""
+    """A recorded policy that keeps the options it is asked about."""
 
     def __init__(self, decisions: Sequence[ScoredDecision]) -> None:
         super().__init__(decisions)
-        self.asked: list[tuple[NDArray[np.int64], Options]] = []
+        self.asked: list[Options] = []
 
-    def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
+    def act(self, options: Options) -> Scores:
         """Return the next scores; raises `ModelError` where the recorded policy failed."""
-        answer = super().act(board, options, state)
-        self.asked.append((board.job_id[options.job], options))
+        answer = super().act(options)
+        self.asked.append(options)
         return answer
 
 
@@ -139,7 +138,7 @@ def _observations(
     left_out: Counter[str],
 ) -> Iterator[Observation]:
     jobs = recorded.snapshot.jobs_by_id
-    for decision, (job_ids, options) in zip(recorded.decisions, decided.asked, strict=True):
+    for decision, options in zip(recorded.decisions, decided.asked, strict=True):
         seen = Observation(
             options=options.features(),
             chosen=decision.chosen,
@@ -149,7 +148,7 @@ def _observations(
         if decision.chosen is None:
             yield seen
             continue
-        job = jobs[int(job_ids[decision.chosen])]
+        job = jobs[int(options.job_id[decision.chosen])]
         outcome = ends.get((job.job_id, job.submit_time))
         value = None
         if outcome is not None:

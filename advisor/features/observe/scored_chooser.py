@@ -6,7 +6,6 @@ from functools import cached_property
 import numpy as np
 
 from advisor.domain.actions import Lever
-from advisor.features.board import Board
 from advisor.features.observe.least_loss import SEEN_COLUMNS, seen_columns
 from advisor.features.observe.pointer import CHOICE_COLUMNS, AgentView, Choice, best_fit
 from advisor.features.policy import Decider, Options
@@ -15,18 +14,16 @@ from advisor.features.policy import Decider, Options
 class ScoredChooser:
     """One agent, which owns all servers that it is shown; `view_now` is called once, and only if it chooses."""
 
-    def __init__(
-        self, decider: Decider, board: Callable[[], Board], view_now: Callable[[], AgentView], row: int = 0
-    ) -> None:
-        """Take what scores, and the row of the job on the board."""
-        self._decider, self._board, self._view_now, self._row = decider, board, view_now, row
+    def __init__(self, decider: Decider, view_now: Callable[[], AgentView], job_id: int = 0) -> None:
+        """Take what scores, and the job that is to start."""
+        self._decider, self._view_now, self._job_id = decider, view_now, job_id
 
     def next_server(self, choice: Choice) -> int | None:
         """Return the next server; None to leave the gang to Slurm, where it would rather wait."""
         legal = np.flatnonzero(choice.legal)
         if not len(legal):
             return None
-        best = None if self._has_failed() else self._decider.best(self._board, self._options(choice, legal))
+        best = None if self._has_failed() else self._decider.best(self._options(choice, legal))
         if self._has_failed():
             return best_fit(choice)
         return None if best is None else int(legal[best])
@@ -57,7 +54,7 @@ class ScoredChooser:
             names, seen = names + SEEN_COLUMNS, np.concatenate([seen, tensors["outlook"]], axis=1)
         return Options(
             lever=Lever.NODE_LIST,
-            job=np.full(len(legal), self._row),
+            job_id=np.full(len(legal), self._job_id),
             columns={name: seen[legal, place].astype(np.float64) for place, name in enumerate(names)},
             tensors=tensors,
             place=legal,

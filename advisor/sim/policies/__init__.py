@@ -1,6 +1,7 @@
 """The policies that can be simulated, by name: a row each, or a file where a policy has code of its own."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -13,6 +14,7 @@ from advisor.sim.policies.advised import (
     few_rollouts,
     no_forecasts,
     shipped_models,
+    shipped_policy,
     truth,
     truth_with_noise,
 )
@@ -92,15 +94,7 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
     order.BY_LIMITS,
     order.BY_RUN_TIMES,
     order.FAIR,
-    lifted.BY_LIMITS,
-    lifted.BY_FORECASTS,
-    lifted.BY_RUN_TIMES,
-    lifted.BY_SIZE,
-    lifted.BY_TRUE_SIZE,
-    *lifted.SCOPED,
-    *lifted.SIZED,
-    lifted.SIZED_BY_FORECASTS,
-    *lifted.PLACED,
+    *lifted.PRESETS,
     # What Dally's waiting gains within Slurm.
     AdvisedSlurm(
         name="slurm+dally",
@@ -137,6 +131,21 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
         name="forecast",
         summary="Slurm with this advisor, its advice applied, forecast by the shipped models and the jobs ended so far",
         forecaster=shipped_models,
+    ),
+    # What learned policies and the rule `price` decide in place of the rules, under the names of `recommend --policy`.
+    *(
+        AdvisedSlurm(
+            name=name,
+            summary=f"forecast, with {words} chosen by the policy {name}",
+            forecaster=shipped_models,
+            policy=partial(shipped_policy, name),
+        )
+        for name, words in (
+            ("price", "sizes of elastic jobs"),
+            ("dl2", "sizes of elastic jobs"),
+            ("marl", "nodes of gangs"),
+            ("metarl", "nodes of gangs"),
+        )
     ),
     AdvisedSlurm(
         name="rules-rollout",

@@ -1,7 +1,8 @@
 """Slurm with this advisor: the live cycle reads the simulated Slurm, and what it recommends is applied."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -9,16 +10,22 @@ import numpy as np
 from advisor.apply.applier import Applier
 from advisor.cycle import Cycle, Forecaster, NoForecaster
 from advisor.domain.actions import Lever
+from advisor.features.observe.known_models import NO_MODELS, KnownModels
 from advisor.features.policy import Policy
 from advisor.planning.case import EVERY_LEVER
 from advisor.planning.kept_trials import KeptTrials
 from advisor.planning.observing import observed
 from advisor.planning.plan_trial import Trial, TrialSize
+from advisor.predict.interference import InterferenceForecaster
+from advisor.predict.library import Library
+from advisor.predict.neighbours import models_known_to
+from advisor.predict.served_policy import open_policy
 from advisor.sim.live.rollout_trial import RolloutTrial
 from advisor.sim.policies.known_forecaster import KnownForecaster
-from advisor.sim.policies.learning import LearningForecaster
+from advisor.sim.policies.learning import NOWHERE, LearningForecaster, opened
 from advisor.sim.queueing import PAUSED
 from advisor.sim.simulated_policy import Problem, drive, leave_out
+from advisor.sim.slurm.node_lists import with_room_for_lists
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm.slurm_placement import pick_now
@@ -36,11 +43,23 @@ def few_rollouts() -> Trial:
     return KeptTrials(trial=RolloutTrial(size=TrialSize(plans=5, draws=6), places=20, threads=1))
 
 
+@cache
+def shipped_policy(name: str) -> Policy:
+    """Open a rule, or a policy that ships, by its name."""
+    return open_policy(Library(NOWHERE), name)
+
+
+@cache
+def shipped_neighbours() -> KnownModels:
+    """Return the models that the shipped model of interference knows, with what they add to each other."""
+    return models_known_to(InterferenceForecaster.from_bundle(opened("interference")))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvisedSlurm:
     """The model of slurmctld with the advisor's cycle every `advise_every_s`, using `levers` alone.
 
-    Nothing is read while no job is pending.
+    Nothing is read while no job is pending. With a `policy` that chooses nodes, the advisor names nodes.
     """
 
     name: str
@@ -55,20 +74,24 @@ class AdvisedSlurm:
         """Run the compiled loop from cycle to cycle."""
         applier, cluster = self.advisor(problem)
         every_s = problem.options.advise_every_s
-        return drive(problem, problem.state, lambda state, until: follow(applier, cluster, state, until, every_s))
+        return drive(problem, cluster.state, lambda state, until: follow(applier, cluster, state, until, every_s))
 
     def advisor(self, problem: Problem) -> tuple[Applier, SimulatedSlurm]:
         """Set up the simulated Slurm before the first submission, and what advises it."""
-        slurm = build_slurm(problem.state, problem.trace, problem.cluster)
-        cluster = SimulatedSlurm(problem.trace, problem.cluster, problem.state, slurm)
-        leave_out(problem.state, lambda row: pick_now(problem.state, slurm, row, np.inf))
+        policy, planning = self.policy(), problem.options.planning
+        names_nodes = policy is not None and Lever.NODE_LIST in policy.levers
+        state = with_room_for_lists(problem.state) if names_nodes else problem.state
+        slurm = build_slurm(state, problem.trace, problem.cluster)
+        cluster = SimulatedSlurm(problem.trace, problem.cluster, state, slurm)
+        leave_out(state, lambda row: pick_now(state, slurm, row, np.inf))
         cycle = Cycle(
-            planning=problem.options.planning,
+            planning=replace(planning, name_nodes=True) if names_nodes else planning,
             limits=problem.options.limits,
             forecaster=self.forecaster(problem, cluster),
             levers=self.levers,
-            policy=self.policy(),
+            policy=policy,
             trial=self.trial(),
+            models=shipped_neighbours() if names_nodes else NO_MODELS,
         )
         return Applier(source=cluster, actuator=cluster, cycle=cycle, observe=observed), cluster
 

@@ -12,9 +12,8 @@ import numpy as np
 from advisor.domain.units import DAY_S
 from advisor.sim.engine.native import native
 from advisor.sim.line_order import ORDER_DTYPE, Order
-from advisor.sim.simulated_policy import Problem, drive, leave_out
-from advisor.sim.slurm.slurm_builder import build_slurm
-from advisor.sim.slurm.slurm_placement import pick_now
+from advisor.sim.policies.slurm import Run, SlurmPolicy
+from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.state import State
 
@@ -25,22 +24,17 @@ def run_ordered(s: State, m: Slurm, order: Order, until: float) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrderedSlurm:
-    """The model of slurmctld with its line sorted every `advise_every_s`, by time limits or by true run times."""
+class LineSort:
+    """Sorts the line every `advise_every_s`, by time limits or by true run times."""
 
-    name: str
-    summary: str
     by_limits: bool
     share_exponent: float = 0.0
     ageing_s: float = np.inf
-    requeue_loses_work: bool = True
 
-    def run(self, problem: Problem) -> State:
-        """Run the compiled loop."""
-        slurm = build_slurm(problem.state, problem.trace, problem.cluster)
-        leave_out(problem.state, lambda row: pick_now(problem.state, slurm, row, np.inf))
+    def __call__(self, problem: Problem, slurm: Slurm) -> Run:
+        """Return the loop of a run."""
         order = self.order(problem, slurm)
-        return drive(problem, problem.state, lambda state, until: run_ordered(state, slurm, order, until))
+        return lambda state, until: run_ordered(state, slurm, order, until)
 
     def order(self, problem: Problem, slurm: Slurm) -> Order:
         """Return the tables by which the line is sorted."""
@@ -61,21 +55,19 @@ class OrderedSlurm:
         )
 
 
-BY_LIMITS = OrderedSlurm(
+BY_LIMITS = SlurmPolicy(
     name="order-limits",
     summary="Slurm with its whole line sorted by time limit x GPUs, least first",
-    by_limits=True,
+    begin=LineSort(by_limits=True),
 )
-BY_RUN_TIMES = OrderedSlurm(
+BY_RUN_TIMES = SlurmPolicy(
     name="order-oracle",
     summary="Slurm with its whole line sorted by true run time x GPUs, least first",
-    by_limits=False,
+    begin=LineSort(by_limits=False),
 )
 # The rule whose gain costs other users least of those that were tried on the jobs of Graham.
-FAIR = OrderedSlurm(
+FAIR = SlurmPolicy(
     name="order-fair",
     summary="order-limits, weighted by fair share and by the time waited",
-    by_limits=True,
-    share_exponent=4.0,
-    ageing_s=DAY_S,
+    begin=LineSort(by_limits=True, share_exponent=4.0, ageing_s=DAY_S),
 )

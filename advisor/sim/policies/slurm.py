@@ -1,29 +1,45 @@
-"""Plain Slurm: multifactor priority, the main pass and backfill, without an advisor."""
+"""Slurm on its own: multifactor priority, the main pass and backfill, alone or with its line changed in between."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_placement import pick_now
+from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import State
 
+# Runs a loop up to an instant, and returns why it stopped.
+Run = Callable[[State, float], int]
+
+
+def left_alone(_problem: Problem, slurm: Slurm) -> Run:
+    """Return the compiled loop."""
+    return partial(_run, slurm)
+
+
+def _run(slurm: Slurm, state: State, until: float) -> int:
+    return run_slurm(state, slurm, until)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlainSlurm:
-    """The model of slurmctld, left alone."""
+class SlurmPolicy:
+    """The model of slurmctld; `begin` returns the loop of a run, which may change the line between the passes."""
 
-    name: str = "slurm"
-    summary: str = "plain Slurm: multifactor priority and backfill, no advisor"
+    name: str
+    summary: str
+    begin: Callable[[Problem, Slurm], Run] = left_alone
     requeue_loses_work: bool = True
 
     def run(self, problem: Problem) -> State:
-        """Run the compiled loop."""
+        """Run the loop."""
         slurm = build_slurm(problem.state, problem.trace, problem.cluster)
         leave_out(problem.state, lambda row: pick_now(problem.state, slurm, row, np.inf))
-        return drive(problem, problem.state, lambda state, until: run_slurm(state, slurm, until))
+        return drive(problem, problem.state, self.begin(problem, slurm))
 
 
-POLICY = PlainSlurm()
+POLICY = SlurmPolicy(name="slurm", summary="plain Slurm: multifactor priority and backfill, no advisor")

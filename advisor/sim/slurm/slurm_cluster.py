@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import Action, Change, SetTimeMin
+from advisor.domain.actions import Action, Change, SetNodeList, SetTimeMin
 from advisor.domain.gang import GangRequest, GpuCount, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, GpuRange, Job, JobHints, JobState
 from advisor.domain.node import GpuPool, Node
 from advisor.domain.plan import Outcome, Receipt
-from advisor.domain.site import Partition, SiteConfig, longest_limit_s
+from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
 from advisor.predict.run_time_table import RunTimeTable
 from advisor.sim.cluster import Cluster, names_in
 from advisor.sim.slurm.job_update import Modelled, update_job
+from advisor.sim.slurm.node_lists import NodeLists
 from advisor.sim.slurm.priority import sort_line
 from advisor.sim.slurm.slurm_placement import per_node
 from advisor.sim.slurm.slurm_queue import partitions_of
@@ -74,6 +75,7 @@ class SimulatedSlurm:
         self._running: dict[int, Job] = {}
         self._pending: dict[int, tuple[tuple[float, str, float | None], Job]] = {}
         self._tasks = _task_numbers(trace)
+        self._lists = NodeLists(state, self._names, self._named_in_trace)
         self._nodes: dict[int, tuple[tuple[int, ...], Node]] = {}
         self._gangs: dict[tuple[float, ...], GangRequest] = {}
 
@@ -97,7 +99,7 @@ class SimulatedSlurm:
     def apply(self, action: Action) -> Receipt:
         """Change a pending job as `scontrol update` does, and read it back."""
         row = self._row_by_id.get(action.job_id)
-        if not isinstance(action, Modelled):
+        if not isinstance(action, Modelled | SetNodeList):
             text = f"the model of slurmctld does not know {action.lever}"
             return Receipt(action=action, outcome=Outcome.FAILED, text=text)
         if row is None or self.state.jobs["phase"][row] != PENDING:
@@ -106,7 +108,13 @@ class SimulatedSlurm:
             return Receipt(action=action, outcome=Outcome.ALREADY_SO)
         if isinstance(action, SetTimeMin) and (action.after or 0.0) > self.state.jobs["limit_s"][row]:
             return Receipt(action=action, outcome=Outcome.FAILED, text="Requested time limit is invalid")
-        update_job(self.state, self.slurm, row, action)
+        if not isinstance(action, SetNodeList):
+            update_job(self.state, self.slurm, row, action)
+        elif self._lists.write(self.state, row, action.after):
+            self.state.tally["changes"] += 1
+        else:
+            text = "Requested node configuration is not available"
+            return Receipt(action=action, outcome=Outcome.FAILED, text=text)
         self._pending.pop(row, None)
         sort_line(self.state, self.slurm)
         ask_for_pass(self.slurm, self.now)
@@ -173,11 +181,6 @@ class SimulatedSlurm:
         others = self.slurm.extras["row"][np.maximum(entries - count, 0)]
         rows = np.where(entries < count, entries, others)
         return rows[np.sort(np.unique(rows, return_index=True)[1])]
-
-    def longest_limit_s(self, row: int) -> float:
-        """Return the longest time limit that the partitions of a pending job admit."""
-        partitions = {partition.name: partition for partition in self._partitions}
-        return longest_limit_s(self._partitions_of(row, running=False), partitions)
 
     def _partitions_of(self, row: int, *, running: bool) -> tuple[str, ...]:
         """Name the partition that a job runs in, or all that it can start in."""
@@ -280,7 +283,12 @@ class SimulatedSlurm:
         limit = int(self._trace.jobs["array_limit"][row])
         return ArrayRecord(array_job_id=array_id, task_id=self._tasks[row], max_running=limit or None)
 
+    def _named_in_trace(self, row: int) -> tuple[str, ...]:
+        return names_in(self._trace.required_nodes[self._trace.jobs["required_nodes"][row]])
+
     def _gang(self, row: int) -> GangRequest:
+        if self._lists.is_changed(self.state, row):
+            return self._make_gang(row)
         asked = self._trace.jobs[row]
         changing = tuple(float(self.state.jobs[name][row]) for name in _REQUEST)
         key = changing + tuple(float(asked[name]) for name in _NAMED)
@@ -308,7 +316,7 @@ class SimulatedSlurm:
             or None,
             exclusive=bool(job["exclusive"]),
             features=self._trace.features[asked["features"]],
-            required_nodes=names_in(self._trace.required_nodes[asked["required_nodes"]]),
+            required_nodes=self._lists.named(self.state, row),
             excluded_nodes=names_in(self._trace.excluded_nodes[asked["excluded_nodes"]]),
             switches=SwitchRequest(count=waits, max_wait_s=float(job["switches_wait_s"])) if waits else None,
         )

@@ -43,13 +43,12 @@ def drawn(
     seed: int,
     *,
     elastic_share: float | None = None,
-    models: tuple[str, ...] | None = None,
 ) -> Trace:
-    """Return the trace with its missing facts drawn at random; `elastic_share` as in `fill`, `models` those drawn."""
+    """Return the trace with its missing facts drawn at random; `elastic_share` as in `fill`."""
     from advisor.sim.profiles import NEUTRAL, load_profiles
     from advisor.sim.traces.sampling import ELASTIC_SHARE, fill
 
-    profiles = models or tuple(name for name in load_profiles().names if name != NEUTRAL)
+    profiles = tuple(name for name in load_profiles().names if name != NEUTRAL)
     share = ELASTIC_SHARE if elastic_share is None else elastic_share
     most = max(group.gpus for group in cluster.nodes)
     return fill(trace, profiles, seed, gpus_per_node=most, elastic_share=share)

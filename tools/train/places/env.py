@@ -14,10 +14,10 @@ from advisor.features.observe.pointer import CHOICE_COLUMNS
 from advisor.predict.interference import InterferenceForecaster
 from advisor.predict.neighbours import models_known_to
 from advisor.sim.policies.learning import opened
-from advisor.sim.policies.state_graph import model_rows_of
 from tools.train.places.network import Layout, Parts
 from tools.train.places.parts import Decision, PartedCluster
 from tools.train.places.rules import by_work
+from tools.train.places.state_graph import model_rows_of
 from tools.train.places.workload import Drawn, Scale, draw
 from tools.train.slots import Bools, Integers
 

@@ -28,12 +28,12 @@ from advisor.features.observe.graph import (
 from advisor.features.observe.pointer import Choice, Gang, interference_of
 from advisor.features.observe.report import MOST_DEMAND, REPORT_COLUMNS
 from advisor.features.observe.site_speeds import ServerOutlook
-from advisor.sim.policies.placing import start, write_pick
 from advisor.sim.policies.round_actions import run_round
-from advisor.sim.policies.state_graph import residents_exactly, servers_of, usable_of
 from advisor.sim.profiles import Profiles, inflation, load_profiles
 from advisor.sim.queueing import FULL, ROUND
 from advisor.sim.state import ENDED, PENDING, State, build_state, with_room
+from tools.train.places.placing import start, write_pick
+from tools.train.places.state_graph import residents_exactly, servers_of, usable_of
 from tools.train.places.workload import Drawn
 
 EVERY_S: Final = 300.0

@@ -10,11 +10,11 @@ from advisor.features.observe.graph import ClusterGraph, Floats, Neighbours, Res
 from advisor.features.observe.pointer import Gang
 from advisor.features.observe.site_speeds import ServerOutlook, SiteSpeeds
 from advisor.fit.performance_fit import Adapted, Samples, SitePrior, Spreads, adapted, no_samples
-from advisor.sim.policies.state_graph import residents_exactly
 from advisor.sim.profiles import Profiles, inflation, load_profiles
 from advisor.sim.state import ENDED
 from tools.train.places.parts import PartedCluster
 from tools.train.places.rules import by_work
+from tools.train.places.state_graph import residents_exactly
 from tools.train.places.workload import BELIEF_SPREAD, Drawn
 from tools.train.sites.drawn import Change, DrawnSite, between
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from advisor.planning.scorers import as_asked, by_price
 from advisor.sim.run_outcome import Run
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
@@ -26,6 +25,7 @@ from tools.train.curves import draw_curves, read_curve
 from tools.train.published.training import ABLATIONS
 from tools.train.slurm.env import ByRule
 from tools.train.slurm.rivals import DEFAULT, PRICE, RULES, TRUTH, Rival, learned
+from tools.train.slurm.scorers import as_asked, by_price
 from tools.train.slurm.training import RECIPE, VALIDATION_SEEDS, mean_jct
 from tools.train.slurm.workload import SHIFTED, TRAINING, Ranges, Workload, workload
 from tools.train.verdicts import WARM, RecipeBook, beside, in_percent, numbers, read_description

@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.features.steps import OPTION_COLUMNS, RUNGS, ElasticJobs, Steps, Supply, Window, next_steps
-from advisor.planning.scorers import StepScorer
 from advisor.sim.policies.lifted import by_limits, by_run_times
 from advisor.sim.policies.lifter import Lifter
 from advisor.sim.policies.mover import RunTimes
-from advisor.sim.policies.sizer import Sizer, Sizes, SpeedOf, speeds_by_rule, true_speeds
 from advisor.sim.profiles import load_profiles
 from advisor.sim.queueing import DONE, FULL
 from advisor.sim.runner import simulate
@@ -27,6 +25,8 @@ from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import ENDED, State, build_state, with_room
 from tools.train.slots import Bools, Floats32, Integers, Step
+from tools.train.slurm.scorers import StepScorer
+from tools.train.slurm.sizer import Sizer, Sizes, SpeedOf, speeds_by_rule, true_speeds
 from tools.train.slurm.workload import workload
 
 Knowledge = tuple[Callable[[Problem, Slurm], RunTimes], Callable[[Problem, SimulatedSlurm], SpeedOf], bool]
@@ -61,7 +61,7 @@ class Episode:
         leave_out(state, lambda row: pick_now(state, self.slurm, row, np.inf))
         run_times, speeds, knows_run_s = KNOWLEDGE[int(rng.integers(len(KNOWLEDGE)))]
         self.mover = Lifter.of(problem, self.slurm, run_times(problem, self.slurm))
-        sizes = Sizes(speeds=speeds, choose=lambda: _no_choice, knows_run_s=knows_run_s)
+        sizes = Sizes(speeds=speeds, choose=_no_choice, knows_run_s=knows_run_s)
         self.sizer: Sizer = sizes.sizer(problem, self.mover)
         self.state: State = state
         self.every_s = options.advise_every_s
@@ -228,7 +228,7 @@ class ByRule:
     """A teacher that takes the legal step with the highest score above 0."""
 
     def __init__(self, scorer: StepScorer) -> None:
-        """Take a scorer of `advisor.planning.scorers`."""
+        """Take a scorer of `tools.train.slurm.scorers`."""
         self.scorer = scorer
 
     def __call__(self, env: "SlurmEnv") -> Integers:

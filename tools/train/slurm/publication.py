@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from advisor.features.price import PRICE
 from advisor.features.steps import OPTION_COLUMNS
 from advisor.fit.publish import publish_graph
-from advisor.planning.scorers import as_asked, by_gain, by_price
 from advisor.predict.manifest import POLICY, Entry
 from advisor.sim.study.statistics import CellName, mean_over_cells
 from tools.train import checkpoints
@@ -19,6 +18,7 @@ from tools.train.export import Rows, Training, card_of, exported
 from tools.train.learning import Agent, recipe_of
 from tools.train.networks import Choosing, PerOption
 from tools.train.slurm.env import ByRule, SlurmEnv
+from tools.train.slurm.scorers import as_asked, by_gain, by_price
 from tools.train.slurm.training import Act, greedy, mean_jct
 from tools.train.verdicts import read_description
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -11,15 +12,19 @@ import torch
 from advisor.domain.forecast import Interval, JobForecast
 from advisor.domain.job import Job
 from advisor.features.steps import Choose, Reals, Steps, Supply
-from advisor.planning.scorers import StepScorer, by_gain
-from advisor.sim.policies.lifted import LiftedSlurm, by_limits, by_run_times
-from advisor.sim.policies.sizer import Sizes, SpeedOf, by_score, forecast_speeds, true_speeds
+from advisor.sim.policies.lifted import by_limits, by_run_times, changed_slurm
+from advisor.sim.policies.lifter import Lifter
+from advisor.sim.policies.slurm import Run, SlurmPolicy
 from advisor.sim.simulated_policy import Problem, SimulatedPolicy
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurm_state import Slurm
+from advisor.sim.state import State
 from advisor.sim.study.cell import digest_of, program_of
 from tools.train import TOOLS
 from tools.train.networks import PerOption
 from tools.train.slurm.publication import network_of
+from tools.train.slurm.scorers import StepScorer, by_gain, by_price
+from tools.train.slurm.sizer import Sizer, Sizes, SpeedOf, by_score, forecast_speeds, true_speeds
 
 MakeSpeeds = Callable[[Problem, SimulatedSlurm], SpeedOf]
 TRUTH: Final = "true run times and speeds"
@@ -47,14 +52,31 @@ class Rival:
         return f"{self.name} {digest_of((program_of(__name__, TOOLS), self.weights))}"
 
 
-def sized(choose: Choose, *, speeds: MakeSpeeds = forecast_speeds, is_true: bool = False) -> LiftedSlurm:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiftAndSize:
+    """Lifts jobs, and then sizes the elastic ones."""
+
+    lifter: Lifter
+    sizer: Sizer
+    slurm: Slurm
+
+    def cycle(self, state: State, now: float) -> None:
+        """Change jobs."""
+        self.lifter.cycle(state, now)
+        self.sizer.cycle(state, now)
+
+
+def sized(choose: Choose, *, speeds: MakeSpeeds = forecast_speeds, is_true: bool = False) -> SlurmPolicy:
     """Return lifts with sizes; what `is_true` knows the true run times and speeds, the rest time limits."""
-    return LiftedSlurm(
-        name="sized",
-        summary="",
-        run_times=by_run_times if is_true else by_limits,
-        sizes=Sizes(speeds=true_speeds if is_true else speeds, choose=lambda: choose, knows_run_s=is_true),
-    )
+    sizes = Sizes(speeds=true_speeds if is_true else speeds, choose=choose, knows_run_s=is_true)
+
+    def begin(problem: Problem, slurm: Slurm) -> Run:
+        run_times = (by_run_times if is_true else by_limits)(problem, slurm)
+        lifter = Lifter.of(problem, slurm, run_times)
+        changer = LiftAndSize(lifter=lifter, sizer=sizes.sizer(problem, lifter), slurm=slurm)
+        return partial(changed_slurm, changer, problem.options.advise_every_s)
+
+    return SlurmPolicy(name="sized", summary="", begin=begin)
 
 
 def noisy_speeds(error: float) -> MakeSpeeds:
@@ -130,21 +152,22 @@ def by_network(network: PerOption) -> StepScorer:
 DEFAULT: Final = "lifts, sizes as asked"
 PRICE: Final = "price"
 _gain: Final[Choose] = by_score(by_gain)
+_price: Final[Choose] = by_score(by_price)
 # The first is the default of the advisor, with which all are compared.
 RULES: Final = (
     Rival(name=DEFAULT, policy="lift"),
     Rival(name="plain Slurm", policy="slurm"),
     Rival(name="lifts and the rules for sizes", policy="lift+sizes", speeds="estimated", most=32),
-    Rival(name=PRICE, policy="price-sizes"),
+    Rival(name=PRICE, policy=sized(_price)),
     Rival(name="Optimus, exact speeds", policy=sized(_gain, speeds=true_speeds)),
-    Rival(name="Optimus, fitted speeds", policy="optimus-sizes"),
+    Rival(name="Optimus, fitted speeds", policy=sized(_gain)),
     Rival(name="Optimus, 5 % error", policy=sized(_gain, speeds=noisy_speeds(0.05))),
     Rival(name="Optimus, 10 % error", policy=sized(_gain, speeds=noisy_speeds(0.1))),
     Rival(name="DRF", policy=sized(by_score(by_share))),
     Rival(name="Tetris", policy=sized(by_score(by_fit))),
     Rival(name=f"{DEFAULT}, {TRUTH}", policy="lift-oracle"),
-    Rival(name=f"{PRICE}, {TRUTH}", policy="price-sizes-oracle", beside=f"{DEFAULT}, {TRUTH}"),
-    Rival(name=f"Optimus, {TRUTH}", policy="optimus-sizes-oracle", beside=f"{DEFAULT}, {TRUTH}"),
+    Rival(name=f"{PRICE}, {TRUTH}", policy=sized(_price, is_true=True), beside=f"{DEFAULT}, {TRUTH}"),
+    Rival(name=f"Optimus, {TRUTH}", policy=sized(_gain, is_true=True), beside=f"{DEFAULT}, {TRUTH}"),
 )
 
 

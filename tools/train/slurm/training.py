@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from advisor.features.steps import OPTION_COLUMNS
-from advisor.planning.scorers import StepScorer, as_asked, by_gain, by_price
 from tools.train.clipped import Clipped, Counting, on_policy
 from tools.train.learning import Agent, Method, Network, Recipe, WarmUp
 from tools.train.networks import Choosing
 from tools.train.shards import ShardedEnv, Workers, of_rows
 from tools.train.slots import Integers, SlotEnv
 from tools.train.slurm.env import ByRule, SlurmEnv
+from tools.train.slurm.scorers import StepScorer, as_asked, by_gain, by_price
 from tools.train.training import Run
 
 # Training episodes have seeds below a million.

@@ -1,8 +1,7 @@
 """Sizes elastic jobs on the arrays of a simulation, window by window as the planner does on snapshots."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +9,9 @@ from numpy.typing import NDArray
 from advisor.domain.actions import limit_factor
 from advisor.domain.forecast import NO_FORECAST, Forecasts, JobForecast
 from advisor.domain.job import Job
-from advisor.features.board import JOB_COLUMNS, NODE_COLUMNS, stacked
-from advisor.features.policy import Policy, best_of
+from advisor.domain.site import Partition, longest_limit_s
+from advisor.features.nodes import UNTYPED
+from advisor.features.policy import best_of
 from advisor.features.queue import ANY_TYPE
 from advisor.features.steps import (
     WINDOW,
@@ -23,29 +23,23 @@ from advisor.features.steps import (
     climb,
     elastic_jobs,
     near,
-    step_options,
     supply_of,
 )
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.elastic import scaling_of
 from advisor.planning.sizing import needed_limit_s, options
-from advisor.predict.library import Library
 from advisor.predict.placements import PlacementIndex
 from advisor.predict.queue_speeds import QueueSpeeds
-from advisor.predict.served_policy import open_policy
 from advisor.predict.throughput import ThroughputForecaster
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.policies.known_forecaster import KnownForecaster
-from advisor.sim.policies.learning import NOWHERE, opened
+from advisor.sim.policies.learning import opened
 from advisor.sim.policies.mover import Mover, pools_of
-from advisor.sim.policies.state_board import columns_by_code
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm.slurmctld import ask_for_pass
 from advisor.sim.state import NONE, State
 
-# For policies that look at the options alone.
-NO_BOARD: Final = stacked(job_id=[], jobs={name: [] for name in JOB_COLUMNS}, nodes={name: [] for name in NODE_COLUMNS})
 # From a pending job to what is forecast of its speeds.
 SpeedOf = Callable[[Job], JobForecast]
 
@@ -60,6 +54,7 @@ class Sizer:
     cluster: SimulatedSlurm
     mover: Mover
     pool_nodes: NDArray[np.int8]  # (n_pools, n_nodes)
+    partitions: Mapping[str, Partition]
     settings: PlanningSettings
     limits: Limits
     speed_of: SpeedOf
@@ -168,7 +163,7 @@ class Sizer:
         asked = int(state.jobs["gpus"][row])
         if size >= asked:
             return limit_s
-        longest_s = self.cluster.longest_limit_s(row)
+        longest_s = longest_limit_s(self.cluster.job(row).partitions, self.partitions)
         factor = limit_factor(asked, size, 1.0 / speed)
         return needed_limit_s(limit_s, factor, ratio=self.limits.max_limit_ratio, longest_s=longest_s)
 
@@ -188,21 +183,15 @@ class Sizer:
         return scaling_of(job, node_gpus, beliefs)
 
 
-def by_policy(policy: Policy) -> Choose:
-    """Return the choice of a learned policy that looks at the options alone."""
+def columns_by_code(gpu_types: tuple[str, ...]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the columns of a node table that the codes of GPU types stand for: of nodes `(n_codes,)`, and of jobs.
 
-    def choose(steps: Steps, _supply: Supply) -> int | None:
-        legal, options_now = step_options(steps, np.arange(steps.is_legal.shape[-1]))
-        scores, _ = policy.act(NO_BOARD, options_now, b"")
-        best = best_of(scores)
-        return None if best is None else int(legal[best])
-
-    return choose
-
-
-def shipped_policy() -> Choose:
-    """Return the choice of the policy `dl2` that ships."""
-    return by_policy(open_policy(Library(NOWHERE), "dl2"))
+    The latter is `(n_codes + 1,)`: the code of a job that takes any type is -1.
+    """
+    names = sorted({name or UNTYPED for name in gpu_types})
+    of_nodes = [names.index(name or UNTYPED) for name in gpu_types]
+    of_jobs = [column if name else ANY_TYPE for name, column in zip(gpu_types, of_nodes, strict=True)]
+    return np.array(of_nodes, dtype=np.intp), np.array([*of_jobs, ANY_TYPE], dtype=np.intp)
 
 
 def by_score(scorer: Callable[[Steps, Supply], NDArray[np.floating]]) -> Choose:
@@ -219,7 +208,7 @@ class Sizes:
     """How elastic jobs are sized: what is forecast of their speeds, and how their steps are chosen."""
 
     speeds: Callable[[Problem, SimulatedSlurm], SpeedOf]
-    choose: Callable[[], Choose]
+    choose: Choose
     knows_run_s: bool
 
     def sizer(self, problem: Problem, mover: Mover) -> Sizer:
@@ -229,11 +218,12 @@ class Sizes:
             cluster=cluster,
             mover=mover,
             pool_nodes=pools_of(problem, mover.slurm)[2],
+            partitions=cluster.snapshot().partitions_by_name,
             settings=problem.options.planning,
             limits=problem.options.limits,
             speed_of=self.speeds(problem, cluster),
             knows_run_s=self.knows_run_s,
-            choose=self.choose(),
+            choose=self.choose,
         )
 
 

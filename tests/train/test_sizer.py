@@ -12,20 +12,21 @@ from advisor.features import steps
 from advisor.features.steps import WINDOW, Window, next_steps
 from advisor.planning.case import Case
 from advisor.planning.elastic import windows
-from advisor.planning.scorers import as_asked, by_price
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, parse_cluster
 from advisor.sim.policies.known_forecaster import KnownForecaster
 from advisor.sim.policies.lifted import by_limits, by_run_times
 from advisor.sim.policies.lifter import Lifter
-from advisor.sim.policies.sizer import Sizer, Sizes, by_score, speeds_by_rule, true_speeds
 from advisor.sim.run_outcome import End
 from advisor.sim.runner import SimulationOptions
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.traces.trace import Trace
 from tests.examples import examples
 from tests.sim.building import IDEAL, make_problem, make_trace, run_of
-from tests.sim.policies.test_state_board import clusters, go_on, started, traces
+from tests.sim.drawn_queues import clusters, go_on, started, traces
+from tools.train.slurm.rivals import sized
+from tools.train.slurm.scorers import as_asked, by_price
+from tools.train.slurm.sizer import Sizer, Sizes, by_score, speeds_by_rule, true_speeds
 
 INSTANTS = st.sampled_from([7.0, 30.0, 290.0, 900.0]) | st.floats(0.0, 2000.0)
 TIMES = st.lists(INSTANTS, min_size=2, max_size=6).map(sorted)
@@ -38,7 +39,7 @@ def sizer_of(simulated: SimulatedSlurm, trace: Trace, cluster: Cluster, *, knows
     run_times = (by_run_times if knows else by_limits)(problem, simulated.slurm)
     mover = Lifter.of(problem, simulated.slurm, run_times)
     speeds = true_speeds if knows else speeds_by_rule
-    return Sizes(speeds=speeds, choose=lambda: by_score(by_price), knows_run_s=knows).sizer(problem, mover)
+    return Sizes(speeds=speeds, choose=by_score(by_price), knows_run_s=knows).sizer(problem, mover)
 
 
 def on_snapshot(simulated: SimulatedSlurm, *, knows: bool) -> dict[tuple[int, ...], Window]:
@@ -134,6 +135,6 @@ def test_gang_of_several_nodes_is_not_given_fewer_gpus_than_nodes() -> None:
     jobs.insert(3, {"gpus": 3, "run_time_s": 1, "gpus_min": 1, "gpus_max": 6, "nodes_max": 1})
     trace = make_trace([{"submit_time": 0, "model": "bert", **job} for job in jobs])
 
-    run = run_of(trace, parse_cluster("nodes=2,gpus=2"), "price-sizes-oracle", IDEAL, 0)
+    run = run_of(trace, parse_cluster("nodes=2,gpus=2"), sized(by_score(by_price), is_true=True), IDEAL, 0)
 
     assert (run.outcomes["end"] == End.FINISHED).all()

@@ -1,10 +1,8 @@
-"""Gives the facts of the cluster graph from the simulator's arrays, the same as from a snapshot."""
+"""Gives the facts of the cluster graph from the simulator's arrays, with what gangs really hold on each server."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.features.observe.graph import Floats, Residents, Rows, Servers
-from advisor.features.observe.holdings import HeldParts
 from advisor.features.observe.known_models import KnownModels
 from advisor.sim.state import State
 from advisor.sim.traces.trace import Trace
@@ -27,31 +25,13 @@ def servers_of(state: State) -> Servers:
     )
 
 
-def residents_of(state: State, model_of: Rows, left_s: Floats | None = None) -> Residents:
-    """Return the running gangs of a state, in the order of its jobs; `model_of` `(n_jobs,)` codes their models.
-
-    `left_s` `(n_jobs,)` are remaining run times, by default those that are believed. What a gang holds on each server
-    is inferred, as it must be where Slurm does not show it.
-    """
-    rows, gang, place = _parts(state, None)
-    jobs = state.jobs[rows]
-    server = state.held_nodes[place].astype(np.intp)
-    holdings = HeldParts(
-        gang=gang,
-        server=server[np.lexsort((server, gang))],
-        gpus=(jobs["held"] + jobs["idle_gpus"]).astype(np.intp),
-        nodes=jobs["span"].astype(np.intp),
-        is_alike=gpus_on_each(jobs) > 0,
-        is_exclusive=jobs["exclusive"] == 1,
-    )
-    known_s = believed_left_s(state, rows) if left_s is None else left_s[rows]
-    return holdings.residents(servers_of(state), model_of[rows], known_s)
-
-
 def residents_exactly(state: State, model_of: Rows, rows: Rows) -> Residents:
     """Return some of the running gangs, with what they really hold on each server; `rows` are in ascending order."""
-    rows, gang, place = _parts(state, rows)
+    rows = rows[state.jobs["held"][rows] > 0]
     jobs = state.jobs[rows]
+    span = jobs["span"].astype(np.intp)
+    gang = np.arange(len(rows)).repeat(span)
+    place = np.arange(len(gang)) - (span.cumsum() - span).repeat(span) + jobs["pool"].repeat(span)
     return Residents(
         gang=gang,
         server=state.held_nodes[place].astype(np.intp),
@@ -61,25 +41,6 @@ def residents_exactly(state: State, model_of: Rows, rows: Rows) -> Residents:
         model=model_of[rows],
         left_s=believed_left_s(state, rows),
     )
-
-
-def _parts(state: State, rows: Rows | None) -> tuple[Rows, Rows, Rows]:
-    """Return the rows of running jobs with GPUs, the gang of each part, and its place among what jobs hold."""
-    if rows is None:
-        rows = np.sort(state.running[: int(state.tally["running"][0])]).astype(np.intp)
-    rows = rows[state.jobs["held"][rows] > 0]
-    jobs = state.jobs[rows]
-    span = jobs["span"].astype(np.intp)
-    gang = np.arange(len(rows)).repeat(span)
-    place = np.arange(len(gang)) - (span.cumsum() - span).repeat(span) + jobs["pool"].repeat(span)
-    return rows, gang, place
-
-
-def gpus_on_each(jobs: NDArray[np.void]) -> Rows:
-    """Return the GPUs that each job takes on every node, `(n_jobs,)`; 0 if that is open."""
-    is_fixed = (jobs["nodes_min"] == jobs["nodes_max"]) | (jobs["gpus"] == 1)
-    is_alike = is_fixed & (jobs["gpus"] % jobs["nodes_min"] == 0)
-    return np.where(is_alike, jobs["gpus"] // jobs["nodes_min"], 0).astype(np.intp)
 
 
 def believed_left_s(state: State, rows: Rows) -> Floats:

@@ -8,13 +8,13 @@ from advisor.settings import Limits
 from advisor.sim.cluster import Cluster, NodeGroup
 from advisor.sim.policies.lifted import by_limits
 from advisor.sim.policies.lifter import Lifter
-from advisor.sim.policies.sizer import Sizes, speeds_by_rule
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
 from advisor.sim.slurm.queue_tables import PartitionTable
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import State, outcomes
 from tests.sim.building import make_state, make_trace
+from tools.train.slurm.sizer import Sizes, speeds_by_rule
 
 
 def sized(*, limit_s: float, ratio: float = 4.0, longest_s: float | None = None) -> tuple[State, bool]:
@@ -38,7 +38,7 @@ def sized(*, limit_s: float, ratio: float = 4.0, longest_s: float | None = None)
         watch=Stopwatch(),
         plain_outcomes=lambda: outcomes(state),
     )
-    sizes = Sizes(speeds=speeds_by_rule, choose=lambda: lambda _steps, _supply: None, knows_run_s=False)
+    sizes = Sizes(speeds=speeds_by_rule, choose=lambda _steps, _supply: None, knows_run_s=False)
     sizer = sizes.sizer(problem, Lifter.of(problem, slurm, by_limits(problem, slurm)))
     run_slurm(state, slurm, 120.0)
     (window,) = sizer.windows(state, 120.0)

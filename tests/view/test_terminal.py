@@ -33,7 +33,7 @@ HOSTILE = "\x1b[31mred\x07 \u202e" + "very-long_name" * 6 + "\u65e5\u672c\u8a9e"
 UNSET: Mapping[str, str] = {}
 TRACE = str(demo_path().with_name("trace.csv"))
 SMALL = ("--cluster", "nodes=4,gpus=4,leaf=2", "--jobs", "12")
-MADE = ("slurm", "las", "srtf", "lift-account-oracle", "price-sizes-oracle")
+MADE = ("slurm", "las", "srtf", "dally-consolidated", "lift:run-times=truth")
 
 
 def on_terminal(*arguments: str, columns: int, exit_status: int = 0, environment: Mapping[str, str] = UNSET) -> str:

@@ -1,8 +1,8 @@
 """Builds what a policy sees that sizes elastic jobs: the next steps of a window of pending jobs, as DL2 does.
 
 Every job of a window begins at its smallest size. Each decision takes one step of one job, one more GPU or one more
-node's worth of them, or stops. The planner fills the tables from a snapshot, the simulator from its arrays; both call
-the functions here. A window can have leading axes, `...`: training runs many side by side.
+node's worth of them, or stops. The planner fills the tables from a snapshot, training from the arrays of the simulator;
+both call the functions here. A window can have leading axes, `...`: training runs many side by side.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -24,7 +24,7 @@ _NO_COMPILER: Final = (
     f" {sys.executable} -m pip install ziglang; the wheel and the packages of sadvise hold it compiled"
 )
 # A compiler from the package index, for machines without one. Unlike others it makes code for this processor alone
-# unless told not to, and the library is kept in a folder that machines can share.
+# by default, and the library is kept in a folder that machines can share.
 ZIG: Final = (sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline")
 
 

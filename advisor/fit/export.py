@@ -2,12 +2,11 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.fit.fitted import Fitted
+from advisor.fit.fitted import Fitted, Regressor
 from advisor.predict.onnx_model import Bundle, OnnxModel
 
 OPSET = {"": 18, "ai.onnx.ml": 3}
@@ -28,7 +27,7 @@ def bundled(fitted: Fitted) -> Bundle:
     )
 
 
-def to_onnx(regressors: Sequence[Any], columns: int) -> bytes:
+def to_onnx(regressors: Sequence[Regressor], columns: int) -> bytes:
     """Return one graph of all regressors: `(n_rows, columns)` in, a column out for each output of each regressor.
 
     The regressors must be fitted on float32: trees split on float64 give other answers for rows near a split.
@@ -70,6 +69,6 @@ def to_onnx(regressors: Sequence[Any], columns: int) -> bytes:
     return content
 
 
-def predictions(regressors: Sequence[Any], rows: NDArray[np.float32]) -> NDArray[np.float64]:
+def predictions(regressors: Sequence[Regressor], rows: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the predictions of scikit-learn itself in the layout of the graph: `(n_rows, n_outputs)`."""
     return np.column_stack([np.asarray(regressor.predict(rows), dtype=np.float64) for regressor in regressors])

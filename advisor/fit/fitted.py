@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from advisor.domain.probation import Coverage
 
+# A fitted model of scikit-learn, which has no types.
+Regressor = Any
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
@@ -39,7 +42,7 @@ class Fitted:
     kind: str
     columns: tuple[str, ...]
     outputs: tuple[str, ...]
-    regressors: tuple[Any, ...]
+    regressors: tuple[Regressor, ...]
     parameters: str
     probe: NDArray[np.float32]
     sources: tuple[Source, ...]

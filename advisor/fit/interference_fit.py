@@ -4,13 +4,12 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import ConfigError
-from advisor.fit.fitted import Fitted, Source
+from advisor.fit.fitted import Fitted, Regressor, Source
 from advisor.fit.interference_files import RelativeSpeeds, measured, read_files
 from advisor.fit.interference_kernel import Chosen, basis, pairs_left_out, search, steadied
 from advisor.fit.interference_sums import SumOfSpeeds, sums_of, without_doubtful
@@ -65,7 +64,7 @@ class FittedSection:
     """
 
     parameters: SectionParameters
-    regressors: tuple[Any, Any, Any, Any]
+    regressors: tuple[Regressor, Regressor, Regressor, Regressor]
     products: NDArray[np.float32]
     alone: NDArray[np.float32]
     metrics: Mapping[str, float]
@@ -118,7 +117,7 @@ def _probe(section: FittedSection, width: int) -> NDArray[np.float32]:
     return graph_rows(section.products[::step], width, section.alone[::step])
 
 
-def _served(section: FittedSection | None, width: int) -> tuple[Any, ...]:
+def _served(section: FittedSection | None, width: int) -> tuple[Regressor, ...]:
     """Return the regressors of a way of sharing over all columns of the graph; constants, never used, without one."""
     if section is None:
         return _constants(width)
@@ -126,7 +125,7 @@ def _served(section: FittedSection | None, width: int) -> tuple[Any, ...]:
     return (*(_widened(each, len(ALONE_COLUMNS), width) for each in of_products), _widened(of_alone, 0, width))
 
 
-def _widened(regressor: Any, first: int, width: int) -> Any:
+def _widened(regressor: Regressor, first: int, width: int) -> Regressor:
     """Return a linear regressor over `width` columns, of which it uses its own, from `first` on."""
     wide = copy.copy(regressor)
     wide.coef_ = np.zeros(width)
@@ -186,14 +185,14 @@ def _fit_section(every_type: RelativeSpeeds, generator: np.random.Generator) -> 
     )
 
 
-def _by_alone(relative: RelativeSpeeds, features: Sequence[Feature]) -> Any:
+def _by_alone(relative: RelativeSpeeds, features: Sequence[Feature]) -> Regressor:
     ridge = alone_ridge(relative, features)
     # Features on which nothing depends give a constant, which the exported graph repeats to the bit.
     ridge.coef_, ridge.intercept_ = np.round(ridge.coef_, 9), float(np.float32(ridge.intercept_))
     return ridge
 
 
-def _refitted(relative: RelativeSpeeds, chosen: Chosen, weight: Floats) -> tuple[Section, Any]:
+def _refitted(relative: RelativeSpeeds, chosen: Chosen, weight: Floats) -> tuple[Section, Regressor]:
     """Return the products of other rows with the same similarity, and the regression on them."""
     section = section_of(_parameters(relative, *_standardised(relative.pairs.items), chosen), KIND)
     return section, _ridge(section.pair_products(relative.pairs), relative.speed, chosen.weights.noise, weight)
@@ -286,7 +285,7 @@ def _lengths(items: Items, side: Likeness) -> Floats:
     return lengths
 
 
-def _ridge(rows: NDArray[np.float32], target: Floats, noise: float, weight: Floats) -> Any:
+def _ridge(rows: NDArray[np.float32], target: Floats, noise: float, weight: Floats) -> Regressor:
     from sklearn.linear_model import Ridge
 
     # The columns are float32, as in service; only the equations are solved in float64.
@@ -315,7 +314,7 @@ def _named_errors(
 
 def _spreads(
     rows: NDArray[np.float32], errors: Floats, pair: Rows, generator: np.random.Generator
-) -> tuple[Any, tuple[float, float]]:
+) -> tuple[Regressor, tuple[float, float]]:
     """Fit the log of the absolute errors; also return the quantiles of errors over their held-out predictions."""
     from sklearn.linear_model import RidgeCV
 
@@ -340,7 +339,7 @@ def _quantiles(errors: Floats) -> tuple[float, float]:
     return float(min(ends[0], 0.0)), float(max(ends[1], 0.0))
 
 
-def _constants(width: int) -> tuple[Any, ...]:
+def _constants(width: int) -> tuple[Regressor, ...]:
     """Return placeholder regressors for a way of sharing without measurements; their outputs are never used."""
     from sklearn.linear_model import Ridge
 

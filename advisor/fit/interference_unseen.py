@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.fit.fitted import Regressor
 from advisor.fit.interference_files import RelativeSpeeds
 from advisor.predict.interference_items import (
     PROFILE,
@@ -31,7 +31,7 @@ STRENGTH = 1.0
 # A feature is of use where it is known of this share of the jobs.
 LEAST_KNOWN_RATIO = 0.5
 
-Refit = Callable[[RelativeSpeeds, Rows], tuple[Section, Any]]
+Refit = Callable[[RelativeSpeeds, Rows], tuple[Section, Regressor]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ def features_of(items: Items, names: Sequence[str]) -> tuple[Feature, ...]:
     return tuple(features)
 
 
-def alone_ridge(relative: RelativeSpeeds, features: Sequence[Feature]) -> Any:
+def alone_ridge(relative: RelativeSpeeds, features: Sequence[Feature]) -> Regressor:
     """Return the ridge regression of relative speeds on the columns of jobs alone."""
     from sklearn.linear_model import Ridge
 

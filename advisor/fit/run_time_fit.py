@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import ModelError
 from advisor.fit.export import predictions
-from advisor.fit.fitted import Fitted, Source
+from advisor.fit.fitted import Fitted, Regressor, Source
 from advisor.fit.run_time_choice import OURS, RIVAL, Draw, figures
 from advisor.predict.history import History, bursts_of, keys_of, runs_of
 from advisor.predict.run_time import KIND, RunTimeParameters, Support, outputs_of
@@ -158,7 +158,7 @@ def _learnt(rows: _Rows) -> NDArray[np.bool_]:
     return rows.due if np.count_nonzero(rows.due) >= FEWEST_ROWS else np.ones(len(rows.cap), dtype=np.bool_)
 
 
-def _forests(rows: _Rows, chosen: NDArray[np.bool_], settings: Settings, seed: int) -> tuple[Any, Any]:
+def _forests(rows: _Rows, chosen: NDArray[np.bool_], settings: Settings, seed: int) -> tuple[Regressor, Regressor]:
     """Fit two forests that predict the share of run times below each threshold: over the anchor, and over the limit.
 
     These are quantile regression forests (Meinshausen 2006) with a fixed grid of thresholds.
@@ -171,7 +171,7 @@ def _forests(rows: _Rows, chosen: NDArray[np.bool_], settings: Settings, seed: i
 
 def _forest(
     rows: _Rows, origin: Floats, thresholds: Floats, chosen: NDArray[np.bool_], settings: Settings, seed: int
-) -> Any:
+) -> Regressor:
     from sklearn.ensemble import ExtraTreesRegressor
 
     below = (rows.log_run[chosen] - origin[chosen])[:, None] <= thresholds
@@ -184,7 +184,7 @@ def _forest(
     return forest.fit(rows.seen.rows[chosen], below.astype(np.float32), sample_weight=rows.weight[chosen])
 
 
-def _past_limits(forest: Any, rows: _Rows, chosen: NDArray[np.bool_]) -> Any:
+def _past_limits(forest: Regressor, rows: _Rows, chosen: NDArray[np.bool_]) -> Regressor:
     """Put the estimate of Kaplan and Meier (1958) into the leaves of the forest over the anchor.
 
     A run that its limit ended says that the job needs more; one of those next to a job with a longer limit must not
@@ -204,7 +204,7 @@ def _past_limits(forest: Any, rows: _Rows, chosen: NDArray[np.bool_]) -> Any:
     return forest
 
 
-def _rounded(forest: Any) -> Any:
+def _rounded(forest: Regressor) -> Regressor:
     """Round a forest so that its graph, which computes in float32, answers the same."""
     for tree in forest.estimators_:
         # Thresholds are rounded down to float32, which moves no float32 row to another side; leaves are rounded so that

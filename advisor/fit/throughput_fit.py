@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import TraceError
 from advisor.features.columns import Columns
-from advisor.fit.fitted import Fitted, Source
+from advisor.fit.fitted import Fitted, Regressor, Source
 from advisor.fit.throughput_data import StepTimes, files_of, read_measured, sources_of
 from advisor.fit.throughput_population import Group, Learned, learn_laws
 from advisor.predict.interference_items import name_key
@@ -156,7 +155,7 @@ def _drawn(batch: Vector, generator: np.random.Generator, count: int) -> tuple[N
     return first[first != second], second[first != second]
 
 
-def _regressor(pairs: PlacementPairs) -> Any:
+def _regressor(pairs: PlacementPairs) -> Regressor:
     """Fit the log of the errors of the law, in float32.
 
     Corrections of the law itself were tried: with models held out in turn, none had smaller errors than no correction.

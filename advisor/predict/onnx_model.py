@@ -33,6 +33,9 @@ _DTYPES: Final[Mapping[str, type[np.generic]]] = {
     "tensor(uint8)": np.uint8,
 }
 
+# What goes into a graph, or comes out of it, by the names in the graph.
+Tensors = Mapping[str, NDArray[Any]]
+
 
 class TensorGraph:
     """A graph with named tensors in and out: rows, masks, edges, the state of a policy."""
@@ -63,7 +66,7 @@ class TensorGraph:
         self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
         self.fingerprint = self.metadata.get(FINGERPRINT, "")
 
-    def run(self, tensors: Mapping[str, NDArray[Any]], *, limit_s: float = RUN_LIMIT_S) -> Mapping[str, NDArray[Any]]:
+    def run(self, tensors: Tensors, *, limit_s: float = RUN_LIMIT_S) -> Tensors:
         """Return the outputs by name; raises `ModelError` where it fails, is late, or an output is not finite."""
         outputs = self._outputs_of(tensors, limit_s)
         if not all(np.isfinite(output).all() for output in outputs.values() if output.dtype.kind == "f"):
@@ -83,7 +86,7 @@ class TensorGraph:
         }
         self._outputs_of(tensors, RUN_LIMIT_S)
 
-    def _outputs_of(self, tensors: Mapping[str, NDArray[Any]], limit_s: float) -> Mapping[str, NDArray[Any]]:
+    def _outputs_of(self, tensors: Tensors, limit_s: float) -> Tensors:
         # A thread that stops a run costs more than the run of a few rows, which cannot take long once the graph has run
         # to its end: its cost follows from its shapes.
         if self._has_ended and all(len(tensor) <= FEW_ROWS for tensor in tensors.values() if tensor.ndim):
@@ -99,7 +102,7 @@ class TensorGraph:
         self._has_ended = True
         return outputs
 
-    def _timed(self, tensors: Mapping[str, NDArray[Any]], options: Any, limit_s: float) -> Mapping[str, NDArray[Any]]:
+    def _timed(self, tensors: Tensors, options: Any, limit_s: float) -> Tensors:
         names = list(self.outputs)
         began = time.monotonic()
         late = ModelError(f"model {self.name}: it took longer than {limit_s:g} s for an answer")

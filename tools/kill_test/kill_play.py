@@ -357,11 +357,15 @@ class KillPlay:
         )
 
     def _is_out(self, action: Change) -> bool:
-        """Return whether the advisor has set the same value: a change by a person would look alike."""
+        """Return whether the advisor has set the same value: a change by a person would look alike.
+
+        A job that started with a value of ours, and was requeued, has it again.
+        """
         with opened(self.path) as journal:
+            started = (lease for lease in journal.closed({action.job_id}) if lease.ending is Ending.NO_LONGER_PENDING)
             return any(
                 (lease.job_id, lease.lever, lease.action.after) == (action.job_id, action.lever, action.after)
-                for lease in journal.leases()
+                for lease in (*journal.leases(), *started)
             )
 
     def _did(self, job_id: int, *argv: str, event: str, user: str | None = None) -> bool:

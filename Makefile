@@ -39,7 +39,7 @@ $(VENV)/.installed-train: $(VENV)/.installed-dev
 demo: $(VENV)/.installed  ## the advice for the queue that ships with the package
 	$(BIN)/sadvise recommend --demo
 
-test: $(VENV)/.installed-dev  ## the tests that need no Slurm, no root and no network: about eight minutes on two cores
+test: $(VENV)/.installed-dev  ## the tests that need no Slurm, no root and no network: about six minutes on two cores
 	$(PYTEST) --numprocesses auto --dist worksteal -m "not live and not slow" $(COVERAGE)
 
 test-rest: export SADVISE_ALL_EXAMPLES := 1

@@ -380,9 +380,9 @@ def test_change_that_was_never_read_back_before_its_job_started_is_not_counted()
     at_work.follow(seen([make_job()]), NO_FORECASTS)
     unknown = lent(at=TAKEN_AT + 60.0, state=LeaseState.INTENDED).ended(Ending.NO_LONGER_PENDING, TAKEN_AT + 120.0)
 
-    told = at_work.follow(seen([make_job()], 2), NO_FORECASTS, leases=[unknown])
+    outcomes = at_work.follow(seen([make_job()], 2), NO_FORECASTS, leases=[unknown])
 
-    assert told == ()
+    assert outcomes == ()
 
 
 def test_leases_of_jobs_that_are_not_followed_are_none_of_its_business() -> None:

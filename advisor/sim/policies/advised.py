@@ -115,7 +115,7 @@ def follow(applier: Applier, cluster: SimulatedSlurm, state: State, until: float
 
 
 def advise(applier: Applier, cluster: SimulatedSlurm) -> None:
-    """Run one cycle; while no job is pending, no change is out either."""
+    """Run one cycle; while no job is pending, no change is in effect either."""
     if cluster.state.tally["pending"][0]:
         applier.step()
     elif applier.journal.leases():

@@ -16,7 +16,7 @@ from tools.pages.page_experiment import summaries
 ROOT = Path(advisor.__file__).parent
 TOOLS = ROOT.parent / "tools"
 MOST_IN_ROOT = 8
-# To be written again, one file for each system; `tools/pages/text.py` keeps the name by which it is imported there until then.
+# The training programs are left out until they are one file for each system; they import `tools/pages/text.py` by name.
 LEFT_OUT = frozenset([*(TOOLS / "train").rglob("*.py"), TOOLS / "pages" / "text.py"])
 
 # Names that say how a module is used instead of naming what it holds.

@@ -159,7 +159,8 @@ class Cycle:
             names_nodes=self.planning.name_nodes and Lever.NODE_LIST in self.levers,
             leases=memory.leases,
             modes=self.modes,
-            lifted=memory.lifted - overdue_jobs(snapshot, memory.standings, self.limits),
+            lifted=memory.lifted,
+            overdue=overdue_jobs(snapshot, memory.standings, self.limits),
         )
         permits = permitted(snapshot, context)
         decider = Decider(policy=self.policy)

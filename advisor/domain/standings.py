@@ -41,6 +41,7 @@ class Stretch:
     `notes` are sentences about what the run does not know.
 
     `late` pairs the jobs that still wait, though plain Slurm would most likely have started them, with that start.
+    `disputed` are those of which that is no longer known, as after a change of the request, here or earlier.
     """
 
     anchor_time: float
@@ -49,6 +50,7 @@ class Stretch:
     by_user: Mapping[str, WaitSum]
     by_account: Mapping[str, WaitSum]
     late: tuple[tuple[int, float], ...] = ()
+    disputed: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -112,6 +114,7 @@ def standings_of(stretches: Iterable[Stretch]) -> Standings:
     totals = [stretch.total for stretch in ordered if stretch.total.jobs]
     if not totals:
         return NO_STANDINGS
+    disputed = {job_id for stretch in ordered for job_id in stretch.disputed}
     return Standings(
         total=_standing(totals),
         by_user=_by_name([stretch.by_user for stretch in ordered]),
@@ -120,7 +123,12 @@ def standings_of(stretches: Iterable[Stretch]) -> Standings:
         until=max(stretch.until for stretch in ordered),
         notes=tuple(dict.fromkeys(note for stretch in reversed(ordered) for note in stretch.notes)),
         # A later stretch counts from its own anchor, so that the first start stands.
-        plain_start_by_job=dict(pair for stretch in reversed(ordered) for pair in stretch.late),
+        plain_start_by_job={
+            job_id: start_time
+            for stretch in reversed(ordered)
+            for job_id, start_time in stretch.late
+            if job_id not in disputed
+        },
     )
 
 

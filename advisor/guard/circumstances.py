@@ -67,7 +67,7 @@ class Circumstances:
         return self.limits.max_added_delay_s - self.ledger.delay_s_by_job.get(job.job_id, 0.0)
 
 
-def circumstances(
+def circumstances(  # noqa: PLR0913 -- each is known apart
     snapshot: Snapshot,
     limits: Limits,
     outstanding: frozenset[int] = frozenset(),
@@ -77,11 +77,13 @@ def circumstances(
     leases: Iterable[Lease] = (),
     modes: Modes = EVERYTHING,
     lifted: frozenset[int] = frozenset(),
+    overdue: frozenset[int] = frozenset(),
 ) -> Circumstances:
     """Collect the circumstances of a snapshot; `outstanding` names the jobs that get no further change.
 
-    `preempts` is whether running jobs can be stopped, `names_nodes` whether nodes can be named for gangs;
-    `leases` are those of the jobs in the snapshot, and of any job within the fairness window.
+    `preempts` is whether running jobs can be stopped, `names_nodes` whether nodes can be named for gangs; `leases` are
+    those of the jobs in the snapshot, and of any job within the fairness window. `lifted` are the jobs whose lift is in
+    effect, `overdue` those that are later than the bound on lateness allows.
     """
     known = tuple(leases)  # read more than once
     return Circumstances(
@@ -97,9 +99,9 @@ def circumstances(
         preempts=preempts,
         stopped=frozenset(stop.job_id for stop in stopped_since(known, snapshot.taken_at - APART_S)),
         observed=_observed(snapshot, modes),
-        ledger=ledger_of(known, snapshot.taken_at, limits),
+        ledger=ledger_of(known, snapshot.taken_at, limits, overdue),
         hidden_levers=snapshot.hidden_levers,
-        lifted=lifted,
+        lifted=lifted - overdue,
         partitions=snapshot.partitions_by_name,
         users_limit_s=_users_limit_s(known),
     )

@@ -5,7 +5,7 @@ is also booked with what it is expected to add to that.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from advisor.domain.actions import SetNice, SetNodeRange
@@ -38,10 +38,11 @@ class Ledger:
 NOTHING_BOOKED = Ledger()
 
 
-def ledger_of(leases: Iterable[Lease], now: float, limits: Limits) -> Ledger:
+def ledger_of(leases: Iterable[Lease], now: float, limits: Limits, overdue: Collection[int] = frozenset()) -> Ledger:
     """Add up leases; each counts for its user and account until its end is longer ago than the fairness window.
 
-    Leases without a user, or without an account, are not added up.
+    Leases without a user, or without an account, are not added up. An overdue job does not rest because its lift was
+    taken back, as at the end of the daemon, unless it lost the lift by a request for more.
     """
     known = tuple(leases)
     by_job: dict[int, float] = {}
@@ -66,7 +67,12 @@ def ledger_of(leases: Iterable[Lease], now: float, limits: Limits) -> Ledger:
         delay_s_by_user=by_user,
         delay_s_by_account=by_account,
         realised_s_by_job=realised,
-        resting=frozenset(lease.job_id for lease in known if now - _last_change_time(lease) < limits.cooldown_s),
+        resting=frozenset(
+            lease.job_id
+            for lease in known
+            if now - _last_change_time(lease) < limits.cooldown_s
+            and not (lease.job_id in overdue and _lift_taken_back(lease))
+        ),
         objected=frozenset(lease.job_id for lease in known if person_objected(lease)),
         gave_place=gave_place(known),
         named_by_job=Counter(
@@ -116,6 +122,10 @@ def _realised_s(lease: Lease, now: float, *, since: float) -> float:
 def person_objected(lease: Lease) -> bool:
     """Return whether a person reverted a change, asked for that, or set the field to another value."""
     return lease.by_person or lease.state is LeaseState.HANDS_OFF or lease.ending in _OBJECTIONS
+
+
+def _lift_taken_back(lease: Lease) -> bool:
+    return isinstance(lease.action, SetNice) and lease.ending is Ending.TAKEN_BACK and not lease.lost
 
 
 def _last_change_time(lease: Lease) -> float:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.domain.actions import Requeue
+from advisor.domain.actions import Requeue, SetNice
 from advisor.domain.lease import Ending, Lease
 from advisor.guard.circumstances import circumstances, delays_left_s
 from advisor.guard.ledger import NOTHING_BOOKED, booked_s, ledger_of, realised_s
@@ -82,6 +82,29 @@ def test_jobs_that_can_be_lifted_are_those_that_wait_for_our_changes_and_that_no
     permits = permitted(snapshot, circumstances(snapshot, Limits(), leases=[late, not_late, held]))
 
     assert permits.late_s == {1: 300.0}
+
+
+LIFT = SetNice(job_id=1, before=0, after=-5)
+
+
+@pytest.mark.parametrize(
+    ("lease", "rests"),
+    [
+        pytest.param(lent(action=LIFT, ending=BACK, ended_ago_s=60.0), False, id="its lift was taken back"),
+        pytest.param(replace(lent(action=LIFT, ending=BACK, ended_ago_s=60.0), lost="4 to 8 GPUs"), True, id="lost"),
+        pytest.param(lent(action=LIFT, ending=Ending.NOT_APPLIED, ended_ago_s=60.0), True, id="refused"),
+        pytest.param(lent(ending=BACK, ended_ago_s=60.0), True, id="another change was taken back"),
+    ],
+)
+def test_late_job_does_not_rest_after_its_lift_was_taken_back(lease: Lease, rests: bool) -> None:
+    snapshot = make_snapshot([make_job(1)])
+    others, late = (
+        permitted(snapshot, circumstances(snapshot, Limits(), leases=[lease], overdue=frozenset(overdue)))
+        for overdue in ((), (1,))
+    )
+
+    assert others.left_alone == {1: "cooldown_over"}
+    assert late.left_alone == ({1: "cooldown_over"} if rests else {})
 
 
 def test_two_changes_of_one_wait_book_its_realised_delay_once_and_what_the_open_one_can_add() -> None:

@@ -104,10 +104,11 @@ def test_every_job_rule_has_a_case() -> None:
 def test_lifted_job_is_lifted_again_only_once_it_is_too_late() -> None:
     snapshot = make_snapshot([PLAIN])
     lifted = circumstances(snapshot, Limits(), lifted=frozenset({1}))
+    overdue = circumstances(snapshot, Limits(), lifted=frozenset({1}), overdue=frozenset({1}))
 
     (again,) = judge(Plan(recommendations=(nice(1),)), snapshot, lifted)
     (timed,) = judge(Plan(recommendations=(timer(1),)), snapshot, lifted)
-    (late,) = judge(Plan(recommendations=(nice(1),)), snapshot, replace(lifted, lifted=frozenset()))
+    (late,) = judge(Plan(recommendations=(nice(1),)), snapshot, overdue)
 
     assert (again.refused_by, timed.refused_by, late.refused_by) == ("lifted_once", None, None)
 

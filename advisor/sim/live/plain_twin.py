@@ -357,6 +357,7 @@ class PlainTwin:
             in_doubt=np.array([self._hides_bars or row.record.in_doubt for row in compared], dtype=np.bool_),
             unknown_ratio=unknown_ratio,
             left_out=tuple(dict.fromkeys(sentences)),
+            disputed=tuple(job_id for job_id, record in self._jobs.by_id.items() if record.disputed),
         )
 
     def _unknown_ratio(

@@ -23,7 +23,8 @@ class PlainStarts(NamedTuple):
     Jobs `in_doubt` could have waited without advice as long as they did. Starts after `until` are NaN in what was seen;
     in the model they can reach a horizon beyond it. `unknown_ratio` is the share of the jobs or the GPUs that the model
     does not know, `left_out` says in plain sentences why. `carried` are the jobs that stand elsewhere at `until`
-    without advice, in a number of draws.
+    without advice, in a number of draws. `disputed` are the ids of jobs that are not compared, since their requests
+    changed while they waited or they waited where they fit.
     """
 
     anchor_time: float
@@ -39,6 +40,7 @@ class PlainStarts(NamedTuple):
     unknown_ratio: float
     left_out: tuple[str, ...]
     carried: tuple[tuple[PlainStay, ...], ...] = ()
+    disputed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

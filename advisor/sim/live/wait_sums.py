@@ -26,6 +26,7 @@ def stretch_of(starts: PlainStarts) -> Stretch:
         by_user=dict(sums.by_name(starts.users)),
         by_account=dict(sums.by_name(starts.accounts)),
         late=tuple(_late(starts)),
+        disputed=starts.disputed,
         notes=starts.left_out,
     )
 
@@ -53,6 +54,7 @@ def stretch_over(stretches: Sequence[Stretch]) -> Stretch:
         by_user=_pooled_by_name([stretch.by_user for stretch in stretches], draws),
         by_account=_pooled_by_name([stretch.by_account for stretch in stretches], draws),
         late=tuple(_late_in_most([dict(stretch.late) for stretch in stretches])),
+        disputed=first.disputed,
         notes=tuple(dict.fromkeys(note for stretch in stretches for note in stretch.notes)),
     )
 

@@ -309,6 +309,7 @@ def test_job_whose_request_changed_while_it_waited_is_in_nobodys_account(after: 
 
     assert starts.job_ids.tolist() == [3]
     assert DISPUTED in starts.left_out
+    assert starts.disputed == (2,)
 
 
 def test_changes_of_ours_are_no_changes_of_the_user() -> None:

@@ -110,3 +110,13 @@ def test_jobs_that_plain_slurm_would_have_started_are_late() -> None:
     assert stretch.late == ((int(starts.job_ids[0]), 250.0),)
     assert standings_of([stretch]).plain_start_by_job == {int(starts.job_ids[0]): 250.0}
     assert stretch_over([stretch, stretch_of(made_starts(draws, [100.0, 450.0, 800.0]))]).late == ()
+
+
+def test_late_job_whose_request_then_changes_is_late_no_more() -> None:
+    draws = [[150.0, 250.0], [150.0, 250.0]]
+    late = stretch_of(made_starts(draws, [np.nan, np.nan]))
+    after = made_starts(np.empty((2, 0)).tolist(), [])._replace(anchor_time=1000.0, until=2000.0, disputed=(1,))
+    changed = stretch_over([stretch_of(after), stretch_of(after)])
+
+    assert standings_of([late]).plain_start_by_job == {0: 150.0, 1: 250.0}
+    assert standings_of([late, changed]).plain_start_by_job == {0: 150.0}

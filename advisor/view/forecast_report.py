@@ -1,10 +1,10 @@
 """The forecasts of a job, for people and as plain values."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import dataclass
 
 from advisor.cycle import CycleRecord
-from advisor.domain.forecast import ForecastBasis, Forecasts, Interval, JobForecast, Placement
+from advisor.domain.forecast import ForecastBasis, Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import duration, plural
@@ -18,23 +18,70 @@ _TIERS = {
 }
 
 
-def document(forecasts: Forecasts, job_id: int) -> dict[str, object]:
-    """Return what is believed of a job as plain values; times in seconds, starts counted from the snapshot."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTimeDocument:
+    """The run time of a job in seconds: its interval of 80 %, and its mean."""
+
+    low: float
+    median: float
+    high: float
+    mean: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedDocument:
+    """The speed of a job on some GPUs at a tier, relative to its request at the closest placement."""
+
+    gpus: int
+    tier: str
+    low: float
+    median: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastDocument:
+    """The forecasts of a job, times in seconds, starts counted from the snapshot; parts that are not known are None."""
+
+    run_time_s: RunTimeDocument | None
+    start_s: Interval | None
+    speeds: tuple[SpeedDocument, ...]
+    inflation_beside: Interval | None
+    unknown: tuple[str, ...]
+    models: tuple[str, ...]
+    notes: tuple[str, ...]
+    on_probation: tuple[str, ...]
+    bases: tuple[ForecastBasis, ...]
+
+
+def forecast_document(forecasts: Forecasts, job_id: int, bases: Iterable[ForecastBasis]) -> ForecastDocument:
+    """Return the forecasts of a job as published."""
     forecast = forecasts.of(job_id)
-    run_time = forecast.run_time
-    return {
-        "run_time_s": None if run_time is None else {**asdict(run_time.interval_s), "mean": run_time.mean_s},
-        "start_s": _values(forecast.start_s),
-        "speeds": [
-            {"gpus": placement.gpus, "tier": placement.tier.name.lower(), **asdict(speed)}
+    return ForecastDocument(
+        run_time_s=None if forecast.run_time is None else _run_time(forecast.run_time),
+        start_s=forecast.start_s,
+        speeds=tuple(
+            SpeedDocument(
+                gpus=placement.gpus,
+                tier=placement.tier.name.lower(),
+                low=speed.low,
+                median=speed.median,
+                high=speed.high,
+            )
             for placement, speed in _ordered(forecast)
-        ],
-        "inflation_beside": _values(forecast.inflation_beside),
-        "unknown": list(forecast.unknown),
-        "models": list(forecasts.models),
-        "notes": list(forecasts.notes),
-        "on_probation": list(forecasts.on_probation),
-    }
+        ),
+        inflation_beside=forecast.inflation_beside,
+        unknown=tuple(forecast.unknown),
+        models=tuple(forecasts.models),
+        notes=tuple(forecasts.notes),
+        on_probation=tuple(forecasts.on_probation),
+        bases=tuple(bases),
+    )
+
+
+def _run_time(run_time: RunTime) -> RunTimeDocument:
+    interval = run_time.interval_s
+    return RunTimeDocument(low=interval.low, median=interval.median, high=interval.high, mean=run_time.mean_s)
 
 
 def lines(
@@ -89,7 +136,3 @@ def _ordered(forecast: JobForecast) -> list[tuple[Placement, Interval]]:
 def _speeds(forecast: JobForecast) -> Iterator[str]:
     for placement, speed in _ordered(forecast):
         yield f"{plural(placement.gpus, 'GPU')} {_TIERS[placement.tier]} {speed.low:.2f} to {speed.high:.2f}"
-
-
-def _values(interval: Interval | None) -> dict[str, float] | None:
-    return None if interval is None else asdict(interval)

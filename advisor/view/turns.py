@@ -1,32 +1,83 @@
 """Words the turn of a pending job: its place in line, its size, lifts before it, and what advice does to its user."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any
+from dataclasses import dataclass
 
 from advisor.diagnose.turn import JobTurn, PlaceInLine, WithoutAdvice
+from advisor.domain.forecast import Interval
+from advisor.domain.standings import Standing
 from advisor.domain.units import HOUR_S, duration, gpu_time, plural
 from advisor.planning.beliefs import Basis
-from advisor.view.standing_report import credit_words, difference_words, standing_document
+from advisor.view.standing_report import credit_words, difference_words
 from advisor.view.terminal import instant
 
 
-def turn_document(turn: JobTurn, user: str) -> dict[str, Any]:
-    """Return the turn of a job as plain values; parts that are not known are None."""
-    without = turn.without_advice
-    return {
-        "place": None if turn.place is None else asdict(turn.place),
-        "without_advice": None if without is None else {**asdict(without), "is_late": without.is_late},
-        "user_week": None
-        if turn.standing is None
-        else {
-            "user": user,
-            **asdict(standing_document(turn.standing)),
-            "owed": turn.owed,
-            "credit": turn.credit,
-            "max_credit": turn.max_credit,
-        },
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithoutAdviceDocument:
+    """When plain Slurm beside the cluster would have started a job, and whether the job goes before all others."""
+
+    until: float
+    start_time: float | None
+    late_s: float
+    bound_s: float | None
+    is_late: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserWeekDocument:
+    """The waits of a user's jobs in the last week, and how many times as much they weigh for what the user is owed."""
+
+    user: str
+    jobs: int
+    waited_s: float
+    plain_s: Interval
+    difference_s: Interval
+    is_known: bool
+    owed: float
+    credit: float
+    max_credit: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnDocument:
+    """The turn of a job; parts that are not known are None."""
+
+    place: PlaceInLine | None
+    without_advice: WithoutAdviceDocument | None
+    user_week: UserWeekDocument | None
+
+
+def turn_document(turn: JobTurn, user: str) -> TurnDocument:
+    """Return the turn of a job as published."""
+    return TurnDocument(
+        place=turn.place,
+        without_advice=None if turn.without_advice is None else _without_advice_document(turn.without_advice),
+        user_week=None if turn.standing is None else _user_week(turn, turn.standing, user),
+    )
+
+
+def _without_advice_document(without: WithoutAdvice) -> WithoutAdviceDocument:
+    return WithoutAdviceDocument(
+        until=without.until,
+        start_time=without.start_time,
+        late_s=without.late_s,
+        bound_s=without.bound_s,
+        is_late=without.is_late,
+    )
+
+
+def _user_week(turn: JobTurn, standing: Standing, user: str) -> UserWeekDocument:
+    return UserWeekDocument(
+        user=user,
+        jobs=standing.jobs,
+        waited_s=standing.waited_s,
+        plain_s=standing.plain_s,
+        difference_s=standing.difference_s,
+        is_known=standing.is_known,
+        owed=turn.owed,
+        credit=turn.credit,
+        max_credit=turn.max_credit,
+    )
 
 
 def place_sentences(turn: JobTurn) -> Iterator[tuple[str, str]]:

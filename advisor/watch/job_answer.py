@@ -1,7 +1,7 @@
 """Answers for one job, for people and for programs: why it is not starting, where it stands, what advice does to it."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from advisor.backends.commands import apply_argv
 from advisor.config import Config
@@ -9,7 +9,7 @@ from advisor.diagnose.causes import diagnose
 from advisor.diagnose.turn import JobTurn, turn_of
 from advisor.domain.actions import SetNice
 from advisor.domain.forecast import ForecastBasis
-from advisor.domain.job import Job
+from advisor.domain.job import Job, JobHints
 from advisor.domain.lease import Lease
 from advisor.domain.particulars import NOTHING_ASKED, Particulars
 from advisor.domain.slurm_reasons import CONTENTION
@@ -17,9 +17,9 @@ from advisor.domain.snapshot import Snapshot
 from advisor.planning.case import Case
 from advisor.planning.plan_trial import is_tried
 from advisor.planning.timer_out import TimerOut, timers_out
-from advisor.view.documents import shell, timer_document
+from advisor.view.documents import TimerDocument, shell, timer_document
 from advisor.view.explanations import Explanation, Obstacle, explanation, since_sentence
-from advisor.view.forecast_report import document, lines
+from advisor.view.forecast_report import ForecastDocument, forecast_document, lines
 from advisor.view.hint_words import hint_sentences
 from advisor.view.lease_report import (
     EndedChangeDocument,
@@ -32,10 +32,25 @@ from advisor.view.lease_report import (
 from advisor.view.rule_words import rule_sentence
 from advisor.view.sentences import sentence, timer_out_sentence
 from advisor.view.terminal import instant, title
-from advisor.view.turns import advice_sentences, place_sentences, turn_document
+from advisor.view.turns import TurnDocument, advice_sentences, place_sentences, turn_document
 from advisor.watch.planned import Planned
 
 Labelled = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDocument(Explanation):
+    """All that is known of a job, as published: why it waits, its forecasts, its turn, and what advice does to it."""
+
+    forecast: ForecastDocument
+    hints: JobHints
+    left_alone_by: str | None
+    advice: tuple[str, ...]
+    changes: Sequence[HeldChangeDocument]
+    ended_changes: Sequence[EndedChangeDocument]
+    turn: TurnDocument | None
+    timers: tuple[TimerDocument, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,31 +60,38 @@ class JobReport:
     `left_alone` names the rule by which it is not changed, and says what to do; "" for none.
     """
 
-    explained: "Explanation"
+    explained: Explanation
     planned: Planned
     job: Job
     bases: Sequence[ForecastBasis]
-    turn: "JobTurn | None"
-    changes: "Sequence[HeldChangeDocument]" = field(default_factory=list)
-    ended: "Sequence[EndedChangeDocument]" = field(default_factory=list)
-    timers: "Sequence[TimerOut]" = ()
+    turn: JobTurn | None
+    changes: Sequence[HeldChangeDocument] = field(default_factory=list)
+    ended: Sequence[EndedChangeDocument] = field(default_factory=list)
+    timers: Sequence[TimerOut] = ()
     left_alone: str = ""
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> JobDocument:
         """Return the answer as published."""
-        record, job = self.planned.record, self.job
-        return {
-            **asdict(self.explained),
-            "forecast": {**document(record.forecasts, job.job_id), "bases": [asdict(basis) for basis in self.bases]},
-            "hints": asdict(job.hints),
-            "left_alone_by": record.left_alone.get(job.job_id),
-            "advice": [str(change.kind) for change in record.recommendations if change.job_id == job.job_id],
-            "changes": self.changes,
-            "ended_changes": self.ended,
-            "turn": None if self.turn is None else turn_document(self.turn, job.user),
-            "timers": [timer_document(timer_out) for timer_out in self.timers],
-            "notes": [self.planned.remembered.note] if self.planned.remembered.note else [],
-        }
+        record, job, explained = self.planned.record, self.job, self.explained
+        note = self.planned.remembered.note
+        return JobDocument(
+            job_id=explained.job_id,
+            slurm_reason=explained.slurm_reason,
+            first=explained.first,
+            further=explained.further,
+            disagreement=explained.disagreement,
+            share=explained.share,
+            unread=explained.unread,
+            forecast=forecast_document(record.forecasts, job.job_id, self.bases),
+            hints=job.hints,
+            left_alone_by=record.left_alone.get(job.job_id),
+            advice=tuple(str(change.kind) for change in record.recommendations if change.job_id == job.job_id),
+            changes=self.changes,
+            ended_changes=self.ended,
+            turn=None if self.turn is None else turn_document(self.turn, job.user),
+            timers=tuple(map(timer_document, self.timers)),
+            notes=(note,) if note else (),
+        )
 
     def groups(self, cluster: str | None, source: str, *, is_long: bool = False) -> list[list[Labelled]]:
         """Return labels and sentences for people, the causes first; groups are set off from each other."""
@@ -98,7 +120,6 @@ class JobReport:
             yield "advice", f"left alone by rule {self.left_alone}"
 
     def _first(self, *, is_long: bool) -> Iterator[Labelled]:
-
         first = self.explained.first
         yield "why", f"{first.text} ({first.cause})"
         if self.job.is_pending:
@@ -106,7 +127,6 @@ class JobReport:
         yield from _remedies(first, is_long=is_long)
 
     def _further(self, *, is_long: bool) -> Iterator[Labelled]:
-
         # What helps a job to its turn does nothing for one that Slurm does not consider.
         competes = self.explained.first.cause in CONTENTION
         for finding in self.explained.further:
@@ -117,7 +137,6 @@ class JobReport:
             yield "note", self.explained.disagreement
 
     def _standing(self, source: str) -> Iterator[Labelled]:
-
         job = self.job
         yield "job", f"{job.job_id} {job.name}, user {job.user}, {job.state}, Slurm says {job.reason or '-'}"
         yield "seen", title(self.planned.record.snapshot, source)
@@ -128,11 +147,9 @@ class JobReport:
             yield from place_sentences(self.turn)
 
     def _forecasts(self, *, is_long: bool) -> Iterator[Labelled]:
-
         return lines(self.planned.record, self.job, self.bases, is_long=is_long)
 
     def _advice(self, cluster: str | None) -> Iterator[Labelled]:
-
         for change in self.changes:
             yield "changed", f"since {instant(change.applied_time)}: {change_sentence(change)}"
         for ended in self.ended:
@@ -148,7 +165,6 @@ class JobReport:
             yield "timer", f"since {instant(timer_out.began_time)}: {timer_out_sentence(timer_out)}"
 
     def _next_advice(self, cluster: str | None) -> Iterator[Labelled]:
-
         record, job_id = self.planned.record, self.job.job_id
         advice = [change for change in record.recommendations if change.job_id == job_id]
         for change in advice:
@@ -166,7 +182,6 @@ class JobReport:
 
 
 def _remedies(finding: Obstacle, *, is_long: bool) -> Iterator[Labelled]:
-
     for remedy in finding.remedies:
         yield "to do", remedy
     if is_long and finding.evidence:
@@ -183,8 +198,8 @@ def job_answer(
     settings: Config,
     planned: Planned,
     bases: Sequence[ForecastBasis] = (),
-    asked: "Particulars | None" = None,
-) -> "JobReport":
+    asked: Particulars | None = None,
+) -> JobReport:
     """Return all that is known of a job; `asked` is what Slurm was asked about it beside the snapshot."""
     forecasts, memory = planned.record.forecasts.counted, planned.memory
     diagnosis = diagnose(seen, job.job_id, particulars=asked or NOTHING_ASKED)

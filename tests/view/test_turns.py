@@ -10,7 +10,7 @@ from advisor.domain.standings import Standing
 from advisor.domain.units import HOUR_S
 from advisor.planning.beliefs import Basis
 from advisor.view.terminal import instant
-from advisor.view.turns import advice_sentences, place_sentences, turn_document
+from advisor.view.turns import TurnDocument, advice_sentences, place_sentences, turn_document
 from tests.builders import TAKEN_AT
 
 PLACE = PlaceInLine(
@@ -139,8 +139,9 @@ def test_document_holds_the_same_as_values() -> None:
         JobTurn(place=PLACE, without_advice=LATE, standing=STANDING, owed=-1.5, credit=1.0, max_credit=3.0), "alice"
     )
 
-    assert document["place"]["passed_by"] == 8 and document["place"]["basis"] == "rule"
-    assert document["without_advice"]["is_late"] is False
-    assert document["user_week"]["user"] == "alice" and document["user_week"]["owed"] == -1.5
-    assert (document["user_week"]["credit"], document["user_week"]["max_credit"]) == (1.0, 3.0)
-    assert turn_document(UNKNOWN, "alice") == {"place": None, "without_advice": None, "user_week": None}
+    assert document.place == PLACE
+    assert document.without_advice is not None and not document.without_advice.is_late
+    week = document.user_week
+    assert week is not None and (week.user, week.owed, week.credit, week.max_credit) == ("alice", -1.5, 1.0, 3.0)
+    assert (week.jobs, week.difference_s) == (STANDING.jobs, STANDING.difference_s)
+    assert turn_document(UNKNOWN, "alice") == TurnDocument(place=None, without_advice=None, user_week=None)

@@ -343,15 +343,20 @@ static bool meets_reservation(State *s, Slurm *m, const Job *job, double begin, 
     return false;
 }
 
-/* Return the place of the first slot after an instant, or at it. */
-static int64_t slot_place(const Slurm *m, double at, bool is_after) {
-    int64_t low = 0, high = m->control->slots;
+/* Return the place of the first of some sorted instants after an instant, or at it. */
+static int64_t place_in(const double *instants, int64_t count, double at, bool is_after) {
+    int64_t low = 0, high = count;
     while (low < high) {
         int64_t middle = (low + high) / 2;
-        if (m->slots[middle] < at || (is_after && m->slots[middle] == at)) low = middle + 1;
+        if (instants[middle] < at || (is_after && instants[middle] == at)) low = middle + 1;
         else high = middle;
     }
     return low;
+}
+
+/* Return the place of the first slot after an instant, or at it. */
+static int64_t slot_place(const Slurm *m, double at, bool is_after) {
+    return place_in(m->slots, m->control->slots, at, is_after);
 }
 
 /* Return when the first reserved node after an instant is open again, node by node; infinity if there is none. */
@@ -568,6 +573,7 @@ static double next_chance(const State *s, Slurm *m, const Search *search) {
         /* Later nodes are free later still, and so are those of them that open later. */
         if (free > open) return least(opens, slot_before(m, at, free));
         opens = least(opens, open);
+        if (opens == at) break;
     }
     return opens;
 }
@@ -632,15 +638,23 @@ static double earliest(State *s, Slurm *m, int64_t row, double now, double limit
     return INFINITY;
 }
 
-/* Remove an instant from the slots. */
-static void remove_slot(Slurm *m, double at) {
-    int64_t place = slot_place(m, at, false), behind = --m->control->slots - place;
-    memmove(m->slots + place, m->slots + place + 1, (size_t)behind * sizeof *m->slots);
+/* Remove one of some sorted instants. */
+static void remove_instant(double *instants, int64_t count, double at) {
+    int64_t place = place_in(instants, count, at, false), behind = count - 1 - place;
+    memmove(instants + place, instants + place + 1, (size_t)behind * sizeof *instants);
 }
 
-/* Keep as slots when each node opens after reservations that follow one another at once, with one more. */
+/* Add an instant to some sorted ones. */
+static void add_instant(double *instants, int64_t count, double at) {
+    int64_t place = place_in(instants, count, at, false);
+    memmove(instants + place + 1, instants + place, (size_t)(count - place) * sizeof *instants);
+    instants[place] = at;
+}
+
+/* Keep when each node shuts for reservations that follow one another at once, and opens after them, with one more. */
 static void add_slot(Slurm *m, int64_t node, double begin, double until) {
-    double opens = until, block = 0.0, block_end = -INFINITY;
+    int64_t *count = &m->control->slots;
+    double shuts = begin, opens = until, block = 0.0, block_end = -INFINITY;
     for (int32_t item = m->first[node];; item = m->reservations[item].next) {
         const Reservation *reservation = item == NONE ? NULL : &m->reservations[item];
         if (reservation && reservation->start_time <= block_end) {
@@ -648,16 +662,17 @@ static void add_slot(Slurm *m, int64_t node, double begin, double until) {
             continue;
         }
         if (block_end > -INFINITY && block <= until && begin <= block_end) {
-            remove_slot(m, block_end);
+            remove_instant(m->slots, *count, block_end);
+            remove_instant(m->shuts, (*count)--, block);
+            shuts = least(shuts, block);
             opens = most(opens, block_end);
         }
         if (!reservation) break;
         block = reservation->start_time;
         block_end = reservation->end_time;
     }
-    int64_t place = slot_place(m, opens, false);
-    memmove(m->slots + place + 1, m->slots + place, (size_t)(m->control->slots++ - place) * sizeof *m->slots);
-    m->slots[place] = opens;
+    add_instant(m->slots, *count, opens);
+    add_instant(m->shuts, (*count)++, shuts);
 }
 
 /* Add a reservation to those of a node, which are sorted by their starts. */

@@ -753,6 +753,8 @@ typedef struct {
     int64_t n_reservations;
     double *slots;
     int64_t n_slots;
+    double *shuts;
+    int64_t n_shuts;
     int32_t *ready;
     int64_t n_ready;
     double *open_time;

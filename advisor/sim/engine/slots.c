@@ -53,6 +53,34 @@ static void keep_earliest(double earliest_three[3], double added) {
         }
 }
 
+/* Find the first three changes of reservations after an instant, node by node. */
+static void find_changes(const State *s, const Slurm *m, double after, double changes[3]) {
+    for (int64_t node = 0; node < s->n_nodes; node++) {
+        double until = -INFINITY;
+        for (int32_t item = m->first[node]; item != NONE; item = m->reservations[item].next) {
+            const Reservation *reservation = &m->reservations[item];
+            if (reservation->booking != NONE) continue;
+            if (reservation->start_time > until) {
+                if (until > after) keep_earliest(changes, until);
+                if (reservation->start_time > after) keep_earliest(changes, reservation->start_time);
+            }
+            until = most(until, reservation->end_time);
+        }
+        if (until > after) keep_earliest(changes, until);
+    }
+}
+
+/* Find the same from the slots. */
+static void find_changes_of_slots(const Slurm *m, double after, double changes[3]) {
+    int64_t count = m->control->slots;
+    int64_t opening = place_in(m->slots, count, after, true), shutting = place_in(m->shuts, count, after, true);
+    for (int64_t found = 0; found < 3 && (opening < count || shutting < count);) {
+        bool shuts = opening == count || (shutting < count && m->shuts[shutting] < m->slots[opening]);
+        double change = shuts ? m->shuts[shutting++] : m->slots[opening++];
+        if (found == 0 || change > changes[found - 1]) changes[found++] = change;
+    }
+}
+
 /* Return the end of the slot that begins at an instant: when a node of the job opens next; infinity if none does.
  *
  * slurmctld looks no further than the first change of reservations after the end of the job. Where no node opens by
@@ -62,19 +90,8 @@ static double slot_end(const State *s, const Slurm *m, const Job *job, double at
     double opening = next_slot(s, m, job, at), changes[3] = {INFINITY, INFINITY, INFINITY};
     /* No change counts that comes before the end of the job. */
     if (opening <= at + limit_s) return opening;
-    for (int64_t node = 0; node < s->n_nodes; node++) {
-        double until = -INFINITY;
-        for (int32_t item = m->first[node]; item != NONE; item = m->reservations[item].next) {
-            const Reservation *reservation = &m->reservations[item];
-            if (reservation->booking != NONE) continue;
-            if (reservation->start_time > until) {
-                if (until > at + limit_s) keep_earliest(changes, until);
-                if (reservation->start_time > at + limit_s) keep_earliest(changes, reservation->start_time);
-            }
-            until = most(until, reservation->end_time);
-        }
-        if (until > at + limit_s) keep_earliest(changes, until);
-    }
+    if (s->n_bookings > 0) find_changes(s, m, at + limit_s, changes);
+    else find_changes_of_slots(m, at + limit_s, changes);
     return opening <= changes[1] ? opening : changes[2];
 }
 

@@ -113,6 +113,7 @@ TABLES: Final[Mapping[type, Mapping[str, ArrayType]]] = {
         "first_time": _DOUBLE,
         "reservations": records("Reservation", RESERVATION_DTYPE),
         "slots": _DOUBLE,
+        "shuts": _DOUBLE,
         "ready": _INT32,
         "open_time": _DOUBLE,
         "open_until": _DOUBLE,

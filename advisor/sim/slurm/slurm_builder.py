@@ -100,6 +100,7 @@ def build_slurm(state: State, trace: Trace, cluster: Cluster, phases: Phases | N
         first_time=np.full(n_nodes, np.inf),
         reservations=np.zeros(most_reservations, RESERVATION_DTYPE),
         slots=np.zeros(most_reservations),
+        shuts=np.zeros(most_reservations),
         ready=np.zeros(n_nodes, np.int32),
         open_time=np.zeros(n_nodes),
         open_until=np.zeros(n_nodes),

@@ -160,6 +160,7 @@ class Slurm(NamedTuple):
     first_time: NDArray[np.float64]  # (n_nodes,): when it begins; infinity without one
     reservations: NDArray[np.void]  # (n_reservations,)
     slots: NDArray[np.float64]  # (n_reservations,): when nodes open after reservations, sorted, `slots` of them
+    shuts: NDArray[np.float64]  # (n_reservations,): when nodes shut for these, sorted
     ready: NDArray[np.int32]  # (n_nodes,): nodes that are open to the gang at hand, by the departure that frees enough
     open_time: NDArray[np.float64]  # (n_nodes,): from when on a node is not reserved for as long as it runs
     open_until: NDArray[np.float64]  # (n_nodes,): the start of the next reservation after that

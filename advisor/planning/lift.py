@@ -128,23 +128,41 @@ class _Line:
                 priority_after[place] += jobs[place].nice - nice
                 nice_after[place] = nice
         ranked = _ranker(self.queue, self.rows)
-        rank = ranked(before)
-        # A job that passes no other, as one of the same priority, stays where it is.
-        for place in self._passing_none(np.flatnonzero(priority_after > before), rank, ranked(priority_after)):
-            priority_after[place] = before[place]
+        priority_after, rank_by_place = self._worth_rising(before, priority_after, ranked)
         rank_after, rank_as_submitted = ranked(priority_after), ranked(before + self.ours)
-        for place in np.flatnonzero(priority_after > before).tolist():
+        for place, rank in rank_by_place.items():
             ahead, ahead_after, ahead_as_submitted = (
                 self._ahead(place, order) for order in (rank, rank_after, rank_as_submitted)
             )
             outlook = self._outlook(place, ahead, ahead_after, ahead_as_submitted)
             yield self._lift(case, place, int(nice_after[place]), ahead, ahead_after, outlook)
 
-    def _passing_none(self, rising: Rows, rank: Rows, rank_after: Rows) -> list[int]:
-        """Return the places of the jobs whose priority rises and that pass no job by that."""
-        return [
-            place for place in rising.tolist() if not (self._ahead(place, rank) & ~self._ahead(place, rank_after)).any()
-        ]
+    def _worth_rising(
+        self, before: NDArray[np.int64], raised: NDArray[np.int64], ranked: Callable[[NDArray[np.int64]], Rows]
+    ) -> tuple[NDArray[np.int64], dict[int, Rows]]:
+        """Return the priorities of those that rise and pass another job by that, and by place the order before it.
+
+        An overdue job rises also to stay ahead of the others that rise: the order before it is that with these.
+        """
+        rank, rising = ranked(before), np.flatnonzero(raised > before)
+        rank_raised = ranked(raised)
+        rank_by_place = {place: rank for place in rising.tolist() if self._passes(place, rank, rank_raised)}
+        after = before.copy()
+        after[list(rank_by_place)] = raised[list(rank_by_place)]
+        for place in rising.tolist():
+            if place in rank_by_place or not self.waiting.is_overdue[place]:
+                continue
+            rank_without = ranked(after)
+            after[place] = raised[place]
+            if self._passes(place, rank_without, ranked(after)):
+                rank_by_place[place] = rank_without
+            else:
+                after[place] = before[place]
+        return after, dict(sorted(rank_by_place.items()))
+
+    def _passes(self, place: int, rank: Rows, rank_after: Rows) -> bool:
+        """Return whether a job passes another one from an order to the one after it."""
+        return bool((self._ahead(place, rank) & ~self._ahead(place, rank_after)).any())
 
     def _ahead(self, place: int, rank: Rows) -> Flags:
         """Return the jobs before a job that want GPUs of its type."""

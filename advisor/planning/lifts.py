@@ -83,14 +83,14 @@ def lifts(
     All arrays are `(n_jobs,)` and hold the jobs of one line: `priority` as it is now, `lifted` whether it comes from a
     lift, `movable` whether a job can be lifted. `scale` are the points by which fair share and age can move a job.
 
-    A job is lifted once, and again if it has to go before all others, its key 0, and another one precedes it.
+    A job is lifted once, and again once it has to go before all others, its key 0.
     """
     first = _first(key, stakes.user, bounds)
     candidates = first[movable[first] & (~lifted[first] | (key[first] <= 0.0))]
     if not len(candidates):
         return Lifts(row=candidates, priority=np.empty(0))
     # Those that go before all others are lifted before another job can pass them.
-    goes_first = (key[candidates] <= 0.0) & ~lifted[candidates]
+    goes_first = key[candidates] <= 0.0
     row = candidates[_preceded(key, priority, candidates) | goes_first]
     after = lifted_priority(key[row], (priority if lifted.all() else priority[~lifted]).max(), scale)
     kept = np.flatnonzero(after > priority[row])

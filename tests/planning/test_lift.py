@@ -357,6 +357,32 @@ def test_lifted_job_that_becomes_too_late_is_lifted_above_all_others_once() -> N
     assert cycle.judge(moved, then).recommendations == ()
 
 
+@pytest.mark.parametrize("nice", [0, -5007])
+def test_late_job_at_the_head_stays_ahead_of_a_job_that_is_lifted_in_the_same_round(nice: int) -> None:
+    small, large = shorts(2)
+    large = replace(large, time_limit_s=20 * HOUR_S, priority=1100)
+    leases: tuple[Lease, ...] = ()
+    if nice:
+        large, lease = lifted(large, nice)
+        leases = (lease,)
+    late = replace(make_stretch(), late=((large.job_id, TAKEN_AT - 2 * HOUR_S),))
+    snapshot = busy(large, LONG, small)
+    cycle = Cycle(limits=Limits(max_lateness_s=HOUR_S, max_lateness_ratio=0.0))
+
+    changes = {
+        change.job_id: change
+        for change in cycle.judge(snapshot, Memory(leases=leases, standings=standings_of([late]))).recommendations
+    }
+
+    assert changes.keys() == {large.job_id, small.job_id}
+    first, second = (changes[job.job_id].action.applied_to(job) for job in (large, small))
+    assert slurms_place(first, 0) < slurms_place(second, 0)
+    facts = changes[large.job_id].facts
+    assert isinstance(facts, StartsNext) and facts.passed == (small.job_id,)
+    alone = cycle.judge(busy(large, LONG), Memory(leases=leases, standings=standings_of([late])))
+    assert large.job_id not in lifts_of(alone)
+
+
 def test_lifted_job_is_lifted_again_only_if_it_is_too_late_and_its_lift_took_effect() -> None:
     snapshot, memory, _, large = late_and_lifted()
     of_small, lease = memory.leases

@@ -20,7 +20,7 @@ from tools.stage import LiveCluster, uniform_cluster
 from tools.stage.actors import Every, passing
 from tools.stage.daemon import daemon, write_config
 from tools.stage.end import end_daemon, revert_all
-from tools.stage.lateness import ROUNDS_TO_ACT, InLine, LatenessBound, LateWatch, WaitingLine
+from tools.stage.lateness import ROUNDS_TO_ACT, InLine, LatenessBound, LateWatch, WaitingLine, known_at
 from tools.stage.live_slurm_error import LiveSlurmError
 from tools.stage.watch import leases_of, rounds_of, touched
 
@@ -265,12 +265,12 @@ class AdversaryPlay:
         }
         run.left_alone = len(alone)
         for guest in others.values():
-            known = [start for at, start in self._watch.known.get(guest.job_id, ()) if start is not None]
-            if not known:
+            end = guest.start_time or until
+            known = known_at(self._watch.known.get(guest.job_id, ()), end)
+            if known is None:
                 continue
             run.judged_jobs += 1
-            due = bound.due_time(known[-1], guest.submit_time)
-            end = guest.start_time or until
+            due = bound.due_time(known, guest.submit_time)
             beyond_s = end - due
             run.later += beyond_s > 0.0
             run.latest_s = max(run.latest_s, beyond_s)

@@ -73,6 +73,14 @@ class LateWatch:
                 history.append((now, starts.get(job_id)))
 
 
+def known_at(history: Sequence[Known], at: float) -> float | None:
+    """Return the start without advice that was known at an instant; None for none, as after it was withdrawn."""
+    start: float | None = None
+    for known_time, plain_start_time in history:
+        start = plain_start_time if known_time <= at else start
+    return start
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateRun:
     """Names the late jobs of a run, and which others started before them, though those stood before or behind them.
@@ -122,9 +130,7 @@ class WaitingLine:
 
     def is_late(self, job: InLine, at: float) -> bool:
         """Return whether the daemon knew at an instant that a job was late then."""
-        start: float | None = None
-        for known_time, plain_start_time in self.known.get(job.job_id, ()):
-            start = plain_start_time if known_time <= at else start
+        start = known_at(self.known.get(job.job_id, ()), at)
         return start is not None and at > self.bound.due_time(start, job.submit_time)
 
     def _was_late(self, job: InLine, until: float) -> bool:

@@ -1,75 +1,90 @@
-"""A submitit that runs jobs in this process."""
+"""A Slurm that runs job arrays on this machine, for the real submitit: `sbatch`, `srun`, `squeue` and `scancel`."""
 
 import sys
-import types
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import pytest
 
-from advisor.errors import SimulationError
+from advisor.sim.study import engines
+
+_SBATCH: Final = """#!{python}
+import os, re, subprocess, sys
+from pathlib import Path
+
+folder, script = Path({folder!r}), Path(sys.argv[1]).resolve()
+options = dict(re.findall(r"^#SBATCH --([a-z-]+)=(.*)$", script.read_text(), re.MULTILINE))
+array = 100 * (len(list(folder.glob("*.options"))) + 1)
+tasks = int(re.match(r"0-(\\d+)", options["array"])[1]) + 1 if "array" in options else 1
+names = [f"{{array}}_{{task}}" if "array" in options else f"{{array}}" for task in range(tasks)]
+(folder / f"{{array}}.options").write_text("\\n".join(f"{{name}}={{value}}" for name, value in options.items()))
+for name in names:
+    (folder / f"{{name}}.queued").touch()
+print("Submitted batch job", array, flush=True)
+if os.fork():
+    sys.exit()
+os.setsid()
+os.closerange(0, 3)
+killed = os.environ.get("FAKE_SLURM_KILLS", "").split()
+# Jobs end in another order than they were submitted in.
+for task in reversed(range(tasks)):
+    queued = folder / f"{{names[task]}}.queued"
+    if str(task) not in killed and queued.exists():
+        of_job = {{"JOB_ID": array + task, "NTASKS": 1, "JOB_NUM_NODES": 1, "PROCID": 0, "LOCALID": 0, "NODEID": 0}}
+        of_array = {{"ARRAY_JOB_ID": array, "ARRAY_TASK_ID": task}} if "array" in options else {{}}
+        variables = {{f"SLURM_{{name}}": str(value) for name, value in (of_job | of_array).items()}}
+        variables["SLURM_JOB_NODELIST"] = "n01"
+        subprocess.run(["/bin/bash", script], env=os.environ | variables, stdin=subprocess.DEVNULL)
+    queued.unlink(missing_ok=True)
+"""
+_SRUN: Final = """#!/bin/bash
+while [[ $1 == -* ]]; do [[ $1 == --unbuffered ]] && shift || shift 2; done
+exec "$@"
+"""
+_SQUEUE: Final = """#!/bin/bash
+cd {folder}
+for job in "${{@: -1}}"{{,_*}}.queued; do [[ -e $job ]] && echo "${{job%.queued}}"; done
+exit 0
+"""
+_SCANCEL: Final = """#!/bin/bash
+cd {folder}
+echo "$1" >>cancelled
+rm -f "$1.queued"
+"""
 
 
-class FakeExecutor:
-    """Takes job arrays as submitit does, and runs each job when it is asked for."""
+@dataclass(frozen=True, slots=True)
+class FakeSlurm:
+    """What the programs left in their folder."""
 
-    submitted: list[int]
-    cancelled: list[str]
-    folders: list[str]
-    parameters: dict[str, Any]
+    folder: Path
 
-    def __init__(self, folder: Path, cluster: str) -> None:
-        self.folders.append(f"{cluster} {folder}")
+    @property
+    def arrays(self) -> list[dict[str, str]]:
+        """The options of the arrays that were submitted, in their order."""
+        files = sorted(self.folder.glob("*.options"))
+        return [dict(line.split("=", 1) for line in file.read_text().splitlines()) for file in files]
 
-    def update_parameters(self, **parameters: object) -> None:
-        self.parameters.update(parameters)
+    @property
+    def submitted(self) -> list[int]:
+        """The number of jobs in each array."""
+        return [int(options.get("array", "0-0").partition("%")[0].partition("-")[2]) + 1 for options in self.arrays]
 
-    def map_array(self, function: Callable[[Any], Any], tasks: list[Any]) -> list["FakeJob"]:
-        self.submitted.append(len(tasks))
-        return [FakeJob(f"1_{index}", function, task) for index, task in enumerate(tasks)]
-
-
-class FakeJob:
-    """A job of a `FakeExecutor`."""
-
-    def __init__(self, job_id: str, function: Callable[[Any], Any], task: Any) -> None:
-        self.job_id = job_id
-        self.paths = types.SimpleNamespace(result_pickle=Path("/nonexistent/result.pkl"))
-        self._function = function
-        self._task = task
-
-    def result(self) -> Any:
-        try:
-            return self._function(self._task)
-        except SimulationError as err:
-            raise FakeUncompletedJobError(
-                f"Job failed during processing with trace:\n  raise\nadvisor.errors.SimulationError: {err}\n\n"
-                "You can check full logs with:\n - job.out\n"
-            ) from err
-
-    def cancel(self, **_: object) -> None:
-        FakeExecutor.cancelled.append(self.job_id)
+    @property
+    def cancelled(self) -> list[str]:
+        """The jobs that were cancelled."""
+        file = self.folder / "cancelled"
+        return file.read_text().split() if file.exists() else []
 
 
-class FakeUncompletedJobError(RuntimeError):
-    """What submitit raises for a job that failed."""
-
-
-def put_in_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeExecutor]:
-    """Put a submitit that runs jobs here into place, and Slurm's commands on PATH, which are in `folder`."""
-    FakeExecutor.submitted, FakeExecutor.cancelled, FakeExecutor.folders, FakeExecutor.parameters = [], [], [], {}
-    utils = types.SimpleNamespace(
-        UncompletedJobError=FakeUncompletedJobError, FailedSubmissionError=type("Failed", (RuntimeError,), {})
-    )
-    module, helpers = types.ModuleType("submitit"), types.ModuleType("submitit.helpers")
-    module.__dict__.update(AutoExecutor=FakeExecutor, core=types.SimpleNamespace(utils=utils), helpers=helpers)
-    # Jobs end in another order than they were submitted in.
-    helpers.__dict__.update(as_completed=lambda jobs, **_: iter(reversed(jobs)))
-    monkeypatch.setitem(sys.modules, "submitit", module)
-    monkeypatch.setitem(sys.modules, "submitit.helpers", helpers)
-    for command in ("sbatch", "srun"):
-        (folder / command).write_text("#!/bin/sh\nexit 1\n")
-        (folder / command).chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder))
-    return FakeExecutor
+def put_in_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    """Put the programs into `folder`, and that before all others on PATH."""
+    for name, text in (("sbatch", _SBATCH), ("srun", _SRUN), ("squeue", _SQUEUE), ("scancel", _SCANCEL)):
+        is_plain = name == "srun"
+        (folder / name).write_text(text if is_plain else text.format(python=sys.executable, folder=str(folder)))
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    for name, value in (("_POLL_S", 0.05), ("_LOOK_S", 0.5), ("_SETTLE_S", 0.05)):
+        monkeypatch.setattr(engines, name, value)
+    return FakeSlurm(folder)

@@ -37,7 +37,6 @@ from advisor.view.wording import LABELS, basis, change_in_words, ends_in_words, 
 
 SCHEMA = "sadvise.compare/1"
 MOST_SEEDS = 10_000
-MOST_SLURM_JOBS = 64
 _SEEDS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 # The metrics printed for people; JSON and the report hold all of them.
 SHOWN = ("mean_jct_s", "p99_queueing_delay_s", "mean_bounded_slowdown", "makespan_s")
@@ -90,14 +89,13 @@ def compare(
         report=report,
         command=command,
     )
-    at_once = MOST_SLURM_JOBS if engine is Spread.SLURM else len(os.sched_getaffinity(0))
     results = run_study(
         study,
         noun="runs",
         advice=": with --store FOLDER it would be",
         store=store,
         engine=engine.value,
-        workers=workers or at_once,
+        workers=engine.at_once(workers),
     )
     subject = {
         "traces": [trace.name for trace in study.traces],

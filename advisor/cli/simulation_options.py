@@ -1,8 +1,9 @@
 """Defines the options of `simulate`, `compare` and `tune`."""
 
+import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -10,6 +11,9 @@ from advisor.cli.options import OUTPUT
 
 RUNS = "What is simulated"
 SWEEP = "Parallel runs"
+
+
+_MOST_SLURM_JOBS: Final = 64
 
 
 class Execution(StrEnum):
@@ -20,10 +24,14 @@ class Execution(StrEnum):
 
 
 class Spread(StrEnum):
-    """The engines that execute the runs of a comparison."""
+    """The engines that execute the runs of a comparison or of a search."""
 
     LOCAL = "local"
     SLURM = "slurm"
+
+    def at_once(self, asked: int | None) -> int:
+        """Return how many runs go at once: as many as asked, else one per core, or 64 jobs."""
+        return asked or (_MOST_SLURM_JOBS if self is Spread.SLURM else len(os.sched_getaffinity(0)))
 
 
 TraceFile = Annotated[Path | None, typer.Argument(metavar="TRACE", help="A trace, CSV as written by `sadvise import`.")]

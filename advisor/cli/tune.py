@@ -21,7 +21,6 @@ from advisor.cli.simulation import (
 )
 from advisor.cli.simulation_options import (
     ClusterText,
-    CoreWorkers,
     DemoTrace,
     Execution,
     ExecutionOf,
@@ -31,9 +30,12 @@ from advisor.cli.simulation_options import (
     ShowsAll,
     SimulationSeed,
     SkipBad,
+    Spread,
+    SpreadOver,
     StoreFolder,
     TraceFile,
     VariesSlurm,
+    Workers,
 )
 from advisor.config import load_config
 from advisor.domain.units import duration, plural
@@ -64,7 +66,8 @@ def tune(
     jobs: FirstJobs = None,
     execution: ExecutionOf = Execution.MEASURED,
     skip_bad: SkipBad = False,
-    workers: CoreWorkers = None,
+    workers: Workers = None,
+    engine: SpreadOver = Spread.LOCAL,
     store: StoreFolder = None,
     config: ConfigFile = None,
     report: Report = None,
@@ -74,7 +77,7 @@ def tune(
     """Replay a trace under other settings of the advisor and of slurm.conf, and compare each with plain Slurm.
 
     Prints what each setting gains, what it costs single users and jobs, and the lines to put into sadvise.toml or
-    slurm.conf. Touches no cluster, except that --cluster live reads it.
+    slurm.conf. Touches no cluster, except that --cluster live reads it and --engine slurm submits the runs as jobs.
     """
     if demo == (trace is not None):
         raise OptionsError("give either a TRACE or --demo")
@@ -117,7 +120,7 @@ def tune(
 
         def run_cells(cells: Sequence[Cell], done: int) -> list[RunResult]:
             more = None if progress is None else lambda share: progress(done + share)
-            return run_sweep(cells, store=store, workers=workers or len(os.sched_getaffinity(0)), progress=more)
+            return run_sweep(cells, store=store, engine=engine.value, workers=engine.at_once(workers), progress=more)
 
         points = exploration.frontier(run_cells)
     if report is not None:

@@ -1,6 +1,5 @@
 """Trains DL2's policies: `python -m tools.train.dl2 published --seed 1 --out DIR`."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -9,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.compare import MOST_SLURM_JOBS
 from advisor.cli.progress import terminated_as_interrupted
 from advisor.cli.simulation import INTERRUPTED
 from advisor.cli.simulation_options import Spread
@@ -84,10 +82,9 @@ def sweep(
         runs = read_runs(file, only=only or [], seeds=seeds)
         todo = unfinished(runs, out)
         typer.echo(f"{len(runs) - len(todo)} of {len(runs)} runs are over")
-        at_once = workers or (MOST_SLURM_JOBS if engine is Spread.SLURM else len(os.sched_getaffinity(0)))
         ends = {}
         try:
-            for name, end in run_campaign(todo, out, engine=engine.value, workers=at_once):
+            for name, end in run_campaign(todo, out, engine=engine.value, workers=engine.at_once(workers)):
                 ends[name] = end
                 typer.echo(f"{name}: {end.error or f'{end.figure:.3f} in validation'}", err=bool(end.error))
         except KeyboardInterrupt:

@@ -7,16 +7,17 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from advisor.backends import process
 from advisor.backends.installation import how_to_install
-from advisor.errors import SimulationError
+from advisor.errors import SimulationError, SlurmError
 
 if TYPE_CHECKING:
-    from submitit import AutoExecutor
+    from submitit import AutoExecutor, Job
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -28,7 +29,10 @@ _TIME_LIMIT_MIN = 24 * 60
 # The largest array that slurmctld takes unless MaxArraySize says otherwise.
 _MOST_IN_ARRAY = 1000
 _POLL_S = 2.0
-_ERROR_LINE = re.compile(r"(sbatch: error|[A-Za-z_][\w.]*(Error|Exception)): ")
+# How often slurmctld is asked which jobs are left, and for how long a result can come after its job has left.
+_LOOK_S = 30.0
+_SETTLE_S = 5.0
+_ERROR_LINE = re.compile(r"((sbatch|slurmstepd)[^:]*: error|[A-Za-z_][\w.]*(Error|Exception)): ")
 
 
 def run_on_cores(tasks: Mapping[str, Task], run: Callable[[Task], Result], workers: int) -> Finished[Result]:
@@ -78,33 +82,71 @@ def run_on_slurm(
     executor.update_parameters(
         name="sadvise", timeout_min=_TIME_LIMIT_MIN, cpus_per_task=1, slurm_array_parallelism=workers
     )
-    failures = (submitit.core.utils.UncompletedJobError, submitit.core.utils.FailedSubmissionError)
-    waiting = list(tasks.items())
+    failures = (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError)
+    waiting, lost = list(tasks.items()), list["Job[Result]"]()
     try:
         for start in range(0, len(waiting), _MOST_IN_ARRAY):
-            yield from _array(executor, waiting[start : start + _MOST_IN_ARRAY], run)
+            yield from _array(executor, waiting[start : start + _MOST_IN_ARRAY], run, lost)
     except failures as err:
         raise SimulationError(f"a job on Slurm failed: {_reason(str(err))}: logs are under {logs}") from err
+    if lost:
+        why = _reason(lost[0].stderr() or "no word of the reason")
+        raise SimulationError(
+            f"{len(lost)} of {len(waiting)} jobs on Slurm ended without a result, the first with: {why}: the same "
+            f"command runs these again; logs are under {logs}"
+        )
 
 
 def _array(
-    executor: "AutoExecutor", tasks: Sequence[tuple[str, Task]], run: Callable[[Task], Result]
+    executor: "AutoExecutor",
+    tasks: Sequence[tuple[str, Task]],
+    run: Callable[[Task], Result],
+    lost: "list[Job[Result]]",
 ) -> Finished[Result]:
-    """Submit one job array and yield the results of its jobs; cancel the jobs that still run on exit."""
-    from submitit.helpers import as_completed
+    """Submit one job array and yield the results of its jobs; cancel the jobs that still run on exit.
 
+    A job that leaves the queue without a result, as one that was killed, joins the `lost`; the others go on.
+    """
     jobs = executor.map_array(run, [task for _, task in tasks])
-    keys = {job.job_id: key for job, (key, _) in zip(jobs, tasks, strict=True)}
+    waiting = {job.job_id: (key, job) for job, (key, _) in zip(jobs, tasks, strict=True)}
+    gone, looked_time = frozenset[str](), time.monotonic()
     try:
-        for job in as_completed(jobs, poll_frequency=_POLL_S):
-            result = job.result()
-            yield keys.pop(job.job_id), result
-            # It is kept elsewhere by now, and large.
-            job.paths.result_pickle.unlink(missing_ok=True)
+        while waiting:
+            for job_id, (key, job) in list(waiting.items()):
+                if job.paths.result_pickle.exists():
+                    result = job.result()
+                    del waiting[job_id]
+                    yield key, result
+                    # It is kept elsewhere by now, and large.
+                    job.paths.result_pickle.unlink(missing_ok=True)
+                elif job_id in gone:
+                    lost.append(waiting.pop(job_id)[1])
+            if waiting:
+                time.sleep(_POLL_S)
+            if waiting and time.monotonic() - looked_time >= _LOOK_S:
+                gone, looked_time = _gone(waiting, jobs[0]), time.monotonic()
     finally:
-        for job in jobs:
-            if job.job_id in keys:
-                job.cancel(check=False)
+        for _, job in waiting.values():
+            job.cancel(check=False)
+
+
+def _gone(waiting: Collection[str], first: "Job[Result]") -> frozenset[str]:
+    """Return which jobs of an array have left the queue; none where slurmctld does not answer."""
+    array, _, _ = first.job_id.partition("_")
+    argv = ["squeue", "--noheader", "--array", "--format=%i", "--jobs", array]
+    try:
+        queued = process.run(argv, timeout_s=_LOOK_S).output.decode().split()
+    except SlurmError as err:
+        # slurmctld forgets an array some minutes after its end.
+        if "Invalid job id" not in str(err):
+            return frozenset()
+        queued = []
+    gone = frozenset(waiting) - frozenset(queued)
+    if gone:
+        # Their last results can still be on the way from another machine; a shared folder is read anew when listed.
+        time.sleep(_SETTLE_S)
+        list(first.paths.folder.iterdir())
+    return gone
 
 
 def _reason(text: str) -> str:

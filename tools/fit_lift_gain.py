@@ -40,7 +40,7 @@ from tools.live.kept import read_kept
 from tools.live.savings import applied_changes
 from tools.live.sbatch_options import as_asked
 from tools.live.window import Cut, window_of
-from tools.pages.text import table
+from tools.pages.page_text import table
 from tools.simulated_traces import add_data_option, data_folder, read_workload
 
 Floats = NDArray[np.float64]

@@ -239,7 +239,7 @@ def publish_policy(run: Path, folder: Path, version: str, *, today: str) -> Entr
         CardText(
             text=text,
             data={
-                "training": "drawn workloads, seeds below 1,000,000 (tools/train/slurm/workload.py)",
+                "training": "drawn workloads, seeds below 1,000,000 (tools/train/size_env.py)",
                 "choice of the checkpoint": "32 drawn workloads from seed 1,000,000 on",
                 "figures": f"{len(TEST_SEEDS)} drawn workloads from seed 2,000,000 on",
             },

@@ -15,13 +15,13 @@ from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ConfigError, TraceError
 from advisor.features.backlog import Floats
 from advisor.fit.export import bundled
-from advisor.fit.start_time_files import Polls, read_polls
-from advisor.fit.start_time_fit import HIGH, LOW, fit_polls, log_wait
+from advisor.fit.start_time_fit import HIGH, LOW, Polls, fit_polls, log_wait
 from advisor.predict.intervals import Intervals
 from advisor.predict.start_time import StartTimeForecaster
 from advisor.sim.traces.text_file import opened_text
-from tools.evaluation.score_report import Report, Score, counted, print_report, score
-from tools.evaluation.served import ManyFiles, TableFormat, date_text, parsed_date
+from tools.data.graham_polls import read_polls
+from tools.evaluate.score_report import Report, Score, counted, print_report, score
+from tools.evaluate.served import ManyFiles, TableFormat, date_text, parsed_date
 
 TEST_DAYS: Final = 14
 BINS: Final = 10

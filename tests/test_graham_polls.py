@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from advisor.errors import TraceError
-from advisor.fit.start_time_files import COLUMNS, read_polls
 from tests.fit.start_time_polls import poll_row, write
+from tools.data.graham_polls import COLUMNS, read_polls
 
 
 def test_row_becomes_a_job_and_what_stands_before_it(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import sys
 import typer
 
 from advisor.errors import AdvisorError
-from tools.evaluation import interference_errors, run_time_errors, start_time_errors, throughput_errors
+from tools.evaluate import interference_errors, run_time_errors, start_time_errors, throughput_errors
 
 app = typer.Typer(
     no_args_is_help=True,

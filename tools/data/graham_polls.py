@@ -3,23 +3,19 @@
 import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.backends.tres import tres
 from advisor.domain.units import HOUR_S
 from advisor.errors import DecodeError, TraceError
 from advisor.features.backlog import BacklogTable, Floats, Load
-from advisor.features.columns import Columns
-from advisor.fit.fitted import Source, source_of
+from advisor.fit.fitted import Fitted, Source, source_of
+from advisor.fit.start_time_fit import Codes, Polls, bursts, fit_polls
 from advisor.sim.traces.text_file import opened_text
-
-Codes = NDArray[np.int64]
 
 _JOB, _POLL, _TRES, _ACCOUNT, _WAIT = "job_unique_id", "poll_time", "req_tres", "account_id", "poll_wait_sec"
 # The partition at the poll; the other column has the one in which the job ran.
@@ -39,38 +35,10 @@ _MOST: Final = 1e12
 COLUMNS: Final = (_JOB, _ACCOUNT, _PARTITION, _TRES, *_TIMES, *_AMOUNTS, *_LEFT, _WAIT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Polls(Columns):
-    """Pending jobs at polls of the queue, and the remaining wait of each; all `(n_rows,)`.
-
-    `wait_s` is NaN for a job that was never seen to start. Rows of one poll whose jobs are alike and were submitted
-    together have the same number in `burst`.
-    """
-
-    table: BacklogTable
-    poll_time: Floats
-    wait_s: Floats
-    burst: Codes
-    account: tuple[str, ...]
-    partition: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.wait_s)
-
-    @property
-    def start_time(self) -> Floats:
-        """Return the start time of each job, NaN if it was never seen to start."""
-        return self.poll_time + self.wait_s
-
-    @property
-    def seen_until(self) -> float:
-        """Return the time of the last poll or start."""
-        return float(max(np.max(self.poll_time), np.nanmax(self.start_time, initial=-np.inf)))
-
-    def started_by(self, instant: float) -> NDArray[np.bool_]:
-        """Return which rows were polled, and their jobs started, before an instant."""
-        started: NDArray[np.bool_] = (self.poll_time < instant) & (self.start_time < instant)
-        return started
+def fit_start_time(files: Sequence[Path], *, seed: int) -> Fitted:
+    """Fit the model to files of polls; raises `TraceError` and `ConfigError`."""
+    polls, sources = read_polls(files)
+    return fit_polls(polls, seen_until=polls.seen_until, seed=seed, sources=sources)
 
 
 def read_polls(files: Sequence[Path]) -> tuple[Polls, tuple[Source, ...]]:
@@ -195,12 +163,6 @@ def _polls(cells: Mapping[str, list[str]], numbers: Mapping[str, Floats]) -> Pol
         account=tuple(cells[_ACCOUNT]),
         partition=tuple(cells[_PARTITION]),
     )
-
-
-def bursts(*columns: Floats | Codes) -> Codes:
-    """Number the rows `(n_rows,)`, so that rows with equal values in all columns `(n_rows,)` have the same number."""
-    alike = np.column_stack([np.nan_to_num(column) for column in columns])
-    return np.unique(alike, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _running(numbers: Mapping[str, Floats]) -> tuple[Load, Load]:

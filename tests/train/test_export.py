@@ -77,7 +77,7 @@ def test_network_that_is_read_again_is_the_same() -> None:
 
 
 def test_graph_of_another_origin_is_not_trained_on() -> None:
-    with pytest.raises(ModelError, match=r"policy-own 1: its graph is none of tools\.train\.export"):
+    with pytest.raises(ModelError, match=r"policy-own 1: its graph is none of tools\.train\.policy_graph"):
         from_onnx(scoring([1.0, 1.0, 1.0, 0.0]), name="policy-own 1")
 
 

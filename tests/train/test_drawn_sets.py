@@ -50,7 +50,9 @@ def _runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Make two finished runs of the recipe and one without a warm-up, on few jobs."""
     monkeypatch.setattr(size_env, "TRAINING", FEW)
     monkeypatch.setattr(dl2, "VALIDATION_SEEDS", range(2))
-    monkeypatch.setattr(size_rivals, "BOOK", replace(dl2.BOOK, recipes={"dl2": TINY}))
+    book = replace(dl2.BOOK, recipes={"dl2": TINY})
+    for module in (dl2, size_rivals):
+        monkeypatch.setattr(module, "BOOK", book)
     drawn = DrawnSet(words="workloads", seeds=range(40, 44), ranges=FEW)
     monkeypatch.setattr(size_rivals, "SETS", {"drawn": drawn})
     folders = []

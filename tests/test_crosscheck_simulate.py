@@ -11,7 +11,7 @@ from tests.published_traces import write_traces
 from tools.bench import crosscheck
 from tools.bench.__main__ import main
 from tools.bench.crosscheck import Reference, is_off, mean_jct_s
-from tools.simulated_traces import Workload, read_workload
+from tools.data.simulated_traces import Workload, read_workload
 
 DATA = os.environ.get("SADVISE_DATA", "")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import evaluate
+from tools.evaluate.__main__ import main
 
 KINDS = {"throughput": "pollux", "interference": "gavel", "runtime": "drac", "start": "drac"}
 
@@ -13,7 +13,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     """Run the command and return its exit code."""
     monkeypatch.setattr("sys.argv", ["evaluate", *arguments])
     with pytest.raises(SystemExit) as stopped:
-        evaluate.main()
+        main()
     return int(stopped.value.code or 0)
 
 

@@ -23,10 +23,10 @@ from tests.fit.interference_tables import (
     speed_beside,
     write,
 )
-from tools.evaluation import interference_errors
-from tools.evaluation.interference_errors import evaluate
-from tools.evaluation.score_report import Report
-from tools.evaluation.served import repeated
+from tools.evaluate import interference_errors
+from tools.evaluate.interference_errors import evaluate
+from tools.evaluate.score_report import Report
+from tools.evaluate.served import repeated
 
 # Each fits or judges models.
 pytestmark = pytest.mark.slow

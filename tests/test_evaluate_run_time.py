@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from advisor.errors import AdvisorError, ConfigError, TraceError
 from tests.predict.run_time_jobs import make_ended, make_site
-from tools.evaluation import run_time_errors
-from tools.evaluation.drac_tables import read_tables
-from tools.evaluation.run_time_errors import (
+from tools.data.drac_tables import read_tables
+from tools.evaluate import run_time_errors
+from tools.evaluate.run_time_errors import (
     LAST_TWO,
     LIMIT,
     MEDIAN,
@@ -29,7 +29,7 @@ from tools.evaluation.run_time_errors import (
     trial,
     unseen_users,
 )
-from tools.evaluation.served import parsed_date
+from tools.evaluate.served import parsed_date
 
 # Each fits or judges models.
 pytestmark = pytest.mark.slow

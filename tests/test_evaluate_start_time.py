@@ -12,12 +12,12 @@ import typer
 from typer.testing import CliRunner
 
 from advisor.errors import AdvisorError, ConfigError, TraceError
-from advisor.fit.start_time_files import read_polls
 from tests.fit.start_time_polls import poll_rows, write
-from tools.evaluation import start_time_errors
-from tools.evaluation.score_report import print_report
-from tools.evaluation.served import parsed_date
-from tools.evaluation.start_time_errors import baselines, default_split, judge, read_errors_s
+from tools.data.graham_polls import read_polls
+from tools.evaluate import start_time_errors
+from tools.evaluate.score_report import print_report
+from tools.evaluate.served import parsed_date
+from tools.evaluate.start_time_errors import baselines, default_split, judge, read_errors_s
 
 # Each fits or judges models.
 pytestmark = pytest.mark.slow

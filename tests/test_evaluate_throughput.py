@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from advisor.errors import ConfigError
 from advisor.fit.throughput_data import files_of, read_measured
 from tests.predict.throughput_cluster import make_measured, steps, theta_of, work, write_cluster
-from tools.evaluation.score_report import Report, Score
-from tools.evaluation.throughput_errors import (
+from tools.evaluate.score_report import Report, Score
+from tools.evaluate.throughput_errors import (
     CURVE,
     LINEAR,
     NEAREST,

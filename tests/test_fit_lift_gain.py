@@ -16,6 +16,7 @@ from tests.builders import HOUR_S, make_job
 from tests.planning.queues import busy, shorts
 from tests.published_traces import write_traces
 from tests.tools_live.made_arms import keep_made, made_run, made_trace
+from tools.data.simulated_traces import read_workload
 from tools.fit_lift_gain import (
     HELD,
     FittedPart,
@@ -30,7 +31,6 @@ from tools.fit_lift_gain import (
     simulated_part,
 )
 from tools.live.savings import promises_of
-from tools.simulated_traces import read_workload
 
 ROWS = 400
 

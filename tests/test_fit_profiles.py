@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from advisor.sim.profiles import PROFILE_DTYPE, PROFILE_FILE, inflation, step_s
-from tools import profile_data
+from tools.data import profile_data
+from tools.data.profile_data import Beside, MeasuredSpread, MeasuredStep, read_measurements
 from tools.fit_profiles import LIMITS, faults_of, faults_of_page, fit, main, profiles_of, table_text
 from tools.network_errors import network_page
-from tools.profile_data import Beside, MeasuredSpread, MeasuredStep, read_measurements
 from tools.profile_errors import ErrorLine, error_lines, markdown
 from tools.profile_fit import (
     STEPS_FROM,

@@ -16,8 +16,6 @@ from tools.pages.page_experiment import summaries
 ROOT = Path(advisor.__file__).parent
 TOOLS = ROOT.parent / "tools"
 MOST_IN_ROOT = 8
-# The training programs are left out until they are one file for each system; they import `tools/pages/text.py` by name.
-LEFT_OUT = frozenset([*(TOOLS / "train").rglob("*.py"), TOOLS / "pages" / "text.py"])
 
 # Names that say how a module is used instead of naming what it holds.
 VAGUE = frozenset(
@@ -42,8 +40,7 @@ VAGUE = frozenset(
 
 def modules(root: Path = ROOT) -> list[Path]:
     """Return the modules below a folder, without those that only make a folder a package or a program."""
-    paths = [path for path in sorted(root.rglob("*.py")) if path.name not in ("__init__.py", "__main__.py")]
-    return [path for path in paths if path not in LEFT_OUT]
+    return [path for path in sorted(root.rglob("*.py")) if path.name not in ("__init__.py", "__main__.py")]
 
 
 def commands() -> set[Path]:
@@ -83,7 +80,7 @@ def test_a_module_name_occurs_once() -> None:
 
 
 def test_a_public_class_name_occurs_once() -> None:
-    paths = [path for root in (ROOT, TOOLS) for path in root.rglob("*.py") if path not in LEFT_OUT]
+    paths = [path for root in (ROOT, TOOLS) for path in root.rglob("*.py")]
 
     names = [name for path in paths for name in public_classes(path)]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from advisor.sim.profiles import Profiles, exposed_s, load_profiles
+from tools.data.profile_data import MeasuredSpread, MeasuredStep, Measurements
 from tools.fit_profiles import faults_of_page
 from tools.network_errors import TEMPLATE, THEMIS, node_table, themis_table, tier_table
-from tools.profile_data import MeasuredSpread, MeasuredStep, Measurements
 from tools.profile_errors import HALVED, ErrorLine
 
 PAGE = Path(__file__).parent.parent / "docs" / "network.md"

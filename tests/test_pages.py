@@ -9,7 +9,7 @@ import pytest
 from advisor.errors import SimulationError
 from tools.pages.__main__ import main
 from tools.pages.page_experiment import PROG, Experiment, add_options, command_of, described, experiment_of, summaries
-from tools.pages.text import FOLDER, paragraph, render, table
+from tools.pages.page_text import FOLDER, paragraph, render, table
 
 ROOT = Path(__file__).parent.parent
 NAMES = tuple(summaries())

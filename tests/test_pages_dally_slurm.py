@@ -10,10 +10,10 @@ import pytest
 from advisor.sim.study.result import result_of
 from tests.sim.building import make_trace
 from tests.sim.runs import make_run
+from tools.data.simulated_traces import Workload
 from tools.pages.__main__ import main
 from tools.pages.dally_slurm import SlurmCorner, by_size, of_users, page, tasks_of
 from tools.pages.page_experiment import Experiment
-from tools.simulated_traces import Workload
 
 SLURM, DALLY = "slurm", "slurm+dally"
 EXPERIMENT = Experiment(

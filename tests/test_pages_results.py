@@ -10,9 +10,9 @@ from advisor.sim.study.result import GpuCurve, RunResult
 from advisor.sim.study.statistics import CellName
 from tests.published_traces import write_traces
 from tests.test_simulated_traces import make_trace
+from tools.data.simulated_traces import Workload
 from tools.pages.__main__ import main
 from tools.pages.results import page, parts_of
-from tools.simulated_traces import Workload
 
 JOBS = 400
 

@@ -9,7 +9,7 @@ from advisor.errors import TraceError
 from advisor.sim.traces.importing.drac import COLUMNS
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 from tests.published_traces import write_philly, write_traces
-from tools.simulated_traces import Workload, data_folder, demand_gpus, nodes_of, read_workload, repeated
+from tools.data.simulated_traces import Workload, data_folder, demand_gpus, nodes_of, read_workload, repeated
 
 
 def make_trace(*jobs: tuple[float, float, int]) -> Trace:

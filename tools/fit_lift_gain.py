@@ -35,13 +35,13 @@ from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem, drive
 from advisor.sim.state import State
 from advisor.sim.traces.trace import Trace
+from tools.data.simulated_traces import add_data_option, data_folder, read_workload
 from tools.live.compressed_site import BF_WINDOW_S, GPUS_PER_NODE
 from tools.live.kept import read_kept
 from tools.live.savings import applied_changes
 from tools.live.sbatch_options import as_asked
 from tools.live.window import Cut, window_of
-from tools.pages.text import table
-from tools.simulated_traces import add_data_option, data_folder, read_workload
+from tools.pages.page_text import table
 
 Floats = NDArray[np.float64]
 

@@ -20,8 +20,9 @@ from statistics import median
 
 from advisor.errors import TraceError
 from advisor.sim.profiles import MODEL, NEUTRAL, PROFILE_FILE, SOURCE, SPEED_PREFIX, Profiles, load_profiles
+from tools.data.profile_data import Measurements, Speed, read_measurements
+from tools.data.simulated_traces import add_data_option, data_folder
 from tools.network_errors import network_page
-from tools.profile_data import Measurements, Speed, read_measurements
 from tools.profile_errors import ErrorLine, error_lines, markdown
 from tools.profile_fit import (
     CONTENTION_FROM,
@@ -41,7 +42,6 @@ from tools.profile_fit import (
     traffic_of_sensitivity,
     without_batch,
 )
-from tools.simulated_traces import add_data_option, data_folder
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "network.md"
 GPU_TYPES = ("k80", "p100", "v100", "t4", "a40", "a100", "a800")

@@ -18,7 +18,7 @@ from advisor.domain.actions import Reason
 from advisor.metrics.catalogue import METRICS
 from advisor.web.openapi import openapi
 from tools.live import live_documents
-from tools.pages.text import table
+from tools.pages.page_text import table
 from tools.what_is_read import what_is_read_page
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from advisor.sim.profiles import Profiles, inflation
-from tools.pages.text import table
-from tools.profile_data import MeasuredSpread, Measurements
+from tools.data.profile_data import MeasuredSpread, Measurements
+from tools.pages.page_text import table
 from tools.profile_errors import HALVED, ErrorLine, Shipped
 from tools.profile_fit import CONTENTION_FROM, SPREADS_FROM, STEPS_FROM
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.sim.profiles import Profiles, gpu_share_inflation, inflation
-from tools.pages.text import table
-from tools.profile_data import Beside, MeasuredSpread, MeasuredStep, Measurements, Speed
+from tools.data.profile_data import Beside, MeasuredSpread, MeasuredStep, Measurements, Speed
+from tools.pages.page_text import table
 from tools.profile_fit import (
     CONTENTION_FROM,
     PAIRS_FROM,

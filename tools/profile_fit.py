@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.sim.profiles import MOST_NODES
-from tools.profile_data import SOCKET_GBPS, Beside, MeasuredSpread, MeasuredStep
+from tools.data.profile_data import SOCKET_GBPS, Beside, MeasuredSpread, MeasuredStep
 
 Vector = NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from advisor.sim.slurm.slurm_settings import (
     SCHEDULER_WORDS_LEFT_OUT,
     SELECT_WORDS_LEFT_OUT,
 )
-from tools.pages.text import table
+from tools.pages.page_text import table
 
 
 class Word(StrEnum):

@@ -5,8 +5,8 @@ The model of the logarithm of a job's speed, relative to what was forecast for i
     speed[model, type] + type effect - weight[model] * place - log(1 + sum over neighbours of added[model, other])
 
 with `added = prior added * exp(scale + own[model] + other[other])`. Every effect has a normal prior around what was
-measured elsewhere; how wide each is was learnt over many drawn sites (`tools.train.prior`), which is the meta-learning:
-a site starts there, and a few Gauss-Newton steps lead from the prior to its own effects (MAP). Outliers weigh less
+measured elsewhere; how wide each is was learnt over many drawn sites (`tools.train.metarl`): the meta-learning. A
+site starts there, and a few Gauss-Newton steps lead from the prior to its own effects (MAP). Outliers weigh less
 (Student's t). This form is our own; of the published performance model nothing but its purpose is known.
 """
 

@@ -1,8 +1,6 @@
 """Fits the model of start times to polls of a queue."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -10,9 +8,9 @@ from numpy.typing import NDArray
 
 from advisor.domain.units import DAY_S
 from advisor.errors import ConfigError
-from advisor.features.backlog import Floats, Rows
+from advisor.features.backlog import BacklogTable, Floats, Rows
+from advisor.features.columns import Columns
 from advisor.fit.fitted import Fitted, Source
-from advisor.fit.start_time_files import Polls, read_polls
 from advisor.predict.start_time import (
     CENTRE,
     COLUMNS,
@@ -50,6 +48,41 @@ _TEXT = (
     "that started before the next poll are under-represented. Polls of one cluster say little of another: fit it to "
     "polls of your own. Fair share is not a column: a snapshot lacks it, and it did not help."
 )
+Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polls(Columns):
+    """Pending jobs at polls of the queue, and the remaining wait of each; all `(n_rows,)`.
+
+    `wait_s` is NaN for a job that was never seen to start. Rows of one poll whose jobs are alike and were submitted
+    together have the same number in `burst`.
+    """
+
+    table: BacklogTable
+    poll_time: Floats
+    wait_s: Floats
+    burst: Codes
+    account: tuple[str, ...]
+    partition: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.wait_s)
+
+    @property
+    def start_time(self) -> Floats:
+        """Return the start time of each job, NaN if it was never seen to start."""
+        return self.poll_time + self.wait_s
+
+    @property
+    def seen_until(self) -> float:
+        """Return the time of the last poll or start."""
+        return float(max(np.max(self.poll_time), np.nanmax(self.start_time, initial=-np.inf)))
+
+    def started_by(self, instant: float) -> NDArray[np.bool_]:
+        """Return which rows were polled, and their jobs started, before an instant."""
+        started: NDArray[np.bool_] = (self.poll_time < instant) & (self.start_time < instant)
+        return started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +102,6 @@ class HeldOutForecasts:
     def scaled_error(self) -> Floats:
         """Return the errors of the mean in units of the forecast spread, `(n_rows,)`."""
         return np.asarray((self.true - self.log_wait.mean) / self.log_wait.spread, dtype=np.float64)
-
-
-def fit_start_time(files: Sequence[Path], *, seed: int) -> Fitted:
-    """Fit the model to files of polls; raises `TraceError` and `ConfigError`."""
-    polls, sources = read_polls(files)
-    return fit_polls(polls, seen_until=polls.seen_until, seed=seed, sources=sources)
 
 
 def fit_polls(polls: Polls, *, seen_until: float, seed: int, sources: tuple[Source, ...] = ()) -> Fitted:
@@ -214,3 +241,9 @@ def _metrics(calibration: HeldOutForecasts) -> dict[str, float]:
         "mean absolute error of log10 wait, later polls": float(np.mean(np.abs(errors))),
         "covered by the 80 % interval, later polls": float(np.mean(inside)),
     }
+
+
+def bursts(*columns: Floats | Codes) -> Codes:
+    """Number the rows `(n_rows,)`, so that rows with equal values in all columns `(n_rows,)` have the same number."""
+    alike = np.column_stack([np.nan_to_num(column) for column in columns])
+    return np.unique(alike, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)

@@ -14,7 +14,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import DAY_S
 from advisor.errors import JournalError
 from advisor.features.backlog import BacklogTable, backlog_table
-from advisor.fit.start_time_files import Polls, bursts
+from advisor.fit.start_time_fit import Polls, bursts
 from advisor.journal import SqliteJournal
 from advisor.journal.cycles import POLL_S
 

@@ -13,8 +13,7 @@ from advisor.errors import ConfigError, ModelError
 from advisor.features.backlog import Floats
 from advisor.fit.export import bundled
 from advisor.fit.fitted import Fitted, Source
-from advisor.fit.start_time_files import Polls
-from advisor.fit.start_time_fit import LEAST_ROWS, fit_polls, log_wait
+from advisor.fit.start_time_fit import LEAST_ROWS, Polls, fit_polls, log_wait
 from advisor.fit.start_time_journal import JournalPolls
 from advisor.predict.intervals import Intervals
 from advisor.predict.start_time import StartTimeForecaster, model_rows

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.fit.start_time_files import COLUMNS
+from tools.data.graham_polls import COLUMNS
 
 FIRST_POLL = datetime(2021, 5, 1, 12, tzinfo=UTC)
 Row = dict[str, object]

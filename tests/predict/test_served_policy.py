@@ -26,7 +26,7 @@ from tests.predict.graphs import doubling, endless, publish_sizes, scoring, unar
 from tests.predict.shelf import TODAY
 from tests.predict.test_library import pin
 from tests.predict.test_onnx_model import line
-from tools.train.slurm.scorers import by_price
+from tools.train.sizer import by_price
 
 
 def options(*names: str, rows: int = 3) -> Options:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from advisor.errors import ModelError
 from advisor.features.backlog import BacklogTable, backlog_table
 from advisor.fit.publish import publish
-from advisor.fit.start_time_files import read_polls
 from advisor.fit.start_time_fit import fit_polls
 from advisor.predict.library import Library
 from advisor.predict.onnx_model import Bundle
 from advisor.predict.start_time import COLUMNS, KIND, StartTimeForecaster, model_rows
 from tests.builders import make_job, make_snapshot
 from tests.fit.start_time_polls import poll_rows, write
+from tools.data.graham_polls import read_polls
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from typer.testing import CliRunner, Result
 
 from advisor.errors import ConfigError
 from tests.fake_submitit import put_in_place
-from tools.train import campaign, checkpoints, dl2
-from tools.train.campaign import run_campaign, unfinished
-from tools.train.learning import Network
-from tools.train.planned import PlannedRun, complete, read_runs
-from tools.train.published.training import RECIPES
+from tools.train import dl2, training_commands
+from tools.train.dl2_published import RECIPES
+from tools.train.imitation import Architecture
+from tools.train.runs import PlannedRun, RunEnd, complete, read_runs, run_campaign, unfinished
+from tools.train.training import read_weights
 
 ROOT = Path(__file__).parents[2]
 QUICK = "updates = 0, warm_updates = 1, replay = 64, episodes = 2, hidden = [8]"
@@ -47,7 +47,7 @@ def described(folder: Path) -> dict[str, object]:
 
 
 def weights(folder: Path) -> list[bytes]:
-    return [tensor.numpy().tobytes() for tensor in checkpoints.read_weights(folder / "warm.pt").values()]
+    return [tensor.numpy().tobytes() for tensor in read_weights(folder / "warm.pt").values()]
 
 
 def test_every_row_and_seed_is_one_run(file: Path) -> None:
@@ -67,7 +67,7 @@ def test_every_row_and_seed_is_one_run(file: Path) -> None:
         ("[[runs]]\nname = 'a'\nrecipe = 'theirs'", "a: no recipe theirs"),
         ("[[runs]]\nname = 'a'\nwithout = ['luck']", "a: no part luck"),
         ("[[runs]]\nname = 'a'\nteacher = 'me'", "a: no teacher me"),
-        ("[[runs]]\nname = 'a'\nsetting = 'slurm'\nteacher = 'drf'", "a: no teacher drf; there are asked, gain, price"),
+        ("[[runs]]\nname = 'a'\nsetting = 'slurm'\nteacher = 'drf'", "a: no teacher drf; there are price, asked, gain"),
         ("[[runs]]\nname = 'a'\nset = { speed = 1 }", "a: a recipe has no speed"),
         ("[[runs]]\nname = 'a'\nset = { network = 'deep' }", "a: 'deep' is not"),
         ("[[runs]]\nname = 'a'\nseeds = 'all'", "--seeds all"),
@@ -95,7 +95,7 @@ def test_runs_on_slurm_take_its_recipe(file: Path) -> None:
 
     planned = read_runs(file)["slurm-1"]
 
-    assert (planned.teacher, planned.recipe.network, planned.recipe.updates) == ("price", Network.OPTIONS, 3)
+    assert (planned.teacher, planned.recipe.network, planned.recipe.updates) == ("price", Architecture.OPTIONS, 3)
 
 
 def test_runs_on_cores_end_as_one_alone_and_are_not_run_again(file: Path, tmp_path: Path) -> None:
@@ -137,13 +137,13 @@ def test_folder_of_another_run_is_refused_before_anything_runs(file: Path, tmp_p
 def test_interrupted_campaign_says_what_is_left_and_goes_on(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(runs: dict[str, PlannedRun], out: Path, **_: object) -> Iterator[tuple[str, campaign.RunEnd]]:
+    def interrupted(runs: dict[str, PlannedRun], out: Path, **_: object) -> Iterator[tuple[str, RunEnd]]:
         for name in list(runs)[:1]:
-            yield name, campaign.RunEnd(figure=complete(runs[name], out / name, lambda *_: None).best)
+            yield name, RunEnd(figure=complete(runs[name], out / name, lambda *_: None).best)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(dl2, "run_campaign", interrupted)
+        patched.setattr(training_commands, "run_campaign", interrupted)
         stopped = swept(file, "--out", tmp_path / "runs")
     rest = unfinished(read_runs(file), tmp_path / "runs")
 
@@ -177,7 +177,7 @@ def test_slurm_without_its_commands_gets_one_line(file: Path, tmp_path: Path, mo
 
 
 def test_runs_of_the_page_can_be_read() -> None:
-    runs = read_runs(ROOT / "tools/train/published/table.toml")
+    runs = read_runs(ROOT / "tools/train/dl2.toml")
 
     assert {planned.recipe for planned in runs.values()} >= set(RECIPES.values())
     assert all(planned.setting == "published" for planned in runs.values())

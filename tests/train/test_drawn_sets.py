@@ -19,16 +19,25 @@ from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from tests.features.test_steps import jobs, supply
+from tools.train import dl2, size_env, size_rivals
+from tools.train.dl2 import RECIPE, TEST_SEEDS, VALIDATION_SEEDS, SizeRun
 from tools.train.judge import app
 from tools.train.networks import PerOption
-from tools.train.slurm import drawn_sets, workload
-from tools.train.slurm.drawn_sets import SETS, DrawnSet, judged, table
-from tools.train.slurm.publication import TEST_SEEDS
-from tools.train.slurm.rivals import DEFAULT, PRICE, by_fit, by_network, by_share, noisy_speeds, sized
-from tools.train.slurm.scorers import by_price
-from tools.train.slurm.sizer import SpeedOf, by_score, true_speeds
-from tools.train.slurm.training import RECIPE, VALIDATION_SEEDS, Training
-from tools.train.slurm.workload import SHIFTED, TRAINING
+from tools.train.size_env import SHIFTED, TRAINING
+from tools.train.size_rivals import (
+    DEFAULT,
+    PRICE,
+    SETS,
+    DrawnSet,
+    by_fit,
+    by_network,
+    by_share,
+    judged,
+    noisy_speeds,
+    sized,
+    table,
+)
+from tools.train.sizer import SpeedOf, by_price, by_score, true_speeds
 from tools.train.training import train
 
 ROOT = Path(__file__).parents[2]
@@ -39,18 +48,20 @@ TINY = replace(RECIPE, episodes=4, warm_updates=2, updates=2, steps=8, batch=16,
 @pytest.fixture(name="runs")
 def _runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Make two finished runs of the recipe and one without a warm-up, on few jobs."""
-    monkeypatch.setattr(workload, "TRAINING", FEW)
-    monkeypatch.setattr("tools.train.slurm.training.VALIDATION_SEEDS", range(2))
-    monkeypatch.setattr(drawn_sets, "BOOK", replace(drawn_sets.BOOK, recipes={"dl2": TINY}))
+    monkeypatch.setattr(size_env, "TRAINING", FEW)
+    monkeypatch.setattr(dl2, "VALIDATION_SEEDS", range(2))
+    book = replace(dl2.BOOK, recipes={"dl2": TINY})
+    for module in (dl2, size_rivals):
+        monkeypatch.setattr(module, "BOOK", book)
     drawn = DrawnSet(words="workloads", seeds=range(40, 44), ranges=FEW)
-    monkeypatch.setattr(drawn_sets, "SETS", {"drawn": drawn})
+    monkeypatch.setattr(size_rivals, "SETS", {"drawn": drawn})
     folders = []
     for name, recipe, seed in (
         ("first", TINY, 1),
         ("second", TINY, 2),
         ("cold", replace(TINY, warm_updates=0), 1),
     ):
-        train(Training(recipe, "price", seed, every=(2, 2)), tmp_path / name, lambda *_: None)
+        train(SizeRun(recipe, "price", seed, every=(2, 2)), tmp_path / name, lambda *_: None)
         folders.append(tmp_path / name)
     return folders
 
@@ -65,7 +76,7 @@ def test_no_workload_is_in_two_sets() -> None:
 
 
 def test_shifted_workloads_lie_outside_of_those_of_training() -> None:
-    drawn = {seed: workload.workload(seed, SHIFTED) for seed in range(8)}
+    drawn = {seed: size_env.workload(seed, SHIFTED) for seed in range(8)}
 
     nodes = [sum(group.count for group in one.cluster.nodes) for one in drawn.values()]
     assert min(nodes) > TRAINING.nodes[1]
@@ -89,8 +100,8 @@ def test_rows_are_paired_by_workload_and_finished_runs_are_kept(runs: list[Path]
     assert (both["beside"], cold["beside"], cold["seeds"]) == (PRICE, "dl2", 1)
     assert rows["warm-up alone, dl2, 2 updates, taught by price"]["beside"] == PRICE
     plain = [
-        simulate(drawn.trace, drawn.cluster, sized(by_score(by_price)), seed=seed, options=drawn_sets.OPTIONS)
-        for seed, drawn in ((seed, workload.workload(seed, FEW)) for seed in range(40, 44))
+        simulate(drawn.trace, drawn.cluster, sized(by_score(by_price)), seed=seed, options=size_rivals.OPTIONS)
+        for seed, drawn in ((seed, size_env.workload(seed, FEW)) for seed in range(40, 44))
     ]
     ended = [run.outcomes["end_time"] - run.trace.jobs["submit_time"] for run in plain]
     means = [times[run.outcomes["end"] == End.FINISHED].mean() for times, run in zip(ended, plain, strict=True)]
@@ -162,7 +173,7 @@ def test_noisy_speeds_are_off_by_their_error_and_the_same_for_all_policies() -> 
 
         return speed_of
 
-    drawn = workload.workload(3, FEW)
+    drawn = size_env.workload(3, FEW)
     for score in (by_share, by_fit):
         simulate(drawn.trace, drawn.cluster, sized(by_score(score), speeds=watched), seed=3)
 

@@ -16,9 +16,10 @@ from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.served_policy import open_policy
 from tests.predict.graphs import scoring
 from tests.predict.shelf import TODAY
-from tools.train.export import (
+from tools.train.networks import PerOption, choice_logits
+from tools.train.policy_graph import (
     LEAST_ROWS,
-    Training,
+    CardText,
     card_of,
     checked_parity,
     enough_decisions,
@@ -26,7 +27,6 @@ from tools.train.export import (
     from_onnx,
     to_onnx,
 )
-from tools.train.networks import PerOption, choice_logits
 
 COLUMNS = ("a", "b", "c")
 
@@ -77,7 +77,7 @@ def test_network_that_is_read_again_is_the_same() -> None:
 
 
 def test_graph_of_another_origin_is_not_trained_on() -> None:
-    with pytest.raises(ModelError, match=r"policy-own 1: its graph is none of tools\.train\.export"):
+    with pytest.raises(ModelError, match=r"policy-own 1: its graph is none of tools\.train\.policy_graph"):
         from_onnx(scoring([1.0, 1.0, 1.0, 0.0]), name="policy-own 1")
 
 
@@ -107,7 +107,7 @@ def test_published_policy_is_served(tmp_path: Path) -> None:
     what = exported(
         made, kind="policy-own", columns=COLUMNS, decisions=[], seed=3, parameters={"runs": 1}, lever=Lever.SWITCHES
     )
-    training = Training(text="A test.", data={"cycles": "0"}, metrics={"return": 0.5}, limits=["none is known"])
+    training = CardText(text="A test.", data={"cycles": "0"}, metrics={"return": 0.5}, limits=["none is known"])
 
     publish_graph(what, tmp_path, "site-1", today=TODAY, card=card_of(training))
 

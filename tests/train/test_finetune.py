@@ -26,7 +26,6 @@ from tests.predict.shelf import TODAY
 from tests.train.test_experience import CHANGE, END, FORECAST, START, ended, exactly
 from tools.train import finetune as program
 from tools.train.experience import Observation
-from tools.train.export import Training, card_of, exported
 from tools.train.finetune import (
     MOST_DIVERGENCE,
     Finetuning,
@@ -37,6 +36,7 @@ from tools.train.finetune import (
     probabilities,
 )
 from tools.train.networks import PerOption
+from tools.train.policy_graph import CardText, card_of, exported
 
 KIND = "policy-own"
 GOOD, BAD = 0, 1
@@ -187,7 +187,7 @@ def site(tmp_path: Path, cycles: int = 60) -> Finetuning:
         network.scale.fill_(1000.0)
         network.score.bias.fill_(1.0)
     made = exported(network, kind=KIND, columns=columns, decisions=[], seed=3, parameters={})
-    training = Training(text="For a test.", data={}, metrics={}, limits=[])
+    training = CardText(text="For a test.", data={}, metrics={}, limits=[])
     models = tmp_path / "models"
     publish_graph(made, models, "site-1", today=TODAY, card=card_of(training))
     Library(models).use(KIND, "site-1")

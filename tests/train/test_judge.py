@@ -7,19 +7,22 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tools.train.judge import app
-from tools.train.learning import Recipe
-from tools.train.published.contenders import BOOK, draw, judged, table
-from tools.train.published.runs import job_times
-from tools.train.published.setting import Published
-from tools.train.published.teachers import TEACHERS
-from tools.train.published.training import (
+from tools.train.dl2_env import job_times
+from tools.train.dl2_published import (
     ABLATIONS,
+    BOOK,
     RECIPES,
     TEST_SEEDS,
     VALIDATION_SEEDS,
-    Training,
+    PublishedRun,
+    draw,
+    judged,
+    table,
 )
+from tools.train.dl2_rules import TEACHERS
+from tools.train.dl2_setting import Published
+from tools.train.imitation import Recipe
+from tools.train.judge import app
 from tools.train.training import train
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +31,7 @@ TINY = replace(RECIPES["published"], warm_updates=5, replay=128, episodes=4, bat
 
 
 def trained(folder: Path, recipe: Recipe, seed: int) -> None:
-    train(Training(SMALL, recipe, "drf", seed, (5, 4)), folder, lambda *_: None)
+    train(PublishedRun(SMALL, recipe, "drf", seed, (5, 4)), folder, lambda *_: None)
 
 
 def test_no_trace_is_in_two_sets() -> None:

@@ -9,35 +9,30 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tools.train import checkpoints
-from tools.train.clipped import Clipped, on_policy
-from tools.train.curves import draw_curves, read_curve
 from tools.train.dl2 import app
-from tools.train.learning import Agent, Method, Network, Recipe, permuted
-from tools.train.published.env import PublishedEnv
-from tools.train.published.exploration import AsInCode, AsInPaper
-from tools.train.published.runs import job_times
-from tools.train.published.setting import Published
-from tools.train.published.teachers import TEACHERS
-from tools.train.published.training import ABLATIONS, RECIPES, VALIDATION_SEEDS, Training, jct, read_policy
-from tools.train.replay import Replay
-from tools.train.training import train
+from tools.train.dl2_env import PublishedEnv, job_times
+from tools.train.dl2_published import ABLATIONS, RECIPES, VALIDATION_SEEDS, PublishedRun, jct, read_policy
+from tools.train.dl2_rules import TEACHERS, AsInCode, AsInPaper
+from tools.train.dl2_setting import Published
+from tools.train.imitation import Agent, Architecture, Method, Recipe, Replay, permuted
+from tools.train.improvement import Clipped, on_policy
+from tools.train.training import draw_curves, read_checkpoint, read_curve, train
 
 SMALL = Published(nodes=4, jobs=5, window=4, cap=5)
 QUICK = Recipe(hidden=(32, 32), episodes=4, warm_updates=20, updates=12, replay=256, batch=64)
 CLIPPED = replace(QUICK, method=Method.CLIPPED, updates=4, steps=32, rewards_by_step=True)
-SHARED = replace(CLIPPED, network=Network.SHARED)
+SHARED = replace(CLIPPED, network=Architecture.SHARED)
 WHOLE = replace(QUICK, batch=256, explore_as_code=True, updates=24)
 RUNS = {"actor-critic": QUICK, "clipped": CLIPPED, "shared": SHARED, "on-policy": replace(QUICK, has_replay=False)}
 
 
-def weights(training: Training) -> torch.Tensor:
+def weights(training: PublishedRun) -> torch.Tensor:
     both = (*training.agent.policy.parameters(), *training.agent.value.parameters())
     return torch.cat([values.detach().flatten() for values in both])
 
 
-def trained(recipe: Recipe, folder: Path, seed: int = 1) -> Training:
-    training = Training(SMALL, recipe, "drf", seed, (10, 4))
+def trained(recipe: Recipe, folder: Path, seed: int = 1) -> PublishedRun:
+    training = PublishedRun(SMALL, recipe, "drf", seed, (10, 4))
     train(training, folder, lambda *_: None)
     return training
 
@@ -89,10 +84,10 @@ def test_permuted_samples_mean_the_same() -> None:
 def test_a_run_that_was_killed_ends_as_one_that_was_not(name: str, tmp_path: Path) -> None:
     whole = trained(RUNS[name], tmp_path / "whole")
 
-    killed = Training(SMALL, RUNS[name], "drf", 1, (10, 4))
+    killed = PublishedRun(SMALL, RUNS[name], "drf", 1, (10, 4))
     with pytest.raises(KeyboardInterrupt):
         train(killed, tmp_path / "killed", _Kill(after=3))
-    resumed: Training = checkpoints.read(tmp_path / "killed" / "run.ckpt")
+    resumed: PublishedRun = read_checkpoint(tmp_path / "killed" / "run.ckpt")
     train(resumed, tmp_path / "killed", lambda *_: None)
 
     assert (weights(resumed) == weights(whole)).all()
@@ -115,9 +110,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
     return weights(learnt(WHOLE, tmp_path_factory.mktemp("whole")))
 
 
-def learnt(recipe: Recipe, folder: Path) -> Training:
+def learnt(recipe: Recipe, folder: Path) -> PublishedRun:
     # DRF stops only where nothing fits; this teacher stops where it believes that nothing gains.
-    training = Training(SMALL, recipe, "optimus-10", 1, (20, 24))
+    training = PublishedRun(SMALL, recipe, "optimus-10", 1, (20, 24))
     train(training, folder, lambda *_: None)
     return training
 
@@ -129,7 +124,7 @@ def test_an_ablation_changes_what_is_learnt(name: str, whole: torch.Tensor, tmp_
 
 def test_clipped_learning_without_a_value_trains_the_policy_alone(tmp_path: Path) -> None:
     whole, part = trained(CLIPPED, tmp_path / "whole"), trained(replace(CLIPPED, has_value=False), tmp_path / "part")
-    untrained = Training(SMALL, CLIPPED, "drf", 1, (10, 4))
+    untrained = PublishedRun(SMALL, CLIPPED, "drf", 1, (10, 4))
 
     assert (flat(part.agent.value) == flat(untrained.agent.value)).all()
     assert (flat(part.agent.policy) != flat(untrained.agent.policy)).any()
@@ -146,7 +141,7 @@ def test_another_seed_gives_other_weights(tmp_path: Path) -> None:
 
 def test_warm_up_comes_close_to_its_teacher(tmp_path: Path) -> None:
     recipe = replace(QUICK, hidden=(64, 64), warm_updates=700, updates=0, replay=2048, batch=128, warm_decay=True)
-    training = Training(SMALL, recipe, "drf", 1, (700, 1))
+    training = PublishedRun(SMALL, recipe, "drf", 1, (700, 1))
     train(training, tmp_path, lambda *_: None)
     seeds = range(50, 66)
     teacher = job_times(SMALL, TEACHERS["drf"](SMALL, 0).act, seeds).mean()
@@ -162,7 +157,7 @@ def test_warm_up_comes_close_to_its_teacher(tmp_path: Path) -> None:
 def test_clipped_learning_needs_no_teacher_to_get_better(tmp_path: Path) -> None:
     setting = replace(SMALL, nodes=12, cap=12)
     recipe = replace(CLIPPED, episodes=16, warm_updates=0, updates=12, lr=3e-3, entropy=0.0, discount=0.0)
-    training = Training(setting, recipe, "drf", 1, (1, 12))
+    training = PublishedRun(setting, recipe, "drf", 1, (1, 12))
     before = jct(setting, training.agent, VALIDATION_SEEDS, 1).mean()
 
     train(training, tmp_path, lambda *_: None)

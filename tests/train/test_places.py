@@ -12,16 +12,26 @@ from hypothesis import strategies as st
 from advisor.features.observe.pointer import CHOICE_COLUMNS, best_fit
 from advisor.features.observe.report import REPORT_COLUMNS, report_of
 from advisor.sim.state import ENDED
-from tools.train import checkpoints
-from tools.train.learning import deterministic
-from tools.train.places.env import PlacesEnv, begun, tensors_of
-from tools.train.places.network import Actor, Critic, Layout, Parts, Seen
-from tools.train.places.parts import MOST_DELAY_S, Decision, PartedCluster
-from tools.train.places.rules import RULES, play, play_by_rule
-from tools.train.places.state_graph import residents_exactly, servers_of
-from tools.train.places.training import LAYOUT, RECIPE, Training, advantages_by_job, greedy
-from tools.train.places.workload import TRAINING, UNSEEN, Scale, draw
-from tools.train.training import Run
+from tools.train.drawn_gangs import TRAINING, UNSEEN, Scale, draw
+from tools.train.gang_rules import RULES, play, play_by_rule
+from tools.train.gang_training import advantages_by_job
+from tools.train.imitation import deterministic
+from tools.train.marl import (
+    LAYOUT,
+    RECIPE,
+    GangActor,
+    GangCritic,
+    GangLayout,
+    GangView,
+    MarlRun,
+    NetworkParts,
+    PlacesEnv,
+    begun,
+    greedy,
+    tensors_of,
+)
+from tools.train.parted_cluster import MOST_DELAY_S, GangDecision, PartedCluster, residents_exactly, servers_of
+from tools.train.training import TrainingRun, read_checkpoint, write_checkpoint
 
 SMALL = Scale(agents=(1,), servers_each=(8,), jobs_per_gpu=0.5)
 SHARED = Scale(agents=(2,), servers_each=(8,), jobs_per_gpu=0.5)
@@ -163,10 +173,10 @@ def test_padding_changes_no_logit_and_the_order_of_servers_only_that_of_their_lo
     servers: int, leaves: int, agents: int, seed: int
 ) -> None:
     torch.manual_seed(seed)
-    rng, actor = np.random.default_rng(seed), Actor(Parts())
+    rng, actor = np.random.default_rng(seed), GangActor(NetworkParts())
     exact, padded = (
-        Layout(servers=servers, leaves=leaves, agents=agents),
-        Layout(servers=servers + 3, leaves=leaves + 2, agents=agents + 1),
+        GangLayout(servers=servers, leaves=leaves, agents=agents),
+        GangLayout(servers=servers + 3, leaves=leaves + 2, agents=agents + 1),
     )
     arrays = {name: rng.random(shape).astype(np.float32) for name, shape in exact.shapes.items()}
     arrays["leaf"] = rng.integers(leaves, size=servers).astype(np.float32)
@@ -187,14 +197,14 @@ def test_padding_changes_no_logit_and_the_order_of_servers_only_that_of_their_lo
     assert moved[:servers] == pytest.approx(logits[:servers][order], abs=1e-5)
 
 
-def _logits(actor: Actor, layout: Layout, arrays: dict[str, np.ndarray]) -> np.ndarray:
+def _logits(actor: GangActor, layout: GangLayout, arrays: dict[str, np.ndarray]) -> np.ndarray:
     row = np.zeros(layout.numbers, np.float32)
     layout.packed(row, **arrays)
     with torch.no_grad():
         return np.asarray(actor(layout.unpacked(torch.from_numpy(row)[None]))[0])
 
 
-def busy_decision(seed: int) -> tuple[PartedCluster, Decision]:
+def busy_decision(seed: int) -> tuple[PartedCluster, GangDecision]:
     """Return a decision about a gang which other gangs would slow, and its cluster."""
     cluster = begun(seed, SMALL)
     while (decision := cluster.next_decision()) is not None:
@@ -210,13 +220,14 @@ def busy_decision(seed: int) -> tuple[PartedCluster, Decision]:
 @pytest.mark.parametrize(("name", "tensor"), [("graph", "leaves"), ("hierarchy", "slots")])
 def test_part_that_is_left_out_no_longer_changes_the_decision(name: str, tensor: str) -> None:
     cluster, decision = busy_decision(7)
-    tensors = tensors_of(decision, cluster.neighbours, Parts())
+    tensors = tensors_of(decision, cluster.neighbours, NetworkParts())
     other = tensors | {tensor: tensors[tensor] + 1.0}
-    for parts, is_same in ((Parts.without([name]), True), (Parts(), False)):
+    for parts, is_same in ((NetworkParts.without([name]), True), (NetworkParts(), False)):
         torch.manual_seed(2)
-        actor = Actor(parts)
+        actor = GangActor(parts)
         first, second = (
-            actor(Seen(**{key: torch.from_numpy(value)[None] for key, value in of.items()})) for of in (tensors, other)
+            actor(GangView(**{key: torch.from_numpy(value)[None] for key, value in of.items()}))
+            for of in (tensors, other)
         )
         assert torch.equal(first, second) == is_same
 
@@ -225,7 +236,9 @@ def test_without_interference_a_gang_does_not_see_what_pairs_add_to_each_other()
     cluster, decision = busy_decision(7)
     slows = [CHOICE_COLUMNS.index(name) for name in ("slows_me", "slows_others")]
 
-    seen, blind = (tensors_of(decision, cluster.neighbours, parts) for parts in (Parts(), Parts(interference=False)))
+    seen, blind = (
+        tensors_of(decision, cluster.neighbours, parts) for parts in (NetworkParts(), NetworkParts(interference=False))
+    )
 
     assert seen["choice"][:, slows].any()
     assert not blind["choice"][:, slows].any()
@@ -236,7 +249,7 @@ def test_critic_gives_one_value_for_each_observation() -> None:
     env = PlacesEnv(3, SHARED, LAYOUT)
     env.reset([1, 2, 3])
 
-    values = Critic(Parts())(LAYOUT.unpacked(torch.from_numpy(env.observe())))
+    values = GangCritic(NetworkParts())(LAYOUT.unpacked(torch.from_numpy(env.observe())))
 
     assert values.shape == (3,)
     assert torch.isfinite(values).all()
@@ -263,12 +276,12 @@ def test_training_again_gives_the_same_weights_also_from_a_checkpoint(tmp_path: 
     recipe = replace(RECIPE, episodes=2, warm_updates=2, updates=2, steps=6, batch=8, replay=32)
     weights = []
     for is_interrupted in (False, True):
-        run: Run = Training(recipe, "best-fit", 1, every=(2, 1), validation=([1], SMALL))
+        run: TrainingRun = MarlRun(recipe, "best-fit", 1, every=(2, 1), validation=([1], SMALL))
         while not run.is_over:
             run.advance()
             if is_interrupted:
-                checkpoints.write(tmp_path / "run.ckpt", run)
-                run = checkpoints.read(tmp_path / "run.ckpt")
+                write_checkpoint(tmp_path / "run.ckpt", run)
+                run = read_checkpoint(tmp_path / "run.ckpt")
         weights.append(torch.cat([value.flatten() for value in run.agent.policy.state_dict().values()]))
 
     assert torch.equal(*weights)
@@ -278,6 +291,6 @@ def test_network_plays_a_cluster_of_another_size_to_its_end() -> None:
     torch.manual_seed(3)
     cluster = begun(10, Scale(agents=(3,), servers_each=(6,), jobs_per_gpu=0.3, topologies=UNSEEN[:1]))
 
-    play(cluster, greedy(Actor(Parts()), cluster))
+    play(cluster, greedy(GangActor(NetworkParts()), cluster))
 
     assert (cluster.state.jobs["phase"] == ENDED).all()

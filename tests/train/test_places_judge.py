@@ -16,31 +16,17 @@ from advisor.predict.served_places import ServedPlaces
 from advisor.predict.served_policy import open_policy
 from tests.train.test_places import SMALL
 from tools.bench import places as bench_places
+from tools.train.drawn_gangs import TRAINING
+from tools.train.imitation import deterministic
 from tools.train.judge import app as judge_app
-from tools.train.learning import deterministic
+from tools.train.judging import change_of
+from tools.train.marl import KIND, RECIPE, MarlRun, actor_of, checked_parity, publish_policy, to_onnx
 from tools.train.marl import app as marl_app
-from tools.train.places import publication
-from tools.train.places.judging import (
-    FREE,
-    ONE_AGENT,
-    RIVALS,
-    SETS,
-    TAUGHT_BY,
-    Rows,
-    Set,
-    actor_of,
-    change_of,
-    judged,
-    table,
-    tasks_of,
-)
-from tools.train.places.publication import KIND, checked_parity, publish_policy, to_onnx
-from tools.train.places.training import RECIPE, Training
-from tools.train.places.workload import TRAINING
+from tools.train.marl_judge import FREE, ONE_AGENT, RIVALS, SETS, TAUGHT_BY, GangSet, Rows, judged, table, tasks_of
 from tools.train.training import train
 
 ROOT = Path(__file__).parent.parent.parent
-TINY = Set(gpus=64, agents=1, workloads=3, is_seen=True, rows=Rows.ABLATIONS, jobs_per_gpu=0.3)
+TINY = GangSet(gpus=64, agents=1, workloads=3, is_seen=True, rows=Rows.ABLATIONS, jobs_per_gpu=0.3)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     short = replace(RECIPE, episodes=2, warm_updates=2, updates=1, steps=4, batch=8, replay=32)
     made = []
     for name, recipe, seed in (("a", short, 1), ("b", short, 2), ("c", replace(short, left_out=("graph",)), 1)):
-        run = Training(recipe, "best-fit", seed, every=(2, 1), validation=([1], SMALL))
+        run = MarlRun(recipe, "best-fit", seed, every=(2, 1), validation=([1], SMALL))
         train(run, folder / name, lambda *_: None)
         described = json.loads((folder / name / "run.json").read_text())
         # It is named by its recipe, and this one is short for the test alone.
@@ -66,13 +52,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder where what one test played is not played again by the next."""
     return tmp_path_factory.mktemp("store")
-
-
-@pytest.fixture
-def small_parity(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare graphs on small clusters, of two sizes, and on few rows."""
-    monkeypatch.setattr(publication, "SIZES", (8, 24))
-    monkeypatch.setattr(publication, "LEAST_ROWS", 500)
 
 
 def test_rows_play_the_same_workloads_and_what_was_played_is_not_played_again(runs: list[Path], store: Path) -> None:
@@ -104,10 +83,9 @@ def test_one_agent_plays_the_workload_of_several(runs: list[Path], tmp_path: Pat
 
 
 def test_change_is_the_mean_of_logarithms_with_students_interval() -> None:
-    before = {"mean_jct_s": np.log([100.0, 200.0, 400.0])}
-    after = {"mean_jct_s": np.log([50.0, 100.0, 200.0])}
+    before, after = np.log([100.0, 200.0, 400.0]), np.log([50.0, 100.0, 200.0])
 
-    change = change_of(before, after, "mean_jct_s")
+    change = change_of(before, after)
 
     assert change == pytest.approx({"percent": -50.0, "low": -50.0, "high": -50.0})
 
@@ -120,11 +98,12 @@ def test_sets_have_seeds_of_their_own() -> None:
     assert all(chosen.scale.topologies == TRAINING for chosen in SETS if chosen.is_seen)
 
 
-@pytest.mark.usefixtures("small_parity")
 def test_published_policy_is_served_and_agrees_with_its_network(runs: list[Path], store: Path, tmp_path: Path) -> None:
     results = judged([replace(TINY, rows=Rows.SEEDS)], runs, store, 1, lambda _: None)
 
-    entry = publish_policy(runs[0], results, tmp_path / "models", "default-1", today="2026-11-24")
+    entry = publish_policy(
+        runs[0], results, tmp_path / "models", "default-1", today="2026-11-24", sizes=(8, 24), least_rows=500
+    )
     policy = open_policy(Library(tmp_path / "models", tmp_path / "none"), f"{KIND.removeprefix('policy-')}@default-1")
 
     assert isinstance(policy, ServedPlaces)
@@ -132,12 +111,11 @@ def test_published_policy_is_served_and_agrees_with_its_network(runs: list[Path]
     assert entry.columns == CHOICE_COLUMNS
 
 
-@pytest.mark.usefixtures("small_parity")
 def test_graph_of_other_weights_is_not_published(runs: list[Path]) -> None:
     graph = to_onnx(actor_of(runs[0]))
 
     with pytest.raises(ModelError, match="off its network"):
-        checked_parity(actor_of(runs[1]), graph)
+        checked_parity(actor_of(runs[1]), graph, (8,), 500)
 
 
 def test_page_shows_what_the_judge_found() -> None:

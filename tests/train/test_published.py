@@ -7,13 +7,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from tools.bench.train import steps_per_second
+from tools.train.dl2_env import PublishedEnv, job_times
+from tools.train.dl2_rules import TEACHERS, MarginalGain, fitted_speeds
+from tools.train.dl2_setting import Published, TaskPlacement, TypeCode, daily_pattern, drawn, epochs_per_slot
 from tools.train.gym import SlotGym, SlotVector
-from tools.train.published.env import PublishedEnv
-from tools.train.published.runs import job_times
-from tools.train.published.setting import Placement, Published, TypeCode
-from tools.train.published.speeds import epochs_per_slot
-from tools.train.published.teachers import TEACHERS, Optimus, fitted_speeds
-from tools.train.published.workload import daily_pattern, drawn
 from tools.train.slots import Integers
 
 SMALL = Published(nodes=6, jobs=9, window=5, cap=8)
@@ -22,7 +19,7 @@ SETTINGS = {
     "small": SMALL,
     "window of two": replace(SMALL, window=2),
     "tiny cluster": replace(SMALL, nodes=2),
-    "one node tried": replace(SMALL, placement=Placement.LEAST_LOADED),
+    "one node tried": replace(SMALL, placement=TaskPlacement.LEAST_LOADED),
     "unfit masked": replace(SMALL, mask_unfit=True),
     "no starter": replace(SMALL, starter=False),
     "as in the code": replace(
@@ -185,9 +182,9 @@ def test_optimus_with_noise_is_worse_and_with_fitted_speeds_nearly_as_good() -> 
     exact, noisy, fitted = (
         job_times(setting, optimus.act, seeds).mean()
         for optimus in (
-            Optimus(setting),
-            Optimus(setting, error=0.1),
-            Optimus(setting, speeds=fitted_speeds(setting)),
+            MarginalGain(setting),
+            MarginalGain(setting, error=0.1),
+            MarginalGain(setting, speeds=fitted_speeds(setting)),
         )
     )
 

@@ -11,20 +11,18 @@ import numpy as np
 import pytest
 
 from advisor.errors import ConfigError, SimulationError
-from tools.train import checkpoints
-from tools.train.published.env import PublishedEnv
-from tools.train.published.setting import Published
-from tools.train.published.training import RECIPES
-from tools.train.published.training import Training as PublishedTraining
+from tools.train import dl2, size_env
+from tools.train.dl2 import RECIPE, SizeRun
+from tools.train.dl2_env import PublishedEnv
+from tools.train.dl2_published import RECIPES, PublishedRun
+from tools.train.dl2_setting import Published
 from tools.train.shards import ShardedEnv, Workers
+from tools.train.size_env import ByRule, SlurmEnv
+from tools.train.sizer import by_price
 from tools.train.slots import SlotEnv
-from tools.train.slurm import training, workload
-from tools.train.slurm.env import ByRule, SlurmEnv
-from tools.train.slurm.scorers import by_price
-from tools.train.slurm.training import RECIPE, Training
-from tools.train.training import Run, train
+from tools.train.training import TrainingRun, read_checkpoint, read_weights, train
 
-FEW = replace(workload.TRAINING, jobs=24)
+FEW = replace(size_env.TRAINING, jobs=24)
 TINY = replace(RECIPE, episodes=5, warm_updates=2, updates=2, steps=8, batch=16, replay=16, value_first=0)
 MAKE: dict[str, Callable[[int], SlotEnv]] = {}
 
@@ -33,7 +31,7 @@ class FewJobs(SlurmEnv):
     """An environment on Slurm of small workloads, also in another process."""
 
     def __init__(self, n: int) -> None:
-        vars(workload)["TRAINING"] = FEW
+        vars(size_env)["TRAINING"] = FEW
         super().__init__(n)
 
 
@@ -49,9 +47,9 @@ def _workers() -> Iterator[Workers]:
 
 @pytest.fixture(autouse=True)
 def _few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workload, "TRAINING", FEW)
-    monkeypatch.setattr(training, "SlurmEnv", FewJobs)
-    monkeypatch.setattr(training, "VALIDATION_SEEDS", range(3))
+    monkeypatch.setattr(size_env, "TRAINING", FEW)
+    monkeypatch.setattr(dl2, "SlurmEnv", FewJobs)
+    monkeypatch.setattr(dl2, "VALIDATION_SEEDS", range(3))
 
 
 @pytest.mark.parametrize("name", MAKE)
@@ -105,7 +103,7 @@ def test_published_setting_which_would_be_slower_in_workers_refuses_them() -> No
     recipe = replace(RECIPES["published"], episodes=2, replay=8)
 
     with pytest.raises(ConfigError, match="plays in one process"):
-        PublishedTraining(Published(), recipe, "drf", 1, (1, 1)).spread(2)
+        PublishedRun(Published(), recipe, "drf", 1, (1, 1)).spread(2)
 
 
 def _die(_: Any) -> Any:
@@ -113,23 +111,23 @@ def _die(_: Any) -> Any:
 
 
 def weights(folder: Path) -> list[bytes]:
-    return [tensor.numpy().tobytes() for tensor in checkpoints.read_weights(folder / "policy.pt").values()]
+    return [tensor.numpy().tobytes() for tensor in read_weights(folder / "policy.pt").values()]
 
 
 def test_run_ends_alike_with_any_number_of_workers_also_when_it_goes_on_with_another(tmp_path: Path) -> None:
     class KilledError(Exception):
         """The run ends here."""
 
-    def kill(run: Run, _: object) -> None:
+    def kill(run: TrainingRun, _: object) -> None:
         if run.online.updates == 1:
             raise KilledError
 
-    train(Training(TINY, "price", 1, every=(1, 1)), tmp_path / "one", lambda *_: None)
-    parts = Training(TINY, "price", 1, every=(1, 1))
+    train(SizeRun(TINY, "price", 1, every=(1, 1)), tmp_path / "one", lambda *_: None)
+    parts = SizeRun(TINY, "price", 1, every=(1, 1))
     parts.spread(2)
     with pytest.raises(KilledError):
         train(parts, tmp_path / "parts", kill)
-    resumed: Run = checkpoints.read(tmp_path / "parts" / "run.ckpt")
+    resumed: TrainingRun = read_checkpoint(tmp_path / "parts" / "run.ckpt")
     resumed.spread(3)
     train(resumed, tmp_path / "parts", lambda *_: None)
 

@@ -13,33 +13,40 @@ from advisor.features.observe.site_speeds import ServerOutlook
 from advisor.fit.performance_fit import no_samples
 from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.served_places import SCORES
-from tools.train import checkpoints
-from tools.train.places.parts import Decision
-from tools.train.places.rules import play
-from tools.train.sites.cluster import SiteCluster, adapted_to, prior_of, speeds_in_truth
-from tools.train.sites.directed import RATIO, Directed
-from tools.train.sites.drawn import HELD_OUT, TRAINING, Change, DrawnSite, Family, Regime, draw_site
-from tools.train.sites.env import ShownAfterSome, SitesEnv, site_tensors
-from tools.train.sites.loop import Nightly, aged
-from tools.train.sites.network import SiteActor, SiteLayout
-from tools.train.sites.publication import checked_parity, site_policy_to_onnx
-from tools.train.sites.rules import cheapest_action
-from tools.train.sites.training import RECIPE, SiteTraining, greedy, learnt
+from tools.train.drawn_sites import HELD_OUT, TRAINING, Change, DrawnSite, Regime, SiteFamily, draw_site
+from tools.train.gang_rules import cheapest_action, play
+from tools.train.learnt_site import LearntSite, Nightly, adapted_to, aged, prior_of, speeds_in_truth
+from tools.train.metarl import (
+    RECIPE,
+    MetarlRun,
+    ShownAfterSome,
+    SiteActor,
+    SiteLayout,
+    SitesEnv,
+    checked_parity,
+    greedy,
+    learnt,
+    site_policy_to_onnx,
+    site_tensors,
+)
+from tools.train.parted_cluster import GangDecision
+from tools.train.site_tries import RATIO, Directed
+from tools.train.training import read_checkpoint, write_checkpoint
 
 SMALL = replace(
     TRAINING, servers=4, jobs_per_gpu=2.0, gpu_types=(("v100", "a100"),), leaf_servers=(2,), regimes=(Regime.DRIFTED,)
 )
 
 
-def site(seed: int = 1, family: Family = SMALL, change: Change = Change.NONE) -> DrawnSite:
+def site(seed: int = 1, family: SiteFamily = SMALL, change: Change = Change.NONE) -> DrawnSite:
     """Return a small site."""
     return draw_site(seed, family, change)
 
 
-def unlearnt(drawn: DrawnSite) -> SiteCluster:
+def unlearnt(drawn: DrawnSite) -> LearntSite:
     """Return a site of which nothing is known but the profiles."""
     prior = prior_of(drawn, learnt())
-    return SiteCluster(drawn, adapted_to(no_samples(len(prior.models)), prior, 0))
+    return LearntSite(drawn, adapted_to(no_samples(len(prior.models)), prior, 0))
 
 
 def test_seed_gives_the_same_site_again() -> None:
@@ -128,7 +135,7 @@ def test_older_samples_have_more_noise() -> None:
 def test_tables_change_at_night_alone() -> None:
     drawn = draw_site(2, replace(SMALL, jobs_per_gpu=8.0))
     nightly = Nightly(prior=prior_of(drawn, learnt()), seed=0)
-    cluster = SiteCluster(drawn, nightly.first())
+    cluster = LearntSite(drawn, nightly.first())
     cluster.on_samples = nightly
 
     play(cluster, cheapest_action)
@@ -140,10 +147,10 @@ def test_tables_change_at_night_alone() -> None:
 def test_tries_stay_within_their_share_of_gpu_time() -> None:
     drawn = draw_site(2, replace(SMALL, jobs_per_gpu=12.0))
     nightly = Nightly(prior=prior_of(drawn, learnt()), seed=0)
-    cluster = SiteCluster(drawn, nightly.first())
+    cluster = LearntSite(drawn, nightly.first())
     explorer = Directed(cluster, cheapest_action, 1)
     cluster.on_samples = nightly
-    nightly.explorer = explorer
+    nightly.on_residuals = explorer.learn
 
     play(cluster, explorer.decide)
 
@@ -191,7 +198,7 @@ def test_policy_begins_as_the_rule() -> None:
     torch.manual_seed(1)
     policy, is_planned, compared = greedy(SiteActor(), cluster), SEEN_COLUMNS.index("is_planned"), set()
 
-    def decide(decision: Decision) -> int | None:
+    def decide(decision: GangDecision) -> int | None:
         by_rule, by_policy = cheapest_action(decision), policy(decision)
         # The servers of a plan are taken in any order.
         assert (by_rule is None) == (by_policy is None)
@@ -218,7 +225,7 @@ def test_weights_move_by_each_way_to_learn_over_tasks(meta: str) -> None:
     recipe = replace(
         RECIPE, warm_updates=2, updates=2, episodes=2, replay=32, steps=8, batch=16, value_first=0, meta=meta
     )
-    run = SiteTraining(recipe, "cheapest", 1, every=(2, 2), family=replace(SMALL, jobs_per_gpu=1.0), seeds=[1_000_000])
+    run = MetarlRun(recipe, "cheapest", 1, every=(2, 2), family=replace(SMALL, jobs_per_gpu=1.0), seeds=[1_000_000])
     run.advance()
     before = [weight.detach().clone() for weight in run.agent.policy.parameters()]
 
@@ -230,11 +237,11 @@ def test_weights_move_by_each_way_to_learn_over_tasks(meta: str) -> None:
 
 def test_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     recipe = replace(RECIPE, warm_updates=2, updates=2, episodes=2, replay=32, steps=8, batch=16)
-    run = SiteTraining(recipe, "cheapest", 1, every=(1, 1), family=replace(SMALL, jobs_per_gpu=1.0), seeds=[1_000_000])
+    run = MetarlRun(recipe, "cheapest", 1, every=(1, 1), family=replace(SMALL, jobs_per_gpu=1.0), seeds=[1_000_000])
     run.advance()
-    checkpoints.write(tmp_path / "run.ckpt", run)
+    write_checkpoint(tmp_path / "run.ckpt", run)
 
-    again = checkpoints.read(tmp_path / "run.ckpt")
+    again = read_checkpoint(tmp_path / "run.ckpt")
 
     assert run.advance().loss == again.advance().loss
 
@@ -245,7 +252,7 @@ def test_policy_without_the_outlook_sees_none() -> None:
     decision, cluster = env.decisions[0], env.clusters[0]
 
     assert decision is not None
-    assert isinstance(cluster, SiteCluster)
+    assert isinstance(cluster, LearntSite)
     assert not site_tensors(decision, cluster, sees_speeds=False)["outlook"].any()
     assert site_tensors(decision, cluster)["outlook"].any()
 

@@ -1,4 +1,4 @@
-"""Judges policies for sites: rows, changes against the best rival, and how fast a site is learnt."""
+"""Judges policies for sites: rows, and changes against the best rival."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tools.train.sites import judging, samples_needed
-from tools.train.sites.drawn import TRAINING, Change
-from tools.train.sites.judging import SETS, SiteTask, judged, measured, table, tasks_of
-from tools.train.sites.samples_needed import learning_curves, learning_table
-from tools.train.sites.training import RECIPE, SiteTraining
-from tools.train.training import train
+from tools.train import judging, metarl_judge
+from tools.train.drawn_sites import TRAINING, Change
+from tools.train.imitation import recipe_of
+from tools.train.metarl import BOOK, RECIPE, MetarlRun
+from tools.train.metarl_judge import SETS, SiteTask, judged, measured, table, tasks_of
+from tools.train.training import read_description, train
 
 SMALL = replace(TRAINING, servers=4, jobs_per_gpu=0.5, leaf_servers=(2,))
 
@@ -28,7 +28,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     short = replace(RECIPE, warm_updates=1, updates=1, episodes=2, replay=16, steps=4, batch=8)
 
     def finished(name: str, seed: int, **fields: Any) -> Path:
-        run = SiteTraining(replace(short, **fields), "cheapest", seed, every=(1, 1), family=SMALL, seeds=[1_000_000])
+        run = MetarlRun(replace(short, **fields), "cheapest", seed, every=(1, 1), family=SMALL, seeds=[1_000_000])
         train(run, folder / name, lambda *_: None)
         return folder / name
 
@@ -48,15 +48,10 @@ def few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
         return ((key, play(task)) for key, task in tasks.items())
 
     monkeypatch.setattr(judging, "run_on_cores", inline)
-    monkeypatch.setattr(samples_needed, "run_on_cores", inline)
     for module, name, value in (
-        (judging, "JOBS_UNDISTURBED", 16),
-        (judging, "JOBS_CHANGED", 20),
-        (judging, "FIRST", 8),
-        (samples_needed, "JOBS", 40),
-        (samples_needed, "JUDGED_ON", 16),
-        (samples_needed, "COUNTS", (0, 8, 16)),
-        (samples_needed, "SITES", 1),
+        (metarl_judge, "JOBS_UNDISTURBED", 16),
+        (metarl_judge, "JOBS_CHANGED", 20),
+        (metarl_judge, "FIRST", 8),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -78,7 +73,7 @@ def test_judge_plays_every_row_on_the_same_workloads(runs: list[Path]) -> None:
 
 
 @pytest.mark.usefixtures("few_jobs")
-@pytest.mark.parametrize("row", ["metarl/1", "random exploration", "directed exploration", judging.ORACLE])
+@pytest.mark.parametrize("row", ["metarl/1", "random exploration", "directed exploration", metarl_judge.ORACLE])
 @pytest.mark.parametrize("change", [Change.NONE, Change.TYPES])
 def test_row_measures_the_jobs_after_a_change(row: str, change: Change, runs: list[Path]) -> None:
     figures = measured(SiteTask(seed=7_000_001, change=change, row=row, run=runs[0]))
@@ -88,13 +83,15 @@ def test_row_measures_the_jobs_after_a_change(row: str, change: Change, runs: li
 
 
 @pytest.mark.usefixtures("few_jobs")
-@pytest.mark.parametrize("row", [judging.MARL, judging.RULE_NIGHTLY, judging.SLURM, judging.DEFAULT])
+@pytest.mark.parametrize(
+    "row", [metarl_judge.MARL, metarl_judge.RULE_NIGHTLY, metarl_judge.SLURM, metarl_judge.DEFAULT]
+)
 def test_rival_plays_without_a_run(row: str) -> None:
     assert measured(SiteTask(seed=7_000_001, change=Change.NONE, row=row))["mean_jct_s"] > 0.0
 
 
 @pytest.mark.usefixtures("few_jobs")
-@pytest.mark.parametrize(("row", "place"), [(judging.ACTOR_CRITIC, 2), (judging.NOT_META, 3)])
+@pytest.mark.parametrize(("row", "place"), [(metarl_judge.ACTOR_CRITIC, 2), (metarl_judge.NOT_META, 3)])
 def test_ablation_plays_by_its_own_run(row: str, place: int, runs: list[Path]) -> None:
     assert measured(SiteTask(seed=7_000_001, change=Change.NONE, row=row, run=runs[place]))["mean_jct_s"] > 0.0
 
@@ -103,34 +100,22 @@ def test_ablation_plays_by_its_own_run(row: str, place: int, runs: list[Path]) -
 def test_changes_are_paired_by_workload_and_against_the_best_rival(
     monkeypatch: pytest.MonkeyPatch, runs: list[Path], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(judging, "BOOK", replace(judging.BOOK, recipes={"metarl": recipe_of_run(runs[0])}))
+    monkeypatch.setattr(metarl_judge, "BOOK", replace(BOOK, recipes={"metarl": recipe_of_run(runs[0])}))
 
     results = judged([replace(SETS[1], workloads=2)], runs[:2], tmp_path, 1, silent)
 
     whole = results["changed"]
     hours = named(lambda row: row["hours"], whole["rows"])
     assert whole["workloads"] == 2
-    assert hours[whole["rival"]] == min(hours[name] for name in judging.RIVALS if name in hours)
+    assert hours[whole["rival"]] == min(hours[name] for name in metarl_judge.RIVALS if name in hours)
     assert named(lambda row: row["seeds"], whole["rows"])["metarl"] == 2
-    assert named(lambda row: row["regret_h"], whole["rows"])[judging.ORACLE] == 0.0
+    assert named(lambda row: row["regret_h"], whole["rows"])[metarl_judge.ORACLE] == 0.0
     assert "regret of the first 500" in table("changed", whole)
     assert {name for name in results if name.startswith("changed: ")} == {
         f"changed: {change}" for change in (Change.MODELS, Change.LOAD)
     }
 
 
-@pytest.mark.usefixtures("few_jobs")
-def test_learning_curve_begins_with_nothing_learnt(runs: list[Path], tmp_path: Path) -> None:
-    curves = learning_curves(runs[0], tmp_path, 1, silent)
-
-    assert set(curves) == {"metarl", "random exploration", "directed exploration"}
-    assert all(curve["percent"][0] == 0.0 and curve["sites"] == 1 for curve in curves.values())
-    assert "within 5 % of the last after" in learning_table(curves)
-
-
 def recipe_of_run(run: Path) -> Any:
     """Return the recipe of a run."""
-    from tools.train.learning import recipe_of
-    from tools.train.verdicts import read_description
-
     return recipe_of(read_description(run)["recipe"])

@@ -24,9 +24,8 @@ from advisor.sim.traces.trace import Trace
 from tests.examples import examples
 from tests.sim.building import IDEAL, make_problem, make_trace, run_of
 from tests.sim.drawn_queues import clusters, go_on, started, traces
-from tools.train.slurm.rivals import sized
-from tools.train.slurm.scorers import as_asked, by_price
-from tools.train.slurm.sizer import Sizer, Sizes, by_score, speeds_by_rule, true_speeds
+from tools.train.size_rivals import sized
+from tools.train.sizer import Sizer, Sizes, as_asked, by_price, by_score, speeds_by_rule, true_speeds
 
 INSTANTS = st.sampled_from([7.0, 30.0, 290.0, 900.0]) | st.floats(0.0, 2000.0)
 TIMES = st.lists(INSTANTS, min_size=2, max_size=6).map(sorted)

@@ -14,7 +14,7 @@ from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import State, outcomes
 from tests.sim.building import make_state, make_trace
-from tools.train.slurm.sizer import Sizes, speeds_by_rule
+from tools.train.sizer import Sizes, speeds_by_rule
 
 
 def sized(*, limit_s: float, ratio: float = 4.0, longest_s: float | None = None) -> tuple[State, bool]:

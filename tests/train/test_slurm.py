@@ -11,14 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advisor.sim.state import PENDING, RUNNING
-from tools.train import checkpoints
+from tools.train import dl2, size_env
+from tools.train.dl2 import RECIPE, SizeRun, mean_jct, publish_policy
 from tools.train.gym import SlotGym
-from tools.train.slurm import workload
-from tools.train.slurm.env import ByRule, SlurmEnv
-from tools.train.slurm.publication import publish_policy
-from tools.train.slurm.scorers import as_asked, by_gain, by_price
-from tools.train.slurm.training import RECIPE, Training, mean_jct
-from tools.train.training import Run, train
+from tools.train.size_env import ByRule, SlurmEnv
+from tools.train.sizer import as_asked, by_gain, by_price
+from tools.train.training import TrainingRun, read_checkpoint, read_weights, train
 
 FEW = 24
 TINY = replace(RECIPE, episodes=4, warm_updates=2, updates=2, steps=8, batch=16, replay=16, value_first=0)
@@ -26,8 +24,8 @@ TINY = replace(RECIPE, episodes=4, warm_updates=2, updates=2, steps=8, batch=16,
 
 @pytest.fixture(autouse=True)
 def _few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workload, "TRAINING", replace(workload.TRAINING, jobs=FEW))
-    monkeypatch.setattr("tools.train.slurm.training.SHOWN", 4)
+    monkeypatch.setattr(size_env, "TRAINING", replace(size_env.TRAINING, jobs=FEW))
+    monkeypatch.setattr(dl2, "SHOWN", 4)
 
 
 def test_library_accepts_the_environment() -> None:
@@ -89,29 +87,29 @@ def test_same_seed_gives_the_same_episode() -> None:
 
 @pytest.fixture(name="small")
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.train.slurm.training.VALIDATION_SEEDS", range(2))
+    monkeypatch.setattr(dl2, "VALIDATION_SEEDS", range(2))
 
 
 def weights(folder: Path) -> list[bytes]:
-    return [tensor.numpy().tobytes() for tensor in checkpoints.read_weights(folder / "policy.pt").values()]
+    return [tensor.numpy().tobytes() for tensor in read_weights(folder / "policy.pt").values()]
 
 
 @pytest.mark.usefixtures("small")
 def test_run_that_was_killed_goes_on_as_if_it_was_not(tmp_path: Path) -> None:
     torch.use_deterministic_algorithms(mode=True)
-    whole = Training(TINY, "price", 1, every=(1, 1))
+    whole = SizeRun(TINY, "price", 1, every=(1, 1))
     train(whole, tmp_path / "whole", lambda *_: None)
 
     class KilledError(Exception):
         """The run ends here."""
 
-    def kill(training: Run, _: object) -> None:
+    def kill(training: TrainingRun, _: object) -> None:
         if training.online.updates == 1:
             raise KilledError
 
     with pytest.raises(KilledError):
-        train(Training(TINY, "price", 1, every=(1, 1)), tmp_path / "parts", kill)
-    train(checkpoints.read(tmp_path / "parts" / "run.ckpt"), tmp_path / "parts", lambda *_: None)
+        train(SizeRun(TINY, "price", 1, every=(1, 1)), tmp_path / "parts", kill)
+    train(read_checkpoint(tmp_path / "parts" / "run.ckpt"), tmp_path / "parts", lambda *_: None)
 
     assert weights(tmp_path / "whole") == weights(tmp_path / "parts")
     curves = [(tmp_path / name / "curve.csv").read_text().splitlines() for name in ("whole", "parts")]
@@ -121,11 +119,11 @@ def test_run_that_was_killed_goes_on_as_if_it_was_not(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_policy_is_published_with_what_it_gains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.train.slurm.publication.TEST_SEEDS", range(10, 13))
+    monkeypatch.setattr(dl2, "TEST_SEEDS", range(10, 13))
     # Parity draws the rest of its rows from these decisions.
-    monkeypatch.setattr("tools.train.slurm.publication.DECISIONS", 200)
+    monkeypatch.setattr(dl2, "DECISIONS", 200)
     run = tmp_path / "run"
-    train(Training(TINY, "price", 1, every=(2, 2)), run, lambda *_: None)
+    train(SizeRun(TINY, "price", 1, every=(2, 2)), run, lambda *_: None)
 
     entry = publish_policy(run, tmp_path / "models", "site-1", today="2026-11-24")
 

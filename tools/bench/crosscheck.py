@@ -18,7 +18,7 @@ from typing import Final
 from advisor.errors import TraceError
 from advisor.sim.runner import SimulationOptions, simulate
 from advisor.sim.study.metrics import summarise
-from tools.simulated_traces import Workload, add_data_option, data_folder, read_workload
+from tools.data.simulated_traces import Workload, add_data_option, data_folder, read_workload
 
 LARGEST_PERCENT: Final = 2.0
 

@@ -31,7 +31,7 @@ from advisor.sim.study.perturbation import perturbed
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import read_trace
 from tools.bench.strategies import STRATEGIES, Submissions, honest, submitted, with_accounts
-from tools.simulated_traces import add_data_option, data_folder, read_workload
+from tools.data.simulated_traces import add_data_option, data_folder, read_workload
 
 Floats = NDArray[np.float64]
 

@@ -23,7 +23,7 @@ from typing import Final
 
 from advisor.errors import SimulationError
 from tools.bench.measuring import in_own_process, peak_mib
-from tools.simulated_traces import Workload, add_data_option, data_folder, read_workload, repeated
+from tools.data.simulated_traces import Workload, add_data_option, data_folder, read_workload, repeated
 
 SEED: Final = 0
 RUNS: Final = 3

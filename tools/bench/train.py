@@ -17,11 +17,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tools.train.published.env import PublishedEnv
-from tools.train.published.setting import Published
+from tools.train.dl2_env import PublishedEnv
+from tools.train.dl2_setting import Published
 from tools.train.shards import Make, ShardedEnv, Workers
+from tools.train.size_env import SlurmEnv
 from tools.train.slots import SlotEnv
-from tools.train.slurm.env import SlurmEnv
 
 TARGET_PER_S: Final = 50_000
 MAKE: Final[Mapping[str, Make]] = {"published setting": partial(PublishedEnv, Published()), "on Slurm": SlurmEnv}

@@ -21,10 +21,10 @@ from typing import Final, Protocol
 from advisor.cli.progress import progress_bar, terminated_as_interrupted
 from advisor.errors import AdvisorError, SimulationError
 from tools import generate_docs
+from tools.data.simulated_traces import add_data_option
 from tools.live.arms_report import main as report_main
 from tools.live.campaign_plan import LiveRun, read_plan, runs_of
 from tools.live.live_documents import RESULTS
-from tools.simulated_traces import add_data_option
 
 INTERRUPTED: Final = 130
 _TWINS: Final = (sys.executable, "-m", "tools.live.twins")

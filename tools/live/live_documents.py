@@ -9,7 +9,7 @@ from tools.live.kept_runs import Report, in_words
 from tools.live.picture import picture
 from tools.live.reported import markdown, read_values, sections
 from tools.live.targets import advised, metric_of, overall, plain_clusters
-from tools.pages.text import render
+from tools.pages.page_text import render
 
 FOLDER: Final = Path(__file__).parent
 RESULTS: Final = FOLDER / "results.json"

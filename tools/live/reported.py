@@ -10,7 +10,7 @@ from tools.live.job_sections import metrics_section, runs_section, sizes_section
 from tools.live.kept_runs import Report, ReportSection, Values
 from tools.live.targets import targets_section, targets_values
 from tools.live.user_sections import losses_section, users_section
-from tools.pages.text import paragraph, table
+from tools.pages.page_text import paragraph, table
 
 _SECTIONS: Final[Mapping[str, Callable[[Values], ReportSection]]] = {
     "runs": runs_section,

@@ -28,13 +28,13 @@ from advisor.settings import Fairness
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import read_trace
+from tools.data.simulated_traces import add_data_option, data_folder, read_workload
 from tools.live.accounting_file import fit_past
 from tools.live.arm import LiveArm, model_of, play
 from tools.live.compressed_site import GPUS_PER_NODE, POLICIES, CompressedSite, Policy
 from tools.live.kept import keep
 from tools.live.waiting_jobs import Backlog
 from tools.live.window import Cut, TraceWindow, accounts_by_user, window_and_past
-from tools.simulated_traces import add_data_option, data_folder, read_workload
 from tools.stage import LiveCluster, LiveSlurmError
 from tools.stage.daemon import Table, daemon, write_config
 from tools.stage.end import end_daemon, revert_all

@@ -15,8 +15,8 @@ from typing import Final
 from advisor.errors import AdvisorError, SimulationError
 from advisor.sim.study.sweep import SweepInterrupted
 from tools.chosen import chosen
+from tools.data.simulated_traces import add_data_option
 from tools.pages.page_experiment import PROG, Runner, add_options, command_of, described, experiment_of, summaries
-from tools.simulated_traces import add_data_option
 
 ROOT: Final = Path(__file__).parent.parent.parent
 INTERRUPTED: Final = 130

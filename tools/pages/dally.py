@@ -18,7 +18,7 @@ from advisor.sim.study.statistics import RelativeChange
 from advisor.view.wording import LABELS, change_in_words, ends_in_words, shown
 from tools.dally import workload
 from tools.pages.page_experiment import Experiment, PageTask, Runner
-from tools.pages.text import render, table
+from tools.pages.page_text import render, table
 
 UNLIMITED: Final = "unlimited GPUs"
 METRICS: Final = (

@@ -26,10 +26,10 @@ from advisor.sim.study.result import RunResult
 from advisor.sim.study.statistics import CellName, RelativeChange, paired_difference
 from advisor.sim.traces.trace import Trace
 from advisor.view.wording import LABELS, change_in_words, ends_in_words, shown, verdict
+from tools.data.simulated_traces import Workload
 from tools.pages.page_experiment import Experiment, PageTask, Runner, cells_of, first_of
+from tools.pages.page_text import render, table
 from tools.pages.results import VERDICTS
-from tools.pages.text import render, table
-from tools.simulated_traces import Workload
 
 METRICS: Final = ("mean_jct_s", "p99_queueing_delay_s", "communication_overhead_ratio")
 # A group that loses more than this is named.

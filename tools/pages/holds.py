@@ -16,8 +16,8 @@ from advisor.sim.traces.trace import Trace
 from advisor.view.wording import change_in_words, shown, verdict
 from tools.dally.workload import arrival_name, cluster_text, make_trace
 from tools.pages.page_experiment import Experiment, PageTask, Runner, first_of
+from tools.pages.page_text import render, table
 from tools.pages.results import METRIC, METRICS, over_all
-from tools.pages.text import render, table
 
 OVERHEAD: Final = "communication_overhead_ratio"
 # Time limits are drawn for jobs on one node. Jobs of the drawn workload run several times as long where the network is

@@ -17,7 +17,7 @@ from advisor.sim.runner import SimulationOptions, known_policy
 from advisor.sim.study.cell import Cell, Simulate, drawn, simulate_drawn
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.sweep import run_sweep
-from tools.simulated_traces import Workload, data_folder, read_workload
+from tools.data.simulated_traces import Workload, data_folder, read_workload
 
 FOLDER: Final = Path(__file__).parent
 PROG: Final = "python -m tools.pages"

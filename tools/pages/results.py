@@ -17,9 +17,9 @@ from advisor.sim.study.statistics import LEAST_UNITS, CellName, RelativeChange
 from advisor.sim.study.user_losses import ALLOWED_RATIO, ALLOWED_S, LEAST_JOBS, tally_users
 from advisor.stats import mean_interval
 from advisor.view.wording import LABELS, change_in_words, shown, verdict
+from tools.data.simulated_traces import LOAD_RATIO, Workload
 from tools.pages.page_experiment import SLOW, Experiment, PageTask, Runner, cells_of, published
-from tools.pages.text import render, table
-from tools.simulated_traces import LOAD_RATIO, Workload
+from tools.pages.page_text import render, table
 
 METRICS: Final = ("mean_jct_s", "p99_jct_s", "mean_queueing_delay_s", "mean_bounded_slowdown")
 METRIC: Final = METRICS[0]

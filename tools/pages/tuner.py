@@ -19,7 +19,7 @@ from tools.dally.load_steps import AFTER_H, FREQUENT_S, HIGH_LOAD, LOW_LOAD, RAR
 from tools.dally.running import TIERS, TUNED_NAME, name_of, simulate_timers, timers_of
 from tools.pages.dally import Corner, best_of, by_name, change_of, mean_over_seeds, tasks_of
 from tools.pages.page_experiment import Experiment, Runner
-from tools.pages.text import render, table
+from tools.pages.page_text import render, table
 
 TARGET_PERCENT: Final = 10.0
 METRIC: Final = "mean_jct_s"

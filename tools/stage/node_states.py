@@ -66,7 +66,7 @@ Setup = Callable[[LiveCluster, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class StateRecipe:
     """One way to bring a node into a state: in words, by what, and the word that sinfo then prints of it.
 
     `then` is what happens next where no operator does anything, such as the end of a boot.
@@ -193,82 +193,90 @@ def _let_go(cluster: LiveCluster, node: str) -> None:
     (cluster.inner_folder / f"hold.{node}").unlink()
 
 
-IDLE: Final = Recipe("idle", lambda *_: None, "IDLE")
+IDLE: Final = StateRecipe("idle", lambda *_: None, "IDLE")
 NOT_22: Final = ("24.11", "26.05")
 # Blocks hold two nodes: the first and the third node are there for the one after them.
 STATIC: Final = (
-    Recipe(f"{HELPER} busy", _busy(None, "--gres=gpu:6", "-n4", LONG), "MIXED"),
-    Recipe("Slurm plans a job on it", _planned, "PLANNED"),
-    Recipe(f"{HELPER} a job takes its block", _exclusive_topology, "", NOT_22),
-    Recipe("a job on another node takes its block (--exclusive=topo)", lambda *_: None, "BLOCKED", NOT_22),
+    StateRecipe(f"{HELPER} busy", _busy(None, "--gres=gpu:6", "-n4", LONG), "MIXED"),
+    StateRecipe("Slurm plans a job on it", _planned, "PLANNED"),
+    StateRecipe(f"{HELPER} a job takes its block", _exclusive_topology, "", NOT_22),
+    StateRecipe("a job on another node takes its block (--exclusive=topo)", lambda *_: None, "BLOCKED", NOT_22),
     IDLE,
-    Recipe("a job holds half of it", _busy(), "MIXED"),
-    Recipe("jobs hold all of it", _busy(None, "--gres=gpu:8", "-n16", LONG), "ALLOCATED"),
-    Recipe("State=DOWN", _node("DOWN"), "DOWN"),
-    Recipe("State=DRAIN", _node("DRAIN"), "DRAIN"),
-    Recipe("State=DRAIN with a job", _busy(_node("DRAIN")), "DRAIN"),
-    Recipe("State=DRAIN, then DOWN", _node("DRAIN", "DOWN"), "DRAIN"),
-    Recipe("State=FAIL", _node("FAIL"), "FAIL"),
-    Recipe("State=FAIL with a job", _busy(_node("FAIL")), "FAIL"),
-    Recipe("State=FUTURE", _node("FUTURE"), ""),
-    Recipe("its slurmd does not answer", _silent, "NOT_RESPONDING", then=_answering),
-    Recipe("State=DOWN, and its slurmd does not answer", _in_turn(_silent, _node("DOWN")), "DOWN"),
-    Recipe("State=DRAIN, and its slurmd does not answer", _in_turn(_silent, _node("DRAIN")), "DRAIN"),
-    Recipe("`scontrol reboot`", _reboot(), "REBOOT", then=_restarted),
-    Recipe("`scontrol reboot` with a job", _busy(_reboot()), "REBOOT", then=_restarted),
-    Recipe("`scontrol reboot ASAP` with a job", _busy(_reboot("ASAP")), "REBOOT", then=_restarted),
-    Recipe(
+    StateRecipe("a job holds half of it", _busy(), "MIXED"),
+    StateRecipe("jobs hold all of it", _busy(None, "--gres=gpu:8", "-n16", LONG), "ALLOCATED"),
+    StateRecipe("State=DOWN", _node("DOWN"), "DOWN"),
+    StateRecipe("State=DRAIN", _node("DRAIN"), "DRAIN"),
+    StateRecipe("State=DRAIN with a job", _busy(_node("DRAIN")), "DRAIN"),
+    StateRecipe("State=DRAIN, then DOWN", _node("DRAIN", "DOWN"), "DRAIN"),
+    StateRecipe("State=FAIL", _node("FAIL"), "FAIL"),
+    StateRecipe("State=FAIL with a job", _busy(_node("FAIL")), "FAIL"),
+    StateRecipe("State=FUTURE", _node("FUTURE"), ""),
+    StateRecipe("its slurmd does not answer", _silent, "NOT_RESPONDING", then=_answering),
+    StateRecipe("State=DOWN, and its slurmd does not answer", _in_turn(_silent, _node("DOWN")), "DOWN"),
+    StateRecipe("State=DRAIN, and its slurmd does not answer", _in_turn(_silent, _node("DRAIN")), "DRAIN"),
+    StateRecipe("`scontrol reboot`", _reboot(), "REBOOT", then=_restarted),
+    StateRecipe("`scontrol reboot` with a job", _busy(_reboot()), "REBOOT", then=_restarted),
+    StateRecipe("`scontrol reboot ASAP` with a job", _busy(_reboot("ASAP")), "REBOOT", then=_restarted),
+    StateRecipe(
         "`scontrol reboot nextstate=RESUME` with a job", _busy(_reboot("nextstate=RESUME")), "REBOOT", then=_restarted
     ),
-    Recipe(
+    StateRecipe(
         "`scontrol reboot ASAP nextstate=RESUME` with a job",
         _busy(_reboot("ASAP", "nextstate=RESUME")),
         "REBOOT",
         then=_restarted,
     ),
-    Recipe("`scontrol reboot ASAP nextstate=RESUME`", _reboot("ASAP", "nextstate=RESUME"), "REBOOT", then=_restarted),
-    Recipe("`scontrol reboot ASAP nextstate=DOWN`", _reboot("ASAP", "nextstate=DOWN"), "REBOOT", then=_restarted),
-    Recipe("State=DOWN, then `scontrol reboot`", _in_turn(_node("DOWN"), _reboot()), "REBOOT", then=_restarted),
-    Recipe("a reservation of all of it", _reserved(), "RESERVED"),
-    Recipe("a reservation of all of it, with a job", _busy(_reserved()), "RESERVED"),
-    Recipe("a reservation of half its cores", _reserved("corecnt=8"), "RESERVED"),
-    Recipe("a maintenance reservation", _reserved("flags=MAINT,IGNORE_JOBS"), "MAINT"),
-    Recipe("a maintenance reservation, with a job", _busy(_reserved("flags=MAINT,IGNORE_JOBS")), "MAINT"),
-    Recipe("a maintenance reservation and State=DRAIN", _in_turn(_reserved("flags=MAINT"), _node("DRAIN")), "MAINT"),
-    Recipe(
+    StateRecipe(
+        "`scontrol reboot ASAP nextstate=RESUME`", _reboot("ASAP", "nextstate=RESUME"), "REBOOT", then=_restarted
+    ),
+    StateRecipe("`scontrol reboot ASAP nextstate=DOWN`", _reboot("ASAP", "nextstate=DOWN"), "REBOOT", then=_restarted),
+    StateRecipe("State=DOWN, then `scontrol reboot`", _in_turn(_node("DOWN"), _reboot()), "REBOOT", then=_restarted),
+    StateRecipe("a reservation of all of it", _reserved(), "RESERVED"),
+    StateRecipe("a reservation of all of it, with a job", _busy(_reserved()), "RESERVED"),
+    StateRecipe("a reservation of half its cores", _reserved("corecnt=8"), "RESERVED"),
+    StateRecipe("a maintenance reservation", _reserved("flags=MAINT,IGNORE_JOBS"), "MAINT"),
+    StateRecipe("a maintenance reservation, with a job", _busy(_reserved("flags=MAINT,IGNORE_JOBS")), "MAINT"),
+    StateRecipe(
+        "a maintenance reservation and State=DRAIN", _in_turn(_reserved("flags=MAINT"), _node("DRAIN")), "MAINT"
+    ),
+    StateRecipe(
         "a reservation of half its cores and State=DRAIN", _in_turn(_reserved("corecnt=8"), _node("DRAIN")), "DRAIN"
     ),
-    Recipe("the epilog of a job runs", _completing, "COMPLETING", then=_let_go),
-    Recipe(
+    StateRecipe("the epilog of a job runs", _completing, "COMPLETING", then=_let_go),
+    StateRecipe(
         "the epilog of a job runs, beside another job", _busy(_completing, "--gres=gpu:2", "-n2", LONG), "COMPLETING"
     ),
-    Recipe("the epilog of a job runs, and State=DRAIN", _in_turn(_completing, _node("DRAIN")), "DRAIN"),
-    Recipe("it registers with too few GPUs", _invalid, "INVAL"),
-    Recipe("State=POWER_DOWN", _node("POWER_DOWN"), "POWER"),
+    StateRecipe("the epilog of a job runs, and State=DRAIN", _in_turn(_completing, _node("DRAIN")), "DRAIN"),
+    StateRecipe("it registers with too few GPUs", _invalid, "INVAL"),
+    StateRecipe("State=POWER_DOWN", _node("POWER_DOWN"), "POWER"),
 )
 CLOUD: Final = (
-    Recipe("cloud node, powered down", lambda *_: None, "POWERED_DOWN"),
-    Recipe("cloud node, State=POWER_UP", _node("POWER_UP"), "POWERING_UP"),
-    Recipe("cloud node, a job powers it up", _busy(), "POWERING_UP"),
-    Recipe("cloud node, booted", _booted, "IDLE"),
-    Recipe("cloud node, booted, with a job", _in_turn(_booted, _busy()), "MIXED"),
-    Recipe("cloud node, booted, then State=POWER_DOWN", _in_turn(_booted, _node("POWER_DOWN")), "POWER"),
-    Recipe("cloud node, booted, State=POWER_DOWN with a job", _in_turn(_booted, _busy(_node("POWER_DOWN"))), "POWER"),
-    Recipe(
+    StateRecipe("cloud node, powered down", lambda *_: None, "POWERED_DOWN"),
+    StateRecipe("cloud node, State=POWER_UP", _node("POWER_UP"), "POWERING_UP"),
+    StateRecipe("cloud node, a job powers it up", _busy(), "POWERING_UP"),
+    StateRecipe("cloud node, booted", _booted, "IDLE"),
+    StateRecipe("cloud node, booted, with a job", _in_turn(_booted, _busy()), "MIXED"),
+    StateRecipe("cloud node, booted, then State=POWER_DOWN", _in_turn(_booted, _node("POWER_DOWN")), "POWER"),
+    StateRecipe(
+        "cloud node, booted, State=POWER_DOWN with a job", _in_turn(_booted, _busy(_node("POWER_DOWN"))), "POWER"
+    ),
+    StateRecipe(
         "cloud node, booted, State=POWER_DOWN_ASAP with a job",
         _in_turn(_booted, _busy(_node("POWER_DOWN_ASAP"))),
         "POWER",
     ),
-    Recipe("cloud node, powered down, and State=DRAIN", _node("DRAIN"), "DRAIN"),
-    Recipe("cloud node, powered down, and State=DOWN", _node("DOWN"), "DOWN"),
-    Recipe("cloud node, State=POWER_UP, then DRAIN", _node("POWER_UP", "DRAIN"), "DRAIN"),
-    Recipe("cloud node, powered down, a reservation of all of it", _reserved(), "RESERVED"),
-    Recipe("cloud node, powering up, a reservation of all of it", _in_turn(_node("POWER_UP"), _reserved()), "RESERVED"),
+    StateRecipe("cloud node, powered down, and State=DRAIN", _node("DRAIN"), "DRAIN"),
+    StateRecipe("cloud node, powered down, and State=DOWN", _node("DOWN"), "DOWN"),
+    StateRecipe("cloud node, State=POWER_UP, then DRAIN", _node("POWER_UP", "DRAIN"), "DRAIN"),
+    StateRecipe("cloud node, powered down, a reservation of all of it", _reserved(), "RESERVED"),
+    StateRecipe(
+        "cloud node, powering up, a reservation of all of it", _in_turn(_node("POWER_UP"), _reserved()), "RESERVED"
+    ),
 )
 
 
 @contextmanager
-def states_cluster(release: str) -> Iterator[tuple[LiveCluster, Mapping[str, Recipe]]]:
+def states_cluster(release: str) -> Iterator[tuple[LiveCluster, Mapping[str, StateRecipe]]]:
     """Run a cluster with a node in each state; return the recipe of each node by its name."""
     static = [recipe for recipe in STATIC if not recipe.releases or release in recipe.releases]
     if (len(static) + len(CLOUD)) % 2:
@@ -298,7 +306,7 @@ def states_cluster(release: str) -> Iterator[tuple[LiveCluster, Mapping[str, Rec
         yield cluster, dict(zip(names, recipes, strict=True))
 
 
-def rows(cluster: LiveCluster, recipes: Mapping[str, Recipe]) -> Mapping[str, NodeRow]:
+def rows(cluster: LiveCluster, recipes: Mapping[str, StateRecipe]) -> Mapping[str, NodeRow]:
     """Submit a job to each node, and return by its name what became of it."""
     words, json_words = _words(cluster), _json_words(cluster)
     probes = {name: cluster.submit(f"--nodelist={name}", "--nice=10", *PROBE) for name in recipes}

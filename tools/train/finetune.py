@@ -34,9 +34,9 @@ from advisor.text import escaped
 from advisor.trial.evidence import ACCOUNT_SHARE, USER_SHARE, capped
 from advisor.view.terminal import instant
 from tools.train.experience import Experience, Observation, Rows, read_experience
-from tools.train.export import Training, card_of, exported, from_onnx
-from tools.train.learning import deterministic
+from tools.train.imitation import deterministic
 from tools.train.networks import PerOption, choice_logits
+from tools.train.policy_graph import CardText, card_of, exported, from_onnx
 
 # The largest mean divergence of the choices of a new version from those of the served one, in nats. By Pinsker's
 # inequality the probabilities of choices move by at most sqrt(0.05 / 2) = 0.16 in the mean.
@@ -54,7 +54,7 @@ _CHUNK: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TunedNetwork:
     """A network after a fine-tuning; `share` is how much of the step was taken, 1 or a power of 1/2.
 
     `divergence` is the larger of the mean divergences on the samples and on all observations, in nats.
@@ -76,7 +76,7 @@ def finetuned(
     seed: int,
     steps: int = STEPS,
     bound: float = MOST_DIVERGENCE,
-) -> Step:
+) -> TunedNetwork:
     """Train a copy of a network on samples that have a return; raises `ModelError` where it cannot stay in bounds."""
     chance = np.random.default_rng(seed)
     torch.manual_seed(seed)
@@ -111,7 +111,7 @@ def _within(
     observations: Sequence[Observation],
     bound: float,
     objective: Sequence[float],
-) -> Step:
+) -> TunedNetwork:
     """Return the longest of the steps 1, 1/2, 1/4, ... towards a trained network that stays within the bound."""
     if not all(bool(torch.isfinite(weight).all()) for weight in trained.state_dict().values()):
         raise ModelError("the training gives weights that are not finite numbers: nothing was published")
@@ -124,7 +124,7 @@ def _within(
         divergence = max(mean_divergence(network, nearer, part) for part in (samples, observations) if part)
         if divergence <= bound:
             moved = moved_share(network, nearer, observations or samples)
-            return Step(network=nearer, share=share, divergence=divergence, moved=moved, objective=objective)
+            return TunedNetwork(network=nearer, share=share, divergence=divergence, moved=moved, objective=objective)
         share /= 2.0
     raise ModelError(
         f"the trained policy is {divergence:.2g} nats from the served one, more than {bound:g}, after {HALVINGS} "
@@ -292,12 +292,12 @@ def _training(
     held: Held,
     experience: Experience,
     kept: Sequence[Observation],
-    step: Step,
+    step: TunedNetwork,
     given: Finetuning,
-) -> Training:
+) -> CardText:
     returns = np.array([sample.value for sample in kept])
     tenth = max(1, len(step.objective) // 10)
-    return Training(
+    return CardText(
         text=f"{held.name}, trained further on a journal by `python -m tools.train.finetune`.",
         data={
             "recorded cycles": f"{experience.cycles:,}",

@@ -1,56 +1,540 @@
-"""Trains the placement of gangs by several agents: `python -m tools.train.marl train --seed 1 --out DIR`."""
+"""MARL: trains, exports and publishes the placement of gangs by several agents.
 
-from functools import partial
+    python -m tools.train.marl train --seed 1 --out DIR
+
+Our interpretation of Zhao and Wu, arXiv 2112.13354: a graph encoder in two levels, a pointer to servers, and a critic
+that sees all parts. It imitates a rule, then learns by cooperative updates (MAPPO), for one agent and for several.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
+import numpy as np
+import torch
 import typer
+from torch import Tensor, nn
 
-from tools.train import dl2
-from tools.train.places.training import ABLATIONS
-from tools.train.planned import PlannedRun, complete, recipe_for
-from tools.train.verdicts import read_results
+from advisor.features.observe.graph import LEAF_COLUMNS, SERVER_COLUMNS, SLOT_COLUMNS, Floats32, Neighbours
+from advisor.features.observe.known_models import KnownModels
+from advisor.features.observe.pointer import CHOICE_COLUMNS, GANG_COLUMNS, best_fit
+from advisor.features.observe.report import FINGERPRINT, REPORT_COLUMNS
+from advisor.fit.publish import Exported, publish_graph
+from advisor.predict.interference import InterferenceForecaster
+from advisor.predict.manifest import POLICY, Entry, Parity
+from advisor.predict.neighbours import models_known_to
+from advisor.predict.served_places import SCORES
+from advisor.sim.policies.learning import opened
+from tools.train import training_commands
+from tools.train.drawn_gangs import CURRICULUM, DrawnGangs, Scale, draw
+from tools.train.gang_rules import Decide, action_of, by_work
+from tools.train.gang_training import (
+    Cooperative,
+    GangAgent,
+    GangEnv,
+    GangRun,
+    GangTeacher,
+    RowLayout,
+    best_actions,
+    load_actor,
+    observations_of,
+)
+from tools.train.imitation import Method, Recipe, WarmUp, recipe_of
+from tools.train.judging import figures_of
+from tools.train.parted_cluster import GangDecision, PartedCluster, model_rows_of
+from tools.train.policy_graph import LEAST_ROWS, CardText, card_of, pointer_parity, pointer_to_onnx
+from tools.train.runs import RecipeBook, planned_run
+from tools.train.training import CurvePoint, read_description, read_results
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
+# What a part of a batch is filled up with: no leaf.
+NO_LEAF: Final = -1.0
+CODE: Final = 16
+HIDDEN: Final = 32
+# The inputs of the graph, in order.
+NAMES: Final = ("slots", "servers", "member", "leaves", "choice", "gang", "own", "others")
+KIND: Final = f"{POLICY}marl"
+# Servers of the clusters on which a graph is compared with its network.
+SIZES: Final = (32, 128, 512)
+PARITY_SEED: Final = 3_000_000
+_LIMITS: Final = (
+    "Trained on drawn clusters and workloads; docs/marl.md says what is left of it on plain Slurm.",
+    "Places pending gangs that span nodes; where it would wait, the gang is left to Slurm and to the delay timers.",
+    "Knows the models of jobs only where users declare them.",
+)
+# From the choice columns: what the interference model says.
+_SLOWS: Final = [CHOICE_COLUMNS.index(name) for name in ("slows_me", "slows_others")]
 
 
-@app.callback()
-def main() -> None:
-    """Train the placement of gangs by several agents."""
+class GangView(NamedTuple):
+    """A batch of observations; the first axis of every tensor is the batch."""
+
+    slots: Tensor  # (n, servers, slots, len(SLOT_COLUMNS))
+    servers: Tensor  # (n, servers, len(SERVER_COLUMNS))
+    leaf: Tensor  # (n, servers): the leaf of each server, -1 where there is no server
+    leaves: Tensor  # (n, leaves, len(LEAF_COLUMNS))
+    choice: Tensor  # (n, servers, len(CHOICE_COLUMNS))
+    gang: Tensor  # (n, len(GANG_COLUMNS))
+    own: Tensor  # (n, len(REPORT_COLUMNS))
+    others: Tensor  # (n, agents, len(REPORT_COLUMNS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangLayout(RowLayout):
+    """The sizes that observations are filled up to: servers, their slots, leaves, and agents to forward to."""
+
+    FILL: ClassVar[Mapping[str, float]] = {"leaf": NO_LEAF}
+
+    leaves: int
+    agents: int
+    slots: int = 8
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of the tensors of one observation, in the order of `GangView`."""
+        return {
+            "slots": (self.servers, self.slots, len(SLOT_COLUMNS)),
+            "servers": (self.servers, len(SERVER_COLUMNS)),
+            "leaf": (self.servers,),
+            "leaves": (self.leaves, len(LEAF_COLUMNS)),
+            "choice": (self.servers, len(CHOICE_COLUMNS)),
+            "gang": (len(GANG_COLUMNS),),
+            "own": (len(REPORT_COLUMNS),),
+            "others": (self.agents, len(REPORT_COLUMNS)),
+        }
+
+    @property
+    def actions(self) -> int:
+        """Servers, agents to forward to, and wait, which is the last."""
+        return self.servers + self.agents + 1
+
+    def view(self, tensors: Mapping[str, Tensor]) -> GangView:
+        """Return tensors as the networks take them."""
+        return GangView(**tensors)
+
+    def action(self, index: int, servers: int) -> int | None:
+        """Return what an index means to a part of some servers, as `PartedCluster.take` takes it."""
+        if index < self.servers:
+            return index
+        return None if index == self.actions - 1 else index - self.servers + servers
+
+    def index(self, action: int | None, servers: int) -> int:
+        """Return the index of an action in a part of some servers."""
+        if action is None:
+            return self.actions - 1
+        return action if action < servers else action - servers + self.servers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkParts:
+    """The parts of the network that are in use; a part that is left out is an ablation."""
+
+    graph: bool = True  # messages between servers and leaves
+    hierarchy: bool = True  # what is inside servers
+    interference: bool = True  # what gangs add to each other
+
+    @staticmethod
+    def names() -> tuple[str, ...]:
+        """Return the names of all parts."""
+        return tuple(field.name for field in fields(NetworkParts))
+
+    @classmethod
+    def without(cls, left_out: Sequence[str]) -> "NetworkParts":
+        """Return all parts but some."""
+        return cls(**{name: name not in left_out for name in cls.names()})
+
+
+class Encoder(nn.Module):
+    """Codes of servers `(n, servers, HIDDEN)`: GPUs to servers, servers to leaves, leaves to the spine, and back."""
+
+    def __init__(self, parts: NetworkParts, rounds: int = 2) -> None:
+        """Make layers for some rounds of messages."""
+        super().__init__()
+        self.parts = parts
+        self.slot = nn.Linear(len(SLOT_COLUMNS), CODE)
+        self.inside = nn.Linear(CODE, CODE)
+        self.server = nn.Linear(len(SERVER_COLUMNS) + CODE, HIDDEN)
+        self.up = nn.ModuleList([nn.Linear(len(LEAF_COLUMNS) + HIDDEN, HIDDEN) for _ in range(rounds)])
+        self.spine = nn.ModuleList([nn.Linear(HIDDEN, HIDDEN) for _ in range(rounds)])
+        self.down = nn.ModuleList([nn.Linear(2 * HIDDEN, HIDDEN) for _ in range(rounds)])
+
+    def forward(self, slots: Tensor, servers: Tensor, member: Tensor, leaves: Tensor) -> Tensor:
+        """Return the codes of the servers; `member` `(n, leaves, servers)` is 1 where a leaf has a server, else 0."""
+        inside = torch.relu(self.inside(torch.relu(self.slot(slots)).sum(dim=2) * 0.125))
+        if not self.parts.hierarchy:
+            inside = torch.zeros_like(inside)
+        codes = torch.relu(self.server(torch.cat([servers, inside], dim=2)))
+        count = member.sum(dim=2, keepdim=True)
+        mean = member / count.clamp(min=1.0)
+        is_leaf = (count > 0.0).to(codes.dtype)
+        over = is_leaf / is_leaf.sum(dim=1, keepdim=True).clamp(min=1.0)
+        back = member.transpose(1, 2)
+        for up, spine, down in zip(self.up, self.spine, self.down, strict=True):
+            of_leaf = torch.relu(up(torch.cat([leaves, torch.bmm(mean, codes)], dim=2)))
+            of_leaf = of_leaf + torch.relu(spine((of_leaf * over).sum(dim=1, keepdim=True)))
+            if not self.parts.graph:
+                of_leaf = torch.zeros_like(of_leaf)
+            codes = codes + torch.relu(down(torch.cat([codes, torch.bmm(back, of_leaf)], dim=2)))
+        return codes
+
+
+def member_of(seen: GangView) -> Tensor:
+    """Return which servers each leaf has, `(n, leaves, servers)`."""
+    numbers = torch.arange(seen.leaves.shape[1], dtype=seen.leaf.dtype)
+    return (seen.leaf.unsqueeze(1) == numbers.reshape(1, -1, 1)).to(seen.servers.dtype)
+
+
+class GangActor(nn.Module):
+    """The logits of an agent's actions: each server as the next, each agent to forward to, and wait."""
+
+    def __init__(self, parts: NetworkParts) -> None:
+        """Make the layers."""
+        super().__init__()
+        self.parts = parts
+        self.encoder = Encoder(parts)
+        self.of_code = nn.Linear(HIDDEN, HIDDEN)
+        self.of_choice = nn.Linear(len(CHOICE_COLUMNS), HIDDEN, bias=False)
+        self.of_gang = nn.Linear(len(GANG_COLUMNS), HIDDEN, bias=False)
+        self.point = nn.Linear(HIDDEN, HIDDEN)
+        self.score = nn.Linear(HIDDEN, 1)
+        self.wait = nn.Sequential(
+            nn.Linear(HIDDEN + len(GANG_COLUMNS) + len(REPORT_COLUMNS), HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1)
+        )
+        self.pass_on = nn.Sequential(
+            nn.Linear(len(GANG_COLUMNS) + 2 * len(REPORT_COLUMNS), HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1)
+        )
+
+    def forward(self, seen: GangView) -> Tensor:
+        """Return the logits `(n, servers + agents + 1)`."""
+        codes = self.encoder(seen.slots, seen.servers, member_of(seen), seen.leaves)
+        return self.decide(codes, seen.choice, seen.gang, seen.own, seen.others)
+
+    def decide(self, codes: Tensor, choice: Tensor, gang: Tensor, own: Tensor, others: Tensor) -> Tensor:
+        """Return the logits from the codes of the servers; servers without any usable GPU cannot be the best."""
+        usable = (choice[:, :, :1] > 0.0).to(codes.dtype)
+        joined = torch.relu(self.of_code(codes) + self.of_choice(choice) + self.of_gang(gang).unsqueeze(1))
+        pointed = torch.relu(self.point(joined))
+        servers = self.score(pointed).squeeze(2)
+        best = (pointed * usable).amax(dim=1)
+        wait = self.wait(torch.cat([best, gang, own], dim=1))
+        beside = torch.cat([gang, own], dim=1).unsqueeze(1) + 0.0 * others[:, :, :1]
+        forwards = self.pass_on(torch.cat([beside, others], dim=2)).squeeze(2)
+        return torch.cat([servers, forwards, wait], dim=1)
+
+
+class GangCritic(nn.Module):
+    """The value of an agent's decision from its own part and from the present reports of all parts."""
+
+    def __init__(self, parts: NetworkParts) -> None:
+        """Make the layers."""
+        super().__init__()
+        self.encoder = Encoder(parts)
+        width = 2 * HIDDEN + len(GANG_COLUMNS) + 2 * len(REPORT_COLUMNS)
+        self.value = nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+
+    def forward(self, seen: GangView) -> Tensor:
+        """Return the values `(n,)`."""
+        codes = self.encoder(seen.slots, seen.servers, member_of(seen), seen.leaves)
+        is_there = (seen.leaf >= 0.0).unsqueeze(2).to(codes.dtype)
+        mean = (codes * is_there).sum(dim=1) / is_there.sum(dim=1).clamp(min=1.0)
+        # An agent that does not exist reports zeros; the size of a part is never 0.
+        is_agent = (seen.others[:, :, -2:-1] != 0.0).to(codes.dtype)
+        everyone = (seen.others * is_agent).sum(dim=1) / is_agent.sum(dim=1).clamp(min=1.0)
+        pooled = [mean, (codes * is_there).amax(dim=1), seen.gang, seen.own, everyone]
+        value: Tensor = self.value(torch.cat(pooled, dim=1)).squeeze(1)
+        return value
+
+
+@cache
+def interference() -> KnownModels:
+    """Return what the shipped model of interference knows."""
+    return models_known_to(InterferenceForecaster.from_bundle(opened("interference")))
+
+
+def parted(drawn: DrawnGangs) -> PartedCluster:
+    """Return the parted cluster of a workload before its first decision."""
+    models = interference()
+    return PartedCluster(drawn, models.neighbours, model_rows_of(drawn.trace, models))
+
+
+def begun(seed: int, scale: Scale, *, agents: int | None = None) -> PartedCluster:
+    """Return the parted cluster of a seed before its first decision; agents take short work first.
+
+    With `agents`, the same workload is divided among that many.
+    """
+    drawn = draw(seed, scale)
+    cluster = parted(drawn if agents is None else replace(drawn, agents=agents))
+    cluster.order = by_work
+    return cluster
+
+
+class PlacesEnv(GangEnv):
+    """Drawn clusters; actions are the next server, an agent to forward to, or wait, which is the last."""
+
+    KEPT: ClassVar = ("n", "scale", "layout", "parts")
+
+    def __init__(self, n: int, scale: Scale, layout: RowLayout, parts: NetworkParts | None = None) -> None:
+        """Make the arrays; `reset` begins the episodes."""
+        self.scale, self.parts = scale, parts or NetworkParts()
+        super().__init__(n, layout)
+
+    def cluster_of(self, seed: int) -> PartedCluster:
+        """Return the cluster of a seed before its first decision."""
+        return begun(seed, self.scale)
+
+    def tensors(self, decision: GangDecision, cluster: PartedCluster) -> dict[str, Floats32]:
+        """Return the arrays of one observation."""
+        return tensors_of(decision, cluster.neighbours, self.parts)
+
+
+def tensors_of(decision: GangDecision, neighbours: Neighbours, parts: NetworkParts) -> dict[str, Floats32]:
+    """Return the arrays of one observation by the names of `Seen`."""
+    choice, graph = decision.choice.columns(), decision.graph
+    if not parts.interference:
+        choice[:, _SLOWS] = 0.0
+    return {
+        "slots": graph.slots,
+        "servers": graph.servers,
+        "leaf": graph.leaf.astype(np.float32),
+        "leaves": graph.leaves,
+        "choice": choice,
+        "gang": decision.choice.gang_columns(neighbours),
+        "own": decision.reports[decision.agent],
+        "others": decision.reports,
+    }
+
+
+VALIDATION_SEEDS: Final = range(1_000_000, 1_000_012)
+VALIDATION: Final = Scale(agents=(1, 2), servers_each=(32,), jobs_per_gpu=1.5)
+# The share of the decisions about gangs in which the teacher waits, at random, so that the policy begins to explore.
+WAITS: Final = 0.1
+LAYOUT: Final = GangLayout(servers=32, leaves=8, agents=4)
+RECIPE: Final = Recipe(
+    method=Method.CLIPPED,
+    episodes=32,
+    warm_updates=500,
+    warm_lr=2e-3,
+    warm_decay=True,
+    permute=False,
+    updates=40,
+    lr=5e-4,
+    batch=1024,
+    replay=16384,
+    entropy=0.003,
+    entropy_by_action=False,
+    explore=0.0,
+    steps=128,
+    passes=3,
+    value_first=4,
+    gae=0.95,
+)
+# Parts of the networks that can be left out.
+ABLATIONS: Final[Mapping[str, Mapping[str, Any]]] = {name: {"left_out": (name,)} for name in NetworkParts.names()}
+
+
+class MarlRun(GangRun):
+    """A run on drawn clusters and workloads, first with one agent, then with several."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        teacher_name: str,
+        seed: int,
+        every: tuple[int, int] = (250, 8),
+        validation: tuple[Sequence[int], Scale] = (VALIDATION_SEEDS, VALIDATION),
+    ) -> None:
+        """Begin a run of a seed; `every` as in `TrainingRun`, `validation` seeds and where workloads are drawn from."""
+        parts = NetworkParts.without(recipe.left_out)
+        agent = GangAgent(LAYOUT, seed, lambda: (GangActor(parts), GangCritic(parts)))
+        self.validation = validation
+        self.envs = [PlacesEnv(recipe.episodes, scale, LAYOUT, parts) for scale in CURRICULUM]
+        warm_up = WarmUp(agent, self.envs[-1], GangTeacher(best_fit_action, WAITS, seed), recipe, seed)  # type: ignore[arg-type]
+        online = Cooperative(agent, self.envs[0], recipe, seed)
+        super().__init__(agent, warm_up, online, recipe=recipe, teacher=teacher_name, seed=seed, every=every)
+        self.validate_rule(best_fit_action)
+
+    def advance(self) -> CurvePoint:
+        """Learn until the next validation; the first third of the updates has one agent in each cluster."""
+        if self.is_warm:
+            stage = 0 if self.online.updates < self.recipe.updates // 3 else -1
+            self.online.env = self.online.episodes.env = self.envs[stage]  # type: ignore[assignment]
+        return super().advance()
+
+    def validation_clusters(self) -> Iterator[PartedCluster]:
+        """Yield the clusters of the validation before their first decisions."""
+        seeds, scale = self.validation
+        return (begun(seed, scale) for seed in seeds)
+
+    def deciding(self, cluster: PartedCluster) -> Decide:
+        """Return what takes the best action of the policy in a cluster."""
+        return greedy(self.agent.policy.network, cluster)  # type: ignore[arg-type]
+
+    def described(self) -> Mapping[str, Any]:
+        """Return what the policy sees."""
+        return {"columns": GANG_COLUMNS + CHOICE_COLUMNS}
+
+
+BOOK: Final = RecipeBook(
+    recipes={"marl": RECIPE},
+    ablations=ABLATIONS,
+    teachers=("best-fit",),
+    figure="mean JCT against best fit, %",
+    begin=MarlRun,
+)
+
+
+def greedy(actor: GangActor, cluster: PartedCluster) -> Decide:
+    """Return what takes the best action of a network in a cluster, whatever its size."""
+    leaves = max(1, int(cluster.servers.leaf.max()) + 1)
+    layout = GangLayout(servers=cluster.size, leaves=leaves, agents=cluster.agents)
+    return best_actions(actor, layout, lambda decision: tensors_of(decision, cluster.neighbours, actor.parts))
+
+
+def best_fit_action(decision: GangDecision) -> int | None:
+    """Return the action of the teacher, best fit with least interference."""
+    return action_of(decision, best_fit)
+
+
+def actor_of(run: Path) -> GangActor:
+    """Return the network that a run trained."""
+    actor = GangActor(NetworkParts.without(recipe_of(read_description(run)["recipe"]).left_out))
+    load_actor(actor, run)
+    return actor
+
+
+class _One(nn.Module):
+    """The actor for one observation, without the axis of the batch."""
+
+    def __init__(self, actor: GangActor) -> None:
+        super().__init__()
+        self.actor = actor
+
+    def forward(
+        self,
+        slots: Tensor,
+        servers: Tensor,
+        member: Tensor,
+        leaves: Tensor,
+        choice: Tensor,
+        gang: Tensor,
+        own: Tensor,
+        others: Tensor,
+    ) -> Tensor:
+        codes = self.actor.encoder(*(tensor.unsqueeze(0) for tensor in (slots, servers, member, leaves)))
+        logits: Tensor = self.actor.decide(codes, *(tensor.unsqueeze(0) for tensor in (choice, gang, own, others)))
+        return logits.squeeze(0)
+
+
+def to_onnx(actor: GangActor) -> bytes:
+    """Return the graph of a network, for any number of servers, GPUs of a server, leaves and agents."""
+    axes = {
+        "slots": {0: "servers", 1: "slots"},
+        "servers": {0: "servers"},
+        "member": {0: "leaves", 1: "servers"},
+        "leaves": {0: "leaves"},
+        "choice": {0: "servers"},
+        "others": {0: "agents"},
+    }
+    return pointer_to_onnx(_One(actor), NAMES, axes, FINGERPRINT, next(_observations(actor, SIZES[0])))
+
+
+def checked_parity(
+    actor: GangActor, graph: bytes, sizes: Sequence[int] = SIZES, least_rows: int = LEAST_ROWS
+) -> Parity:
+    """Compare the scores of a graph with those of its network on clusters of all sizes; raises `ModelError`."""
+    of_sizes = (_observations(actor, size) for size in sizes)
+    return pointer_parity(_One(actor), NAMES, graph, of_sizes, least_rows)
+
+
+def publish_policy(
+    run: Path,
+    results: Mapping[str, Any],
+    folder: Path,
+    version: str,
+    *,
+    today: str,
+    sizes: Sequence[int] = SIZES,
+    least_rows: int = LEAST_ROWS,
+) -> Entry:
+    """Publish the policy of a run, with what a judge found, without putting it in use; raises `ModelError`."""
+    described, actor = read_description(run), actor_of(run)
+    graph = to_onnx(actor)
+    made = Exported(
+        graph=graph,
+        kind=KIND,
+        columns=CHOICE_COLUMNS,
+        outputs=(SCORES,),
+        parameters=json.dumps({"teacher": described["teacher"]}, sort_keys=True),
+        parity=checked_parity(actor, graph, sizes, least_rows),
+        seed=described["seed"],
+    )
+    text = (
+        "Places gangs server by server with a graph network in two levels, for any number of agents: our "
+        "interpretation of Zhao and Wu, arXiv 2112.13354. Imitates best fit with least interference, then learns by "
+        "cooperative clipped updates (MAPPO)."
+    )
+    card = card_of(
+        CardText(
+            text=text,
+            data={
+                "training": "drawn clusters and workloads, seeds below 1,000,000 (tools/train/drawn_gangs.py)",
+                "choice of the checkpoint": "12 drawn workloads from seed 1,000,000 on",
+                "figures": "those of the judge, seeds from 6,000,000 on (docs/marl.md)",
+            },
+            metrics=dict(figures_of("marl", results)),
+            limits=_LIMITS,
+            settings={name: str(value) for name, value in described["recipe"].items()},
+        )
+    )
+    return publish_graph(made, folder, version, today=today, card=card)
+
+
+def _observations(actor: GangActor, servers: int) -> Iterator[dict[str, Any]]:
+    """Yield the observations that a policy meets on a drawn cluster of some servers, one for each it points to."""
+    cluster = begun(PARITY_SEED + servers, Scale(agents=(1,), servers_each=(servers,), jobs_per_gpu=1.0))
+
+    def tensors(decision: GangDecision) -> dict[str, Any]:
+        seen = tensors_of(decision, cluster.neighbours, actor.parts)
+        del seen["leaf"]
+        return seen | {"member": decision.graph.member}
+
+    return observations_of(cluster, greedy(actor, cluster), tensors)
+
+
+app = training_commands.program("Train the placement of gangs by several agents.")
 
 
 @app.command()
 def train(
-    out: dl2.Folder,
-    seed: dl2.Seed = 1,
+    out: training_commands.Folder,
+    seed: training_commands.Seed = 1,
     without: Annotated[list[str] | None, typer.Option(help=f"Leave out: {', '.join(ABLATIONS)}.")] = None,
-    change: dl2.Changes = None,
+    change: training_commands.Changes = None,
 ) -> None:
     """Train a policy on drawn clusters, first with one agent, then with several, and validate it on others."""
-    with dl2.one_line():
-        chosen = recipe_for("places", None, without or [], change or [])
-        planned = PlannedRun(setting="places", recipe=chosen, teacher="best-fit", seed=seed)
-        complete(planned, out, partial(dl2.report, figure="{:+6.2f} % of best fit"))
+    with training_commands.one_line():
+        planned = planned_run("places", seed, without=without or [], changes=change or [])
+        training_commands.finish(planned, out, "{:+6.2f} % of best fit")
 
 
-app.command()(dl2.sweep)
+app.command()(training_commands.sweep)
 
 
 @app.command()
 def publish(
-    run: Annotated[Path, typer.Option(help="Folder of a finished run.", exists=True, file_okay=False)],
-    results: Annotated[Path, typer.Option(help="What the judge wrote with --out.", exists=True, dir_okay=False)],
-    models: Annotated[Path, typer.Option(help="Folder of models.")],
-    version: Annotated[str, typer.Option(help="Name of the version.")] = "default-1",
-    use: Annotated[bool, typer.Option("--use", help="Put it in use there.")] = False,
+    run: training_commands.FinishedRun,
+    results: training_commands.Results,
+    models: training_commands.Models,
+    version: training_commands.Version = "default-1",
+    use: training_commands.Use = False,
 ) -> None:
     """Publish the policy of a run as policy-marl, with its card."""
-    from tools.train.places.publication import publish_policy
-
-    with dl2.one_line():
+    with training_commands.one_line():
         judged = read_results(results)
-    dl2.publish_as(partial(publish_policy, run, judged), models, version, use=use)
+    training_commands.publish_as(partial(publish_policy, run, judged), models, version, use=use)
 
 
 if __name__ == "__main__":
-    app()
+    training_commands.start("tools.train.marl")

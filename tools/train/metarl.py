@@ -1,24 +1,553 @@
-"""Trains the placement of gangs on sites that differ: `python -m tools.train.metarl train --seed 1 --out DIR`."""
+"""MetaRL: trains, exports and publishes the placement of gangs on sites that differ in GPU types, network and models.
+
+    python -m tools.train.metarl train --seed 1 --out DIR
+
+Our interpretation of Yang et al., IEEE TCC 2023. The policy points to servers by what a performance model says of each.
+It begins as the rule `least_loss` and learns by how much its scores are to differ from those of the rule: residual
+policy learning (Silver, Allen, Tenenbaum and Kaelbling, arXiv 1812.06298). There is no graph encoder: without it the
+policy `marl` was as good (docs/marl.md), and this one decides faster.
+
+Three ways to learn over tasks, each a site with its own workloads. `context`: one set of weights for all, which sees
+what the performance model has learnt of the site. `reptile`: after some updates on one site, the weights move a part of
+the way there. `fomaml`: the update after an update on a site is applied to the weights before both (first-order MAML).
+"""
 
 import json
 import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
+import numpy as np
+import torch
 import typer
+from torch import Tensor, nn
 
-from tools.train import dl2
-from tools.train.planned import PlannedRun, complete, recipe_for
-from tools.train.sites.training import ABLATIONS, SPREADS_FILE
-from tools.train.verdicts import read_results
+from advisor.features.observe.graph import Floats, Floats32
+from advisor.features.observe.least_loss import SEEN_COLUMNS, seen_columns
+from advisor.features.observe.pointer import CHOICE_COLUMNS, GANG_COLUMNS
+from advisor.features.observe.report import REPORT_COLUMNS
+from advisor.features.observe.site_speeds import SiteSpeeds
+from advisor.fit.performance_fit import Samples, SitePrior, Spreads, adapted, learnt_spreads, no_samples
+from advisor.fit.performance_graph import performance_exported
+from advisor.fit.publish import Exported, publish_graph
+from advisor.predict.manifest import POLICY, Entry, Parity
+from advisor.predict.performance import KIND as PERFORMANCE
+from advisor.predict.served_places import OUTLOOK_FINGERPRINT, SCORES
+from advisor.sim.study.engines import run_on_cores
+from tools.measured_prior import measured_prior
+from tools.train import training_commands
+from tools.train.drawn_gangs import BELIEF_SPREAD
+from tools.train.drawn_sites import HELD_OUT, TRAINING, Change, DrawnSite, SiteFamily, draw_site
+from tools.train.gang_rules import Decide, cheapest_action, play
+from tools.train.gang_training import (
+    Cooperative,
+    GangAgent,
+    GangEnv,
+    GangRun,
+    GangTeacher,
+    RowLayout,
+    best_actions,
+    load_actor,
+    observations_of,
+)
+from tools.train.imitation import Method, Recipe, WarmUp
+from tools.train.judging import figures_of
+from tools.train.learnt_site import LearntSite, adapted_to, prior_of, true_speeds
+from tools.train.parted_cluster import GangDecision, PartedCluster
+from tools.train.policy_graph import LEAST_ROWS, CardText, card_of, pointer_parity, pointer_to_onnx
+from tools.train.runs import RecipeBook, planned_run
+from tools.train.training import read_description, read_results
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
+HIDDEN: Final = 48
+# What the action of the rule scores before anything is learnt, twice as much to wait; all others score 0.
+RULE_SCORE: Final = 5.0
+_IS_PLANNED, _OVERDUE = (SEEN_COLUMNS.index(name) for name in ("is_planned", "overdue"))
+# The inputs of the graph, in order.
+NAMES: Final = ("choice", "outlook", "gang", "own")
+KIND: Final = f"{POLICY}metarl"
+# Servers of the sites on which a graph is compared with its network.
+SIZES: Final = (16, 128, 512)
+PARITY_SEED: Final = 3_100_000
+_LIMITS: Final = (
+    "Trained on drawn sites and workloads; docs/metarl.md says what is left of it on plain Slurm.",
+    "Places pending gangs that span nodes; where it would wait, the gang is left to Slurm and to the delay timers.",
+    "Knows the models of jobs only where users declare them, and GPU types by the names in the profiles.",
+)
+# Sites of the training on which spreads are learnt.
+SPREAD_SITES: Final = 24
+SEED: Final = 500_000
+# How many jobs of a site may have ended before the policy decides there.
+ENDED: Final = (0, 100, 300, 1000)
+# From a site and its seed to what the policy is shown of it.
+Shown = Callable[[DrawnSite, int], SiteSpeeds]
 
 
-@app.callback()
-def main() -> None:
-    """Train the placement of gangs on sites that differ."""
+class SiteView(NamedTuple):
+    """A batch of observations; the first axis of every tensor is the batch."""
+
+    choice: Tensor  # (n, servers, len(CHOICE_COLUMNS))
+    outlook: Tensor  # (n, servers, len(SEEN_COLUMNS))
+    gang: Tensor  # (n, len(GANG_COLUMNS))
+    own: Tensor  # (n, len(REPORT_COLUMNS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteLayout(RowLayout):
+    """The number of servers that observations are filled up to."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of the tensors of one observation, in the order of `SiteView`."""
+        return {
+            "choice": (self.servers, len(CHOICE_COLUMNS)),
+            "outlook": (self.servers, len(SEEN_COLUMNS)),
+            "gang": (len(GANG_COLUMNS),),
+            "own": (len(REPORT_COLUMNS),),
+        }
+
+    @property
+    def actions(self) -> int:
+        """Servers, and wait, which is the last."""
+        return self.servers + 1
+
+    def view(self, tensors: Mapping[str, Tensor]) -> SiteView:
+        """Return tensors as the networks take them."""
+        return SiteView(**tensors)
+
+    def action(self, index: int, servers: int) -> int | None:  # noqa: ARG002  (as the layout of parts has it)
+        """Return what an index means, as `PartedCluster.take` takes it."""
+        return index if index < self.servers else None
+
+    def index(self, action: int | None, servers: int) -> int:
+        """Return the index of an action on a site of some servers; forwarding is none of them, and waits."""
+        return self.servers if action is None or action >= servers else action
+
+
+def scores_of_rule(outlook: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what `least_loss` would score of the servers `(n, servers)`, and of waiting `(n, 1)`."""
+    waits = (outlook[:, :1, _OVERDUE] < 0.0).to(outlook.dtype)
+    return RULE_SCORE * outlook[:, :, _IS_PLANNED], 2.0 * RULE_SCORE * waits
+
+
+class SiteActor(nn.Module):
+    """Points to a server, or waits: the scores of the rule, and what is learnt on top of them."""
+
+    def __init__(self) -> None:
+        """Make the layers."""
+        super().__init__()
+        beside = len(GANG_COLUMNS) + len(REPORT_COLUMNS)
+        self.of_choice = nn.Linear(len(CHOICE_COLUMNS) + len(SEEN_COLUMNS), HIDDEN)
+        self.of_beside = nn.Linear(beside, HIDDEN, bias=False)
+        self.inside = nn.Linear(HIDDEN, HIDDEN)
+        self.of_best = nn.Linear(HIDDEN, HIDDEN, bias=False)
+        self.score = nn.Linear(HIDDEN, 1)
+        last = nn.Linear(HIDDEN, 1)
+        self.wait = nn.Sequential(nn.Linear(HIDDEN + beside, HIDDEN), nn.ReLU(), last)
+        # Nothing is learnt yet: the policy is the rule.
+        for layer in (self.score, last):
+            nn.init.zeros_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, seen: SiteView) -> Tensor:
+        """Return the logits of the actions `(n, servers + 1)`."""
+        usable = (seen.choice[:, :, :1] > 0.0).to(seen.choice.dtype)
+        beside = torch.cat([seen.gang, seen.own], dim=1)
+        own = self.of_choice(torch.cat([seen.choice, seen.outlook], dim=2)) + self.of_beside(beside).unsqueeze(1)
+        codes = torch.relu(own)
+        best = (codes * usable).amax(dim=1)
+        pointed = torch.relu(self.inside(codes) + self.of_best(best).unsqueeze(1))
+        servers = self.score(pointed).squeeze(2)
+        wait = self.wait(torch.cat([(pointed * usable).amax(dim=1), beside], dim=1))
+        of_servers, of_wait = scores_of_rule(seen.outlook)
+        return torch.cat([of_servers + servers, of_wait + wait], dim=1)
+
+
+class SiteCritic(nn.Module):
+    """The value of a decision."""
+
+    def __init__(self) -> None:
+        """Make the layers."""
+        super().__init__()
+        beside = len(GANG_COLUMNS) + len(REPORT_COLUMNS)
+        self.of_choice = nn.Linear(len(CHOICE_COLUMNS) + len(SEEN_COLUMNS), HIDDEN)
+        self.value = nn.Sequential(
+            nn.Linear(2 * HIDDEN + beside, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)
+        )
+
+    def forward(self, seen: SiteView) -> Tensor:
+        """Return the values `(n,)`."""
+        codes = torch.relu(self.of_choice(torch.cat([seen.choice, seen.outlook], dim=2)))
+        pooled = [codes.mean(dim=1), codes.amax(dim=1), seen.gang, seen.own]
+        value: Tensor = self.value(torch.cat(pooled, dim=1)).squeeze(1)
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownAfterSome:
+    """Draws how many of `ended` jobs have ended at a site, and adapts the performance model to them."""
+
+    spreads: Spreads
+    ended: tuple[int, ...] = ENDED
+
+    def __call__(self, site: DrawnSite, seed: int) -> SiteSpeeds:
+        """Return what the policy is shown of a site."""
+        rng = np.random.default_rng([seed, 23])
+        prior = prior_of(site, self.spreads)
+        return adapted_to(imagined_samples(site, prior, int(rng.choice(self.ended)), rng), prior, seed)
+
+
+def imagined_samples(site: DrawnSite, prior: SitePrior, count: int, rng: np.random.Generator) -> Samples:
+    """Return samples as `count` jobs of a site would leave them, drawn from its true tables without running them."""
+    log_speed, added = true_speeds(site, site.before)
+    model = rng.choice(site.trace.jobs["model"], count).astype(np.intp)
+    gpu_type = rng.integers(len(prior.gpu_types), size=count)
+    place = np.where(rng.random(count) < 0.7, 0.0, rng.exponential(0.4, count))
+    others: Floats = np.zeros((count, len(prior.models) + 1))
+    for _ in range(3):
+        beside = rng.choice(site.trace.jobs["model"], count)
+        others[np.arange(count), beside] += rng.random(count) * (rng.random(count) < 0.3)
+    speed = log_speed[model, gpu_type] - place - np.log1p((others * added[model]).sum(axis=1))
+    return Samples(
+        model=model,
+        gpu_type=gpu_type,
+        place=place,
+        others=others,
+        log_speed=speed + rng.normal(0.0, BELIEF_SPREAD, count),
+        noise=np.full(count, BELIEF_SPREAD),
+        family=np.full(count, -1, np.intp),
+    )
+
+
+class SitesEnv(GangEnv):
+    """Drawn sites; actions are the next server, or wait, which is the last.
+
+    What changes in the middle of an episode is one of `changes`, in turn. With `of_site` all episodes are workloads of
+    the site of that seed: a task of meta-learning.
+    """
+
+    KEPT: ClassVar = ("n", "family", "layout", "shown", "changes", "sees_speeds")
+
+    def __init__(
+        self,
+        n: int,
+        family: SiteFamily,
+        layout: RowLayout,
+        shown: Shown,
+        *,
+        changes: tuple[Change, ...] = (Change.NONE,),
+        sees_speeds: bool = True,
+    ) -> None:
+        """Make the arrays; `reset` begins the episodes."""
+        self.family, self.shown, self.changes, self.sees_speeds = family, shown, changes, sees_speeds
+        self.of_site: int | None = None
+        super().__init__(n, layout)
+
+    def cluster_of(self, seed: int) -> LearntSite:
+        """Return the site of a seed before its first decision."""
+        site = draw_site(seed, self.family, self.changes[seed % len(self.changes)], of_site=self.of_site)
+        return LearntSite(site, self.shown(site, seed if self.of_site is None else self.of_site))
+
+    def tensors(self, decision: GangDecision, cluster: PartedCluster) -> dict[str, Floats32]:
+        """Return the arrays of one observation."""
+        return site_tensors(decision, cluster, sees_speeds=self.sees_speeds)
+
+
+def site_tensors(decision: GangDecision, cluster: PartedCluster, *, sees_speeds: bool = True) -> dict[str, Floats32]:
+    """Return the arrays of one observation by the names of `SiteView`."""
+    choice = decision.choice
+    seen = choice.columns()
+    columns = np.zeros((len(seen), len(SEEN_COLUMNS)), np.float32)
+    if sees_speeds:
+        columns = seen_columns(choice)
+    return {
+        "choice": seen,
+        "outlook": columns,
+        "gang": choice.gang_columns(cluster.neighbours),
+        "own": decision.reports[decision.agent],
+    }
+
+
+VALIDATION_SEEDS: Final = range(1_000_000, 1_000_010)
+# What changes at the sites of the training and of the validation: at every other one nothing.
+CHANGES: Final = tuple(
+    change
+    for something in (Change.MODELS, Change.LOAD, Change.TYPES, Change.NETWORK, Change.GRADUAL)
+    for change in (Change.NONE, something)
+)
+# The share of the decisions about gangs in which the teacher waits at random, so that the policy begins to explore.
+WAITS: Final = 0.05
+# Tasks of meta-learning are sites with seeds below this.
+SITES: Final = 10_000
+SPREADS_FILE: Final = Path(__file__).with_name("spreads.json")
+RECIPE: Final = Recipe(
+    method=Method.CLIPPED,
+    episodes=32,
+    # The policy begins as the rule: there is nothing to imitate.
+    warm_updates=1,
+    warm_lr=1e-6,
+    permute=False,
+    updates=16,
+    lr=5e-4,
+    batch=1024,
+    replay=8192,
+    entropy=0.003,
+    entropy_by_action=False,
+    explore=0.0,
+    steps=96,
+    passes=3,
+    value_first=3,
+    gae=0.95,
+)
+# What can be left out: what has ended at a site, the performance model as a whole, other sites.
+ABLATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "adaptation": {"left_out": ("adaptation",)},
+    # Without what the rule looks at the policy does not begin as the rule.
+    "outlook": {"left_out": ("outlook",), "warm_updates": 300, "warm_lr": 2e-3, "warm_decay": True},
+}
+
+
+def learnt() -> Spreads:
+    """Return the spreads that were learnt over the sites of the training."""
+    return Spreads(**json.loads(SPREADS_FILE.read_text(encoding="utf-8")))
+
+
+class OverSites(Cooperative):
+    """Clipped updates over tasks; how depends on `Recipe.meta`."""
+
+    def advance(self, updates: int) -> None:
+        """Play and learn for some rounds; those of a task count one by one."""
+        recipe = self.recipe
+        if recipe.meta == "context":
+            super().advance(updates)
+            return
+        target = self.updates + updates
+        while self.updates < target:
+            self._begin_task(int(self.rng.integers(SITES)))
+            before = self._weights()
+            for step in range(recipe.inner):
+                if step == recipe.inner - 1 and recipe.meta == "fomaml":
+                    adapted = self._weights()
+                self._round()
+                self.updates += 1
+            after = self._weights()
+            if recipe.meta == "fomaml":
+                self._load([old + new - near for old, new, near in zip(before, after, adapted, strict=True)])
+            else:
+                share = recipe.outer
+                self._load([old + share * (new - old) for old, new in zip(before, after, strict=True)])
+
+    def _begin_task(self, site: int) -> None:
+        env: SitesEnv = self.env  # type: ignore[assignment]
+        env.of_site = site
+        self.episodes.begin(np.arange(env.n))
+
+    def _weights(self) -> list[Tensor]:
+        return [weight.detach().clone() for weight in self._parameters()]
+
+    def _load(self, weights: Sequence[Tensor]) -> None:
+        with torch.no_grad():
+            for mine, value in zip(self._parameters(), weights, strict=True):
+                mine.copy_(value)
+
+    def _parameters(self) -> list[nn.Parameter]:
+        return [*self.agent.policy.parameters(), *self.agent.value.parameters()]
+
+
+class MetarlRun(GangRun):
+    """A run over drawn sites."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        teacher_name: str,
+        seed: int,
+        every: tuple[int, int] = (300, 8),
+        family: SiteFamily = TRAINING,
+        seeds: Sequence[int] = VALIDATION_SEEDS,
+    ) -> None:
+        """Begin a run of a seed; `every` as in `TrainingRun`, `seeds` are the sites of the validation."""
+        layout = SiteLayout(servers=family.servers)
+        agent = GangAgent(layout, seed, lambda: (SiteActor(), SiteCritic()))
+        self.family, self.seeds = family, seeds
+        self.sees_speeds = "outlook" not in recipe.left_out
+        ended = (0,) if "adaptation" in recipe.left_out else ENDED
+        self.shown: Shown = ShownAfterSome(spreads=learnt(), ended=ended)
+        env = SitesEnv(recipe.episodes, family, layout, self.shown, changes=CHANGES, sees_speeds=self.sees_speeds)
+        warm_up = WarmUp(agent, env, GangTeacher(cheapest_action, WAITS, seed), recipe, seed)  # type: ignore[arg-type]
+        online = OverSites(agent, env, recipe, seed)
+        super().__init__(agent, warm_up, online, recipe=recipe, teacher=teacher_name, seed=seed, every=every)
+        self.validate_rule(cheapest_action)
+
+    def validation_clusters(self) -> Iterator[PartedCluster]:
+        """Yield the sites of the validation before their first decisions."""
+        for seed in self.seeds:
+            site = draw_site(seed, self.family, CHANGES[seed % len(CHANGES)])
+            yield LearntSite(site, self.shown(site, seed))
+
+    def deciding(self, cluster: PartedCluster) -> Decide:
+        """Return what takes the best action of the policy at a site."""
+        actor: SiteActor = self.agent.policy.network  # type: ignore[assignment]
+        return greedy(actor, cluster, sees_speeds=self.sees_speeds)
+
+    def described(self) -> Mapping[str, Any]:
+        """Return what the policy sees."""
+        return {"columns": GANG_COLUMNS + CHOICE_COLUMNS + SEEN_COLUMNS}
+
+
+BOOK: Final = RecipeBook(
+    recipes={"metarl": RECIPE},
+    ablations=ABLATIONS,
+    teachers=("cheapest",),
+    figure="mean JCT against the rule, %",
+    begin=MetarlRun,
+)
+
+
+def greedy(actor: nn.Module, cluster: PartedCluster, *, sees_speeds: bool = True) -> Decide:
+    """Return what takes the best action of a network at a site, whatever its size."""
+    layout = SiteLayout(servers=cluster.size)
+    return best_actions(actor, layout, lambda decision: site_tensors(decision, cluster, sees_speeds=sees_speeds))
+
+
+def actor_of(run: Path) -> SiteActor:
+    """Return the network that a run trained."""
+    actor = SiteActor()
+    load_actor(actor, run)
+    return actor
+
+
+def samples_of(seed: int) -> Samples:
+    """Return what the jobs of a site leave under the rule that teaches, with the prior as it ships."""
+    site = draw_site(seed, TRAINING)
+    prior = prior_of(site, Spreads())
+    cluster = LearntSite(site, adapted_to(no_samples(len(prior.models)), prior, seed))
+    play(cluster, cheapest_action)
+    return cluster.samples.all(len(prior.models))
+
+
+def learn_spreads(workers: int, show: Callable[[str], None], sites: int = SPREAD_SITES) -> dict[str, float]:
+    """Return the spreads under which the jobs of many sites are most probable.
+
+    Each site has models and types of its own, so that the spreads are learnt for each, and averaged by squares.
+    """
+    tasks = {str(SEED + number): SEED + number for number in range(sites)}
+    samples = dict(run_on_cores(tasks, samples_of, workers))
+    show(f"{len(samples)} sites, {sum(map(len, samples.values()))} jobs")
+    spreads = Spreads()
+    for turn in range(8):
+        found = [
+            learnt_spreads(_prior(tasks[key], spreads), {key: of_site}, rounds=1) for key, of_site in samples.items()
+        ]
+        fields = asdict(found[0])
+        mean = {name: (sum(asdict(one)[name] ** 2 for one in found) / len(found)) ** 0.5 for name in fields}
+        spreads = replace(spreads, **{name: round(value, 4) for name, value in mean.items()})
+        show(f"{turn + 1} of 8: {spreads}")
+    return asdict(spreads)
+
+
+def _prior(seed: int, spreads: Spreads) -> SitePrior:
+    return prior_of(draw_site(seed, TRAINING), spreads)
+
+
+class _OneSite(nn.Module):
+    """The actor for one observation, without the axis of the batch."""
+
+    def __init__(self, actor: SiteActor) -> None:
+        super().__init__()
+        self.actor = actor
+
+    def forward(self, choice: Tensor, outlook: Tensor, gang: Tensor, own: Tensor) -> Tensor:
+        seen = SiteView(*(tensor.unsqueeze(0) for tensor in (choice, outlook, gang, own)))
+        logits: Tensor = self.actor(seen)
+        return logits.squeeze(0)
+
+
+def site_policy_to_onnx(actor: SiteActor) -> bytes:
+    """Return the graph of a network, for any number of servers."""
+    axes = {"choice": {0: "servers"}, "outlook": {0: "servers"}}
+    return pointer_to_onnx(_OneSite(actor), NAMES, axes, OUTLOOK_FINGERPRINT, next(_observations(actor, SIZES[0])))
+
+
+def checked_parity(
+    actor: SiteActor, graph: bytes, sizes: Sequence[int] = SIZES, least_rows: int = LEAST_ROWS
+) -> Parity:
+    """Compare the scores of a graph with those of its network on sites of all sizes; raises `ModelError`."""
+    return pointer_parity(_OneSite(actor), NAMES, graph, (_observations(actor, size) for size in sizes), least_rows)
+
+
+def publish_performance(folder: Path, version: str, *, today: str) -> Entry:
+    """Publish the performance model before any site has shown anything, without putting it in use."""
+    prior = replace(measured_prior(), spreads=learnt())
+    made = performance_exported(adapted(prior, no_samples(len(prior.models)), seed=0), seed=0)
+    text = (
+        "How fast a job runs on a GPU type, on a place and beside others, with the variance: an ensemble of five over "
+        "effects with priors, which a site adapts. Our interpretation of the performance model of Yang et al., IEEE "
+        "TCC 2023, of which the abstract alone is public."
+    )
+    card = card_of(
+        CardText(
+            text=text,
+            data={
+                "speeds by GPU type": "advisor/sim/profiles.csv",
+                "what neighbours add": "the shipped interference model, fitted on measured pairs; else the profiles",
+                "spreads of the effects": "drawn sites of the training (tools/train/spreads.json)",
+            },
+            metrics={f"spread: {name}": value for name, value in json.loads(made.parameters)["spreads"].items()},
+            limits=(
+                "docs/performance.md says how it fares on measured rows.",
+                "Jobs whose models users do not declare share one row.",
+            ),
+        )
+    )
+    return publish_graph(made, folder, version, today=today, card=card)
+
+
+def publish_policy(run: Path, results: Mapping[str, Any], folder: Path, version: str, *, today: str) -> Entry:
+    """Publish the policy of a run, with what a judge found, without putting it in use; raises `ModelError`."""
+    described, actor = read_description(run), actor_of(run)
+    graph = site_policy_to_onnx(actor)
+    made = Exported(
+        graph=graph,
+        kind=KIND,
+        columns=CHOICE_COLUMNS + SEEN_COLUMNS,
+        outputs=(SCORES,),
+        parameters=json.dumps({"performance": "default-1", "teacher": described["teacher"]}, sort_keys=True),
+        parity=checked_parity(actor, graph),
+        seed=described["seed"],
+    )
+    text = (
+        "Places gangs server by server by what the performance model says of each: our interpretation of Yang et al., "
+        "IEEE TCC 2023, of which the abstract alone is public. Begins as a rule that weighs GPU types, places and "
+        "neighbours, and learns by clipped updates over drawn sites by how much it is to differ."
+    )
+    card = card_of(
+        CardText(
+            text=text,
+            data={
+                "training": "drawn sites and workloads, seeds below 1,000,000 (tools/train/drawn_sites.py)",
+                "choice of the checkpoint": f"{len(VALIDATION_SEEDS)} drawn sites from seed 1,000,000 on",
+                "figures": "those of the judge, families of sites that were held out (docs/metarl.md)",
+                "performance model": f"{PERFORMANCE} default-1",
+            },
+            metrics=dict(figures_of("metarl", results["sets"])),
+            limits=_LIMITS,
+            settings={name: str(value) for name, value in described["recipe"].items()},
+        )
+    )
+    return publish_graph(made, folder, version, today=today, card=card)
+
+
+def _observations(actor: SiteActor, servers: int) -> Iterator[dict[str, Any]]:
+    """Yield the observations that a policy meets at a drawn site of some servers, one for each it points to."""
+    site = draw_site(PARITY_SEED + servers, replace(HELD_OUT, servers=servers, jobs_per_gpu=0.5))
+    cluster = LearntSite(site, ShownAfterSome(spreads=learnt())(site, PARITY_SEED))
+    return observations_of(cluster, greedy(actor, cluster), lambda decision: dict(site_tensors(decision, cluster)))
+
+
+app = training_commands.program("Train the placement of gangs on sites that differ.")
 
 
 @app.command()
@@ -27,59 +556,53 @@ def spreads(
     workers: Annotated[int, typer.Option(help="Sites at once.", min=1)] = len(os.sched_getaffinity(0)),
 ) -> None:
     """Learn how far sites depart from what was measured, over the sites of the training."""
-    from tools.train.sites.spreads import learn_spreads
 
     def show(text: str) -> None:
         typer.echo(text, err=True)
 
-    with dl2.one_line():
+    with training_commands.one_line():
         out.write_text(json.dumps(learn_spreads(workers, show), indent=1) + "\n", encoding="utf-8")
 
 
 @app.command()
 def train(
-    out: dl2.Folder,
-    seed: dl2.Seed = 1,
+    out: training_commands.Folder,
+    seed: training_commands.Seed = 1,
     without: Annotated[list[str] | None, typer.Option(help=f"Leave out: {', '.join(ABLATIONS)}.")] = None,
-    change: dl2.Changes = None,
+    change: training_commands.Changes = None,
 ) -> None:
     """Train a policy on drawn sites, and validate it on others."""
-    with dl2.one_line():
-        chosen = recipe_for("sites", None, without or [], change or [])
-        planned = PlannedRun(setting="sites", recipe=chosen, teacher="cheapest", seed=seed)
-        complete(planned, out, partial(dl2.report, figure="{:+6.2f} % of the rule"))
+    with training_commands.one_line():
+        planned = planned_run("sites", seed, without=without or [], changes=change or [])
+        training_commands.finish(planned, out, "{:+6.2f} % of the rule")
 
 
-app.command()(dl2.sweep)
+app.command()(training_commands.sweep)
 
 
 @app.command("publish-prior")
 def publish_prior(
-    models: Annotated[Path, typer.Option(help="Folder of models.")],
-    version: Annotated[str, typer.Option(help="Name of the version.")] = "default-1",
-    use: Annotated[bool, typer.Option("--use", help="Put it in use there.")] = False,
+    models: training_commands.Models,
+    version: training_commands.Version = "default-1",
+    use: training_commands.Use = False,
 ) -> None:
     """Publish the performance model that every site starts from."""
-    from tools.train.sites.publication import publish_performance
-
-    dl2.publish_as(publish_performance, models, version, use=use)
+    training_commands.publish_as(publish_performance, models, version, use=use)
 
 
 @app.command()
 def publish(
-    run: Annotated[Path, typer.Option(help="Folder of a finished run.", exists=True, file_okay=False)],
-    results: Annotated[Path, typer.Option(help="What the judge wrote with --out.", exists=True, dir_okay=False)],
-    models: Annotated[Path, typer.Option(help="Folder of models.")],
-    version: Annotated[str, typer.Option(help="Name of the version.")] = "default-1",
-    use: Annotated[bool, typer.Option("--use", help="Put it in use there.")] = False,
+    run: training_commands.FinishedRun,
+    results: training_commands.Results,
+    models: training_commands.Models,
+    version: training_commands.Version = "default-1",
+    use: training_commands.Use = False,
 ) -> None:
     """Publish the policy of a run as policy-metarl, with its card."""
-    from tools.train.sites.publication import publish_policy
-
-    with dl2.one_line():
+    with training_commands.one_line():
         judged = read_results(results)
-    dl2.publish_as(partial(publish_policy, run, judged), models, version, use=use)
+    training_commands.publish_as(partial(publish_policy, run, judged), models, version, use=use)
 
 
 if __name__ == "__main__":
-    app()
+    training_commands.start("tools.train.metarl")

@@ -25,7 +25,7 @@ class Flat(nn.Module):
         return outputs
 
 
-class Shared(nn.Module):
+class SharedEncoder(nn.Module):
     """One encoder for all jobs, which also see the mean and the greatest code of the window: our design.
 
     A row of zeros is an empty place and does not enter the mean. With `per_job` actions of each job in a row and `stop`

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from advisor.errors import SimulationError
 from advisor.sim.study.engines import become_worker
-from tools.train.slots import Bools, Floats32, Integers, SlotEnv, Step
+from tools.train.slots import Bools, Floats32, Integers, SlotEnv, SlotStep
 
 Held = dict[int, Any]
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -108,12 +108,12 @@ class ShardedEnv:
         """Return the legal actions `(n, n_actions)`."""
         return self._mask.copy()
 
-    def step(self, action: Integers) -> Step:
+    def step(self, action: Integers) -> SlotStep:
         """Take one action in each episode."""
         answers = self._of_all(_step, [(action[own],) for own in self._shards])
         for shard, (_, seen) in enumerate(answers):
             self._see(shard, seen)
-        return Step(*(np.concatenate(parts) for parts in zip(*(step for step, _ in answers), strict=True)))
+        return SlotStep(*(np.concatenate(parts) for parts in zip(*(step for step, _ in answers), strict=True)))
 
     def of_shards(self, function: Callable[[Any], NDArray[Value]]) -> NDArray[Value]:
         """Return what a function of an environment gives for the shards, one after the other."""
@@ -157,7 +157,7 @@ def _reset(held: Held, number: int, seeds: Sequence[int], rows: Integers) -> tup
     return env.observe(), env.mask()
 
 
-def _step(held: Held, number: int, action: Integers) -> tuple[Step, tuple[Floats32, Bools]]:
+def _step(held: Held, number: int, action: Integers) -> tuple[SlotStep, tuple[Floats32, Bools]]:
     env: SlotEnv = held[number]
     step = env.step(action)
     return step, (env.observe(), env.mask())

@@ -11,7 +11,7 @@ Bools = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 
 
-class Step(NamedTuple):
+class SlotStep(NamedTuple):
     """What one action in each of `n` episodes did; all arrays `(n,)`.
 
     `reward` is that of the slot which the action ended, 0 where the slot goes on. `touched` is the job to which the
@@ -48,6 +48,6 @@ class SlotEnv(Protocol):
         """Return the legal actions `(n, n_actions)`."""
         ...
 
-    def step(self, action: Integers) -> Step:
+    def step(self, action: Integers) -> SlotStep:
         """Take one action in each episode."""
         ...

@@ -50,9 +50,9 @@ MODEL_WEIGHTS: Final[Mapping[str, tuple[float, float, float, float]]] = {
     "llama30": (0.0, 0.0, 0.5, 3.0),
 }
 
-# Time limit over run time at the quantiles below, for run times from 0, 60, 600, ... seconds on. Measured by
-# `python -m tools.measure_limits graham_gpu_jobs_until_2021-06-14.csv.gz`: completed GPU jobs of DRAC's Graham, every
-# account counting once. The top tenth is left out: default limits of jobs that end within seconds.
+# Time limit over run time at the quantiles below, for run times from 0, 60, 600, ... seconds on. Measured on completed
+# GPU jobs of DRAC's Graham (`graham_gpu_jobs_until_2021-06-14.csv.gz`, see docs/traces.md), every account counting
+# once. The top tenth is left out: default limits of jobs that end within seconds.
 LIMIT_QUANTILES: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 LIMIT_EDGES_S: Final = (MINUTE_S, 10 * MINUTE_S, HOUR_S, 4 * HOUR_S, DAY_S)
 LIMIT_RATIOS: Final = (

@@ -65,16 +65,9 @@ def test_commands_decide_nothing() -> None:
 
 
 JUDGES = {
-    "marl": (
-        "tools.train.places.judging",
-        {"tools.train.places.rules", "tools.train.networks"},
-    ),
-    "metarl": (
-        "tools.train.sites.judging",
-        {"tools.train.sites.loop", "tools.train.places.env"},
-    ),
-    "learning curves": ("tools.train.sites.samples_needed", {"tools.train.sites.judging", "tools.train.places.rules"}),
-    "dl2": ("tools.train.slurm.rivals", {"tools.train.slurm.publication", "tools.train.networks"}),
+    "marl": ("tools.train.marl_judge", {"tools.train.gang_rules", "tools.train.marl"}),
+    "metarl": ("tools.train.metarl_judge", {"tools.train.learnt_site", "tools.train.gang_training"}),
+    "dl2": ("tools.train.size_rivals", {"tools.train.dl2", "tools.train.networks"}),
 }
 
 
@@ -83,7 +76,7 @@ def test_programs_of_other_folders_decide_what_a_judge_of_learned_policies_finds
     sources = deciding_sources(ROOT, TOOLS, start=judge)
 
     assert {judge, *modules, "advisor.sim.runner", "advisor.features.observe.graph"} <= set(sources)
-    assert TOOLS / "train" / "sites" / "spreads.json" in deciding_files(ROOT, TOOLS, start="tools.train.sites.judging")
+    assert TOOLS / "train" / "spreads.json" in deciding_files(ROOT, TOOLS, start="tools.train.metarl_judge")
 
 
 def test_a_change_in_another_package_changes_the_digest_of_what_imports_it(tmp_path: Path) -> None:

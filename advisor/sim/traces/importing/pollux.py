@@ -1,7 +1,7 @@
 """Pollux's workloads: name, time, application, num_replicas, batch_size; how long a job runs is not in them.
 
 Run times come from `RUN_TIMES_S`: each is the shortest completion that the authors' simulator published for such a
-job, which holds restarts and some waiting (`python -m tools.measure_pollux` reads them off).
+job, which holds restarts and some waiting (docs/traces.md).
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,0 +1,416 @@
+"""Judges placement on sites of families that no training saw, undisturbed and after a change in the middle of a run.
+
+What is learnt at a site is learnt from run times alone, each night.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.nn.functional import log_softmax
+
+from advisor.domain.units import HOUR_S
+from advisor.errors import ConfigError
+from advisor.features.observe.graph import Floats
+from advisor.features.observe.known_models import KnownModels
+from advisor.features.observe.pointer import best_fit
+from advisor.fit.performance_fit import Spreads
+from advisor.predict.library import Library, checked_content
+from advisor.predict.manifest import GRAPH
+from advisor.predict.onnx_model import TensorGraph
+from advisor.predict.served_places import SCORES
+from advisor.predict.served_policy import held_policy
+from advisor.sim.runner import simulate
+from advisor.sim.simulated_policy import SimulationOptions
+from advisor.sim.study.cell import digest_of, program_of
+from tools.pages.page_text import table as markdown
+from tools.train import TOOLS
+from tools.train.drawn_sites import HELD_OUT, Change, DrawnSite, draw_site
+from tools.train.gang_rules import (
+    Decide,
+    action_of,
+    cheapest_action,
+    least_interference,
+    load_balancing,
+    play,
+    tetris,
+)
+from tools.train.gang_training import mask_of
+from tools.train.imitation import descend
+from tools.train.judging import MEASURES, Played, Result, in_percent, play_all
+from tools.train.learnt_site import RANDOM_SHARE, LearntSite, Nightly, at_random, prior_of, speeds_in_truth
+from tools.train.marl import NetworkParts, interference, tensors_of
+from tools.train.metarl import BOOK, SiteActor, SiteLayout, SiteView, actor_of, greedy, learnt, site_tensors
+from tools.train.parted_cluster import GangDecision
+from tools.train.site_tries import Directed
+from tools.train.training import read_description
+
+# The rival that learns while it works takes a step after so many placements, of this size, over them so often.
+EVERY: Final = 256
+STEP: Final = 1e-4
+PASSES: Final = 2
+RULES: Final = {
+    "load balancing": load_balancing,
+    "best fit": best_fit,
+    "Tetris": tetris,
+    "least interference": least_interference,
+}
+MARL, SLURM, DEFAULT = "marl, frozen", "plain Slurm", "the advisor with delay timers"
+ACTOR_CRITIC: Final = "actor-critic, random exploration"
+NOT_META: Final = "no meta-learning"
+RANDOM: Final = "random exploration"
+DIRECTED: Final = "directed exploration"
+NOT_ADAPTED: Final = "not adapted"
+RULE_PRIOR, RULE_NIGHTLY = "the rule, not adapted", "the rule, adapted"
+ORACLE: Final = "oracle of types, places and neighbours"
+METARL: Final = "metarl"
+# Those that the policy is to be better than; the others are parts of it, or see the truth.
+RIVALS: Final = (*RULES, MARL, ACTOR_CRITIC, SLURM, DEFAULT)
+FIRST: Final = 500
+JOBS_UNDISTURBED: Final = 300
+JOBS_CHANGED: Final = 800
+# Without meta-learning nothing is known of how sites differ: each effect is as wide as any, and none is shared.
+FLAT: Final = Spreads(
+    type_effect=0.02, speed=1.0, place_scale=0.02, place=1.0, scale=0.02, own=1.0, other=1.0, family=0.3, misfit=0.1
+)
+
+
+class LearningActor:
+    """The rival that learns while it works: an actor-critic without a performance model, which explores at random.
+
+    It takes a step up the gradient of its own costs after every `EVERY` placements. It is what the publication compares
+    with, after Harmony (INFOCOM 2019); its sizes and steps are ours.
+    """
+
+    def __init__(self, actor: SiteActor, cluster: LearntSite, seed: int) -> None:
+        """Begin with the weights of a trained actor, which is changed."""
+        self.actor, self.cluster = actor, cluster
+        self.layout = SiteLayout(servers=cluster.size)
+        self.rng = np.random.default_rng([seed, 25])
+        self.optimiser = torch.optim.Adam(actor.parameters(), lr=STEP)
+        self.rows: list[tuple[dict[str, np.ndarray], np.ndarray, int]] = []
+        self.costs: list[float] = []
+        self._open: list[tuple[dict[str, np.ndarray], np.ndarray, int]] = []
+        self._before_s = 0.0
+
+    def decide(self) -> Decide:
+        """Return what decides, and learns on the way."""
+        return self._decide
+
+    def _decide(self, decision: GangDecision) -> int | None:
+        tensors = site_tensors(decision, self.cluster, sees_speeds=False)
+        mask = mask_of(decision, self.layout)
+        with torch.no_grad():
+            logits = self.actor(_batch([tensors]))[0].numpy()
+        legal = np.flatnonzero(mask[:-1])
+        index = int(np.where(mask, logits, -np.inf).argmax())
+        if index < self.layout.servers and len(legal) and self.rng.random() < RANDOM_SHARE:
+            index = int(self.rng.choice(legal))
+        if index < self.layout.servers:
+            self._note(decision, tensors, mask, index)
+        return self.layout.action(index, self.layout.servers)
+
+    def _note(self, decision: GangDecision, tensors: dict[str, np.ndarray], mask: np.ndarray, index: int) -> None:
+        """Keep a choice of a server; what it costs is known once the gang has started, at the next choice."""
+        if not decision.choice.chosen:
+            self._close()
+            self._before_s = float(self.cluster.losses().sum())
+        self._open.append((tensors, mask, index))
+
+    def _close(self) -> None:
+        if not self._open:
+            return
+        cost = (float(self.cluster.losses().sum()) - self._before_s) / self.cluster.unit_s
+        self.rows += self._open
+        self.costs += [cost] * len(self._open)
+        self._open = []
+        if len(self.rows) >= EVERY:
+            self._learn()
+
+    def _learn(self) -> None:
+        costs = np.array(self.costs)
+        gain = torch.from_numpy(-(costs - costs.mean()) / (costs.std() + 1e-6)).float()
+        seen = _batch([tensors for tensors, _, _ in self.rows])
+        mask = torch.from_numpy(np.stack([mask for _, mask, _ in self.rows]))
+        taken = torch.tensor([index for _, _, index in self.rows])
+        for _ in range(PASSES):
+            chances = log_softmax(self.actor(seen).masked_fill(~mask, -1e9), dim=1)
+            descend(self.optimiser, -(gain * chances.gather(1, taken[:, None])[:, 0]).mean())
+        self.rows, self.costs = [], []
+
+
+def _batch(rows: list[dict[str, np.ndarray]]) -> SiteView:
+    return SiteView(**{name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteSet:
+    """Workloads to judge on: how many, and what changes in the middle of them."""
+
+    name: str
+    changes: tuple[Change, ...]
+    workloads: int
+    first_seed: int
+
+    @property
+    def tasks(self) -> Iterator[tuple[int, Change]]:
+        """Yield the seed and the change of each workload."""
+        for number in range(self.workloads):
+            yield self.first_seed + number, self.changes[number % len(self.changes)]
+
+
+SETS: Final = (
+    SiteSet(name="undisturbed", changes=(Change.NONE,), workloads=30, first_seed=7_000_000),
+    SiteSet(
+        name="changed",
+        changes=(Change.MODELS, Change.LOAD, Change.TYPES, Change.NETWORK, Change.GRADUAL),
+        workloads=30,
+        first_seed=7_100_000,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteTask:
+    """One workload to play by one row; `run` is the folder of a trained policy."""
+
+    seed: int
+    change: Change
+    row: str
+    run: Path | None = None
+
+    @property
+    def key(self) -> str:
+        """What names the result in a store: it differs where the programs or the weights do."""
+        weights = b"" if self.run is None else (self.run / "policy.pt").read_bytes()
+        return digest_of((repr((self.seed, str(self.change), self.row)), weights, program_of(__name__, TOOLS)))
+
+    def site(self) -> DrawnSite:
+        """Return the site."""
+        jobs = JOBS_UNDISTURBED if self.change is Change.NONE else JOBS_CHANGED
+        return draw_site(self.seed, HELD_OUT, self.change, jobs=jobs)
+
+
+def measured(task: SiteTask) -> dict[str, Any]:
+    """Play a workload and return what is measured of it."""
+    torch.set_num_threads(1)
+    began = time.process_time()
+    site = task.site()
+    extra: dict[str, float] = {}
+    if task.row in (SLURM, DEFAULT):
+        jct = _on_slurm(site, task.row)
+    else:
+        cluster, nightly = _begun(site, task)
+        decide = _decide(cluster, task)
+        explorer = Directed(cluster, decide, task.seed) if task.row == DIRECTED else None
+        if nightly is not None and explorer is not None:
+            nightly.on_residuals = explorer.learn
+        play(cluster, decide if explorer is None else explorer.decide)
+        jct = cluster.jct_s
+        extra = {"nights": nightly.nights if nightly else 0}
+        if explorer is not None:
+            extra |= {"tries": explorer.tries, "explored_ratio": explorer.explored_gpu_s / explorer.held_gpu_s()}
+    after = _after(site)
+    counted = jct[after] if len(after) else jct
+    return {
+        "mean_jct_s": float(counted.mean()),
+        "p99_jct_s": float(np.percentile(counted, 99)),
+        "first_jct_s": float(jct[after[:FIRST]].mean()) if len(after) else float("nan"),
+        "types": len(site.gpu_types),
+        "change": str(site.change),
+        "cpu_s": time.process_time() - began,
+        **extra,
+    }
+
+
+def _after(site: DrawnSite) -> np.ndarray:
+    """Return the jobs that were submitted once a change had set in; none without one."""
+    return np.flatnonzero(site.trace.jobs["submit_time"] >= site.change_time)
+
+
+def _begun(site: DrawnSite, task: SiteTask) -> tuple[LearntSite, Nightly | None]:
+    """Return the cluster of a task before its first decision, and what adapts it each night."""
+    if task.row == ORACLE:
+        cluster = LearntSite(site, speeds_in_truth(site, site.before), knows_places=True)
+        # The oracle sees what changes at once.
+        cluster.on_samples = _follow_truth
+        return cluster, None
+    spreads = FLAT if task.row == NOT_META else learnt()
+    prior = prior_of(site, spreads)
+    learns = task.row.partition("/")[0] in (METARL, RANDOM, DIRECTED, NOT_META, RULE_NIGHTLY) or task.row.startswith(
+        "metarl, "
+    )
+    nightly = Nightly(prior=prior, seed=task.seed)
+    cluster = LearntSite(site, nightly.first(), shows_graph=task.row == MARL, takes_samples=learns)
+    if not learns:
+        return cluster, None
+    cluster.on_samples = nightly
+    return cluster, nightly
+
+
+def _follow_truth(cluster: LearntSite) -> None:
+    site = cluster.site
+    if cluster.now >= site.change_time and site.after is not site.before:
+        cluster.learn(speeds_in_truth(site, site.after))
+
+
+def _decide(cluster: LearntSite, task: SiteTask) -> Decide:
+    row = task.row.partition("/")[0]
+    if row in RULES:
+        return lambda decision: action_of(decision, RULES[row])
+    if row in (RULE_PRIOR, RULE_NIGHTLY):
+        return cheapest_action
+    if row == MARL:
+        return _marl(cluster)
+    if task.run is None:
+        raise ConfigError(f"no row {row}")
+    actor = actor_of(task.run)
+    if row == ACTOR_CRITIC:
+        return LearningActor(actor, cluster, task.seed).decide()
+    decide = greedy(actor, cluster)
+    return at_random(decide, task.seed) if row == RANDOM else decide
+
+
+@cache
+def _marl_graph() -> TensorGraph:
+    held = held_policy(Library(Path("/nonexistent")), "marl@default-1")
+    return TensorGraph(checked_content(held)[GRAPH], name=held.name)
+
+
+def _marl(cluster: LearntSite) -> Decide:
+    """Return the decisions of the shipped policy `marl`, with the models that it knows."""
+    known: KnownModels = interference()
+    cluster.model_of = known.rows(list(cluster.site.trace.models))[cluster.site.trace.jobs["model"]]
+    cluster.neighbours = known.neighbours
+    graph, parts = _marl_graph(), NetworkParts()
+
+    def decide(decision: GangDecision) -> int | None:
+        tensors = tensors_of(decision, known.neighbours, parts)
+        del tensors["leaf"]
+        scores = graph.run(tensors | {"member": decision.graph.member})[SCORES]
+        legal = np.append(decision.choice.legal, decision.can_wait or not decision.choice.legal.any())
+        if decision.choice.chosen:
+            legal[-1] = False
+        # One agent, to which nothing can be forwarded.
+        given = np.append(scores[: cluster.size], scores[-1])
+        best = int(np.where(legal, given, -np.inf).argmax())
+        return None if best == cluster.size else best
+
+    return decide
+
+
+def _on_slurm(site: DrawnSite, row: str) -> Floats:
+    """Run the model of slurmctld, plain or under lifts and delay timers."""
+    options = SimulationOptions(speeds="noisy=40")
+    policy = "slurm" if row == SLURM else "lift+dally"
+    run = simulate(site.trace, site.cluster, policy, options=options, profiles=site.before)
+    return np.asarray(run.outcomes["end_time"] - site.trace.jobs["submit_time"])
+
+
+def tasks_of(chosen: SiteSet, runs: Sequence[Path]) -> Iterator[SiteTask]:
+    """Yield what is to be played of a set."""
+    names = {run: BOOK.name_of(read_description(run)) for run in runs}
+    whole = [run for run in runs if names[run] == METARL]
+    blind = [run for run in runs if names[run] == "metarl, no outlook"]
+    frozen = [run for run in runs if names[run] == "metarl, no adaptation"]
+    others = [run for run in runs if run not in (*whole, *blind, *frozen)]
+    for seed, change in chosen.tasks:
+
+        def task(row: str, run: Path | None = None, seed: int = seed, change: Change = change) -> SiteTask:
+            return SiteTask(seed=seed, change=change, row=row, run=run)
+
+        yield from (task(row) for row in (*RULES, MARL, RULE_PRIOR, RULE_NIGHTLY))
+        if change is Change.NONE:
+            yield from (task(row) for row in (SLURM, DEFAULT))
+        yield from (task(f"{METARL}/{read_description(run)['seed']}", run) for run in whole)
+        yield from (task(row, run) for run in whole[:1] for row in (RANDOM, DIRECTED, NOT_ADAPTED, ORACLE))
+        yield from (task(ACTOR_CRITIC, run) for run in blind[:1])
+        yield from (task(NOT_META, run) for run in frozen[:1])
+        yield from (task(names[run], run) for run in others)
+
+
+def judged(
+    sets: Sequence[SiteSet], runs: Sequence[Path], store: Path, workers: int, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """Return the rows of each set, with their changes against the best rival, ready for JSON."""
+    played = play_all({chosen.name: list(tasks_of(chosen, runs)) for chosen in sets}, measured, store, workers, tell)
+    results: dict[str, Any] = {}
+    for chosen in sets:
+        of_set = played[chosen.name]
+        parts = {
+            chosen.name: of_set,
+            f"{chosen.name}, one GPU type": [one for one in of_set if one["types"] == 1],
+            f"{chosen.name}, several GPU types": [one for one in of_set if one["types"] > 1],
+        }
+        if len(chosen.changes) > 1:
+            parts |= {
+                f"{chosen.name}: {change}": [one for one in of_set if one["change"] == change]
+                for change in chosen.changes
+            }
+        results |= {name: _judged(part) for name, part in parts.items() if part}
+    return results
+
+
+def _judged(results: Sequence[Result]) -> dict[str, Any]:
+    played = Played.of(results)
+    rival = played.best(RIVALS)
+    return {
+        "workloads": len(next(iter(played.rows.values()))),
+        "rival": rival,
+        "rows": [
+            {
+                "name": name,
+                "is_rival": name in RIVALS,
+                "seeds": played.seeds(name) if name.startswith(METARL) else 0,
+                "hours": played.hours(name),
+                "against_rival": {measure: played.change(rival, name, measure) for measure in MEASURES},
+                "against_rule": played.change(RULE_PRIOR, name),
+                "regret_h": _regret(of_row, played.rows.get(ORACLE)),
+                "cpu_s": played.mean(name, "cpu_s"),
+            }
+            for name, of_row in played.rows.items()
+        ],
+    }
+
+
+def _regret(of_row: Mapping[int, Sequence[Result]], oracle: Mapping[int, Sequence[Result]] | None) -> float | None:
+    """Return by how many hours the first jobs after a change take longer than under the oracle, on average."""
+    if oracle is None:
+        return None
+    differences = [
+        np.mean([one["first_jct_s"] for one in of_seed]) - oracle[seed][0]["first_jct_s"]
+        for seed, of_seed in of_row.items()
+    ]
+    mean = float(np.mean(differences)) / HOUR_S
+    return None if np.isnan(mean) else mean
+
+
+def table(name: str, of_set: Mapping[str, Any]) -> str:
+    """Return the rows of a set as a table in Markdown."""
+    has_regret = any(row["regret_h"] is not None for row in of_set["rows"])
+    heads = [
+        f"{name}, {of_set['workloads']} workloads",
+        "seeds",
+        "mean JCT",
+        f"mean JCT against {of_set['rival']}",
+        "p99 JCT",
+        "mean JCT against the rule, not adapted",
+        *(["regret of the first 500"] if has_regret else []),
+    ]
+    lines = [
+        [
+            row["name"],
+            str(row["seeds"] or ""),
+            f"{row['hours']:.2f} h",
+            *(in_percent(row["against_rival"][measure]) for measure in MEASURES),
+            in_percent(row["against_rule"]),
+            *([f"{row['regret_h']:.2f} h"] if has_regret else []),
+        ]
+        for row in of_set["rows"]
+    ]
+    return markdown(heads, lines)

@@ -1,1 +1,0 @@
-"""Sites that differ in GPU types, network and models, and the policy that learns to place gangs on any of them."""

@@ -72,5 +72,5 @@ def lose_journal(folder: Path) -> None:
 
 def unknown(daemon: Watched, job_id: int) -> list[str]:
     """Return what `sadvise check` lists of one job."""
-    document: dict[str, Any] = json.loads(daemon.sadvise("check", "--json").stdout)
+    document: dict[str, Any] = json.loads(daemon.answers("check", "--json").out)
     return [row["text"] for row in document["checks"] if row["name"] == f"changes without a lease: job {job_id}"]

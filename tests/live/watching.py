@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.cli.conftest import Outcome
+from tests.live.reading import sadvise_on
 from tests.live.test_advice import state_of
 from tools.advice_queue import PENDING, PRIORITY_LINES
 from tools.stage import LiveCluster, LiveSlurmError
@@ -133,6 +135,10 @@ class Watched:
         """Run another command of sadvise, as who runs the daemon."""
         argv = [*self.through, sys.executable, "-m", "advisor.cli.main", *arguments, "--config", str(self.config)]
         return subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=60.0, check=False)
+
+    def answers(self, *arguments: str) -> Outcome:
+        """Run another command of sadvise as root, in this process."""
+        return sadvise_on(self.live, *arguments, "--config", str(self.config))
 
     def end(self) -> str:
         """End the daemon as the service manager does, see that it ends in order, and return its last line."""

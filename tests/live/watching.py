@@ -131,7 +131,8 @@ class Watched:
 
     def wait_for_words(self, *words: str) -> None:
         """Wait until the log says one of these."""
-        self.live.wait_for(lambda: any(self.says(each) for each in words), DEADLINE_S, what=f"the log says {words[0]!r}")
+        what = f"the log says {words[0]!r}"
+        self.live.wait_for(lambda: any(self.says(each) for each in words), DEADLINE_S, what=what)
 
     def sadvise(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run another command of sadvise, as who runs the daemon."""

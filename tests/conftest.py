@@ -72,17 +72,30 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
     item.stash[_LIMIT_S] = settings.timeout
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def _limited(item: pytest.Item) -> Generator[None, object, object]:
-    """Run one phase of a test within the second limit."""
-    # Each phase sets the timer again, because pytest cancels it when a phase fails.
-    if _LIMIT_S in item.stash:
-        limit_s = _SECOND_LIMIT * item.stash[_LIMIT_S]
-        faulthandler.dump_traceback_later(limit_s, exit=True, file=item.config.stash[_STDERR])
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test within the second limit, which is set once: each time starts a thread and waits for it to end."""
     try:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
 
 
-pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = _limited
+def _limit(item: pytest.Item) -> None:
+    """Let the process print its stacks and exit when the second limit has passed from now on."""
+    if _LIMIT_S in item.stash:
+        limit_s = _SECOND_LIMIT * item.stash[_LIMIT_S]
+        faulthandler.dump_traceback_later(limit_s, exit=True, file=item.config.stash[_STDERR])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Set the second limit."""
+    _limit(item)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node: object) -> None:
+    """Set it again: pytest cancels it when a phase fails."""
+    if isinstance(node, pytest.Item):
+        _limit(node)

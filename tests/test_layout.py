@@ -2,7 +2,8 @@
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -57,9 +58,14 @@ def repeated(names: Iterable[str]) -> list[str]:
     return sorted(name for name, times in Counter(names).items() if times > 1)
 
 
+@cache
+def body_of(path: Path) -> Sequence[ast.stmt]:
+    """Return the statements of a module."""
+    return ast.parse(path.read_text()).body
+
+
 def public_classes(path: Path) -> list[str]:
-    body = ast.parse(path.read_text()).body
-    return [item.name for item in body if isinstance(item, ast.ClassDef) and not item.name.startswith("_")]
+    return [item.name for item in body_of(path) if isinstance(item, ast.ClassDef) and not item.name.startswith("_")]
 
 
 def test_few_modules_stand_in_the_root() -> None:
@@ -95,7 +101,7 @@ def test_no_module_has_a_vague_name() -> None:
 def imported(path: Path, names: set[str]) -> set[str]:
     """Return the modules of `names` that a module imports when it is imported itself."""
     found: set[str] = set()
-    for node in ast.parse(path.read_text()).body:
+    for node in body_of(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:

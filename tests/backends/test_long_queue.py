@@ -19,7 +19,7 @@ from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from tools.bench.measuring import peak_mib
 
-source = open_source("text", cluster=None, timeout_s=240.0, clock=SystemClock())
+source = open_source("text", cluster=None, timeout_s=800.0, clock=SystemClock())
 before = peak_mib()
 snapshot = source.snapshot()
 print(json.dumps({
@@ -45,14 +45,14 @@ def read(folder: Path, *, jobs: int, changes: Mapping[str, str], obeys_widths: b
     """Read a queue of like jobs in a process of its own."""
     variables = write_slurm(folder, jobs=jobs, changes=changes, obeys_widths=obeys_widths)
     answer = subprocess.run(
-        [sys.executable, "-c", _READER], env=variables, capture_output=True, text=True, timeout=270, check=False
+        [sys.executable, "-c", _READER], env=variables, capture_output=True, text=True, timeout=850, check=False
     )
     assert answer.returncode == 0, answer.stderr
     return Read(**json.loads(answer.stdout))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_two_hundred_thousand_jobs_are_read_in_two_kib_each(tmp_path: Path) -> None:
     jobs = 200_000
 

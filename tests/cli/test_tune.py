@@ -29,7 +29,7 @@ def trace(tmp_path: Path) -> str:
     short = {"gpus": 8, "run_time_s": 100, "time_limit_s": 600}
     jobs = [
         {**(long if at % 2 else short), "user": ("ann", "bob")[at // 2 % 2], "submit_time": 10.0 * at}
-        for at in range(50)
+        for at in range(40)
     ]
     path = tmp_path / "queue.csv"
     write_trace(make_trace(jobs), path)
@@ -107,7 +107,7 @@ def test_parameters_of_slurm_are_varied_alone_and_under_the_chosen_lift(sadvise:
 def test_people_see_the_table_and_the_lines_to_set(sadvise: Sadvise, trace: str, kept: tuple[str, str]) -> None:
     out = sadvise("tune", trace, *CLUSTER, *SMALL, *kept, "--all").out
 
-    assert out.startswith("made, 50 jobs on nodes=1,gpus=8, 8 GPUs\n")
+    assert out.startswith("made, 40 jobs on nodes=1,gpus=8, 8 GPUs\n")
     assert "runs    30 in all: 15 settings on 2 copies of the trace" in out
     rows = [line for line in out.splitlines() if line.startswith(("slurm ", "lift "))]
     assert rows[0].split()[:1] == ["slurm"] and rows[1].startswith("lift site ")

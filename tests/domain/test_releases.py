@@ -203,9 +203,9 @@ def test_use_of_a_release_number_is_seen(source: str, used: list[str]) -> None:
 
 def release_uses(source: str) -> Iterator[str]:
     """Yield what in a module names, compares or takes apart a release of Slurm, docstrings and comments aside."""
-    tree = ast.parse(source)
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(ast.parse(source)))
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         match node:
             case ast.Tuple() if _is_release(node):
                 yield ast.unparse(node)

@@ -1,4 +1,4 @@
-"""A minute of the random adversary; `python -m tools.live_adversary` is the long form."""
+"""Two minutes of the random adversary; `python -m tools.live_adversary` is the long form."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ def shared(release: str) -> Iterator[LiveCluster]:
 
 
 def test_whatever_the_adversary_does_all_can_be_taken_back(shared: LiveCluster, tmp_path: Path) -> None:
-    run = AdversaryPlay(shared, 4, 5.0, tmp_path).run(1.2)
+    run = AdversaryPlay(shared, 4, 5.0, tmp_path).run(2.0)
 
     assert run.faults == []
     assert run.reverts == 3

@@ -14,7 +14,7 @@ import pytest
 
 from advisor.domain.snapshot import Snapshot
 from tests.live.conftest import started
-from tests.live.reading import taken
+from tests.live.reading import sadvise_on, taken
 from tools.advice_queue import PENDING, advice_cluster, fill
 from tools.stage import LiveCluster
 
@@ -56,10 +56,9 @@ def advised(release: str) -> Iterator[tuple[LiveCluster, dict[str, int]]]:
 
 def sadvise(live: LiveCluster, *arguments: str, settings: Mapping[str, str] = EAGER) -> str:
     """Run the command line as an administrator of the cluster would."""
-    argv = [sys.executable, "-m", "advisor.cli.main", *arguments]
-    answer = subprocess.run(argv, env={**live.env, **settings}, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stderr
-    return answer.stdout
+    answer = sadvise_on(live, *arguments, settings=settings)
+    assert answer.exit_code == 0, answer.err
+    return answer.out
 
 
 def advice(live: LiveCluster, *arguments: str, settings: Mapping[str, str] = EAGER) -> list[dict[str, Any]]:

@@ -227,7 +227,7 @@ def test_forms_of_the_web_view_apply_and_revert_as_the_commands_do(queue: Queue,
 
     with killed_after(subprocess.Popen(argv, env=settings)) as process:
         root = Administrator(path)
-        queue.live.wait_for(lambda: path.exists() and root.get("/")[0] == 200, 60.0, what="the web view has read")
+        queue.live.wait_for(lambda: path.exists() and root.get("/")[0] == 200, 180.0, what="the web view has read")
         shown = root.get("/advice")[1]
         applied = root.confirm(f"/do/apply/{queue.spread}")
         during = queue.states()

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +22,9 @@ from advisor.domain.lease import Ending, intended
 from advisor.domain.plan import Outcome
 from advisor.journal import opened
 from advisor.settings import Limits
+from tests.cli.conftest import Outcome as Answer
 from tests.live.conftest import started
+from tests.live.reading import sadvise_on
 from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
@@ -201,12 +201,11 @@ def test_lifts_of_a_lost_journal_are_named_and_taken_back_by_their_mark(live: Li
     reverted = sadvise(live, tmp_path, "revert", "--strays", "--json")
     after = sadvise(live, tmp_path, "revert", "--all")
 
-    assert named.returncode == 1 and f"({short}): `sadvise revert --strays`" in named.stderr
+    assert named.exit_code == 1 and f"({short}): `sadvise revert --strays`" in named.err
     assert (kept, given < 0) == (given, True)
-    assert [(row["job_id"], row["outcome"]) for row in json.loads(reverted.stdout)["changes"]] == [(short, "applied")]
-    assert (nice_of(live, short), after.returncode, after.stdout) == (0, 0, "nothing of ours is out\n")
+    assert [(row["job_id"], row["outcome"]) for row in json.loads(reverted.out)["changes"]] == [(short, "applied")]
+    assert (nice_of(live, short), after.exit_code, after.out) == (0, 0, "nothing of ours is out\n")
 
 
-def sadvise(live: LiveCluster, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "advisor.cli.main", *arguments, "--journal", str(folder / "journal.sqlite")]
-    return subprocess.run(argv, env=live.env, capture_output=True, text=True, timeout=120.0, check=False)
+def sadvise(live: LiveCluster, folder: Path, *arguments: str) -> Answer:
+    return sadvise_on(live, *arguments, "--journal", str(folder / "journal.sqlite"))

@@ -125,7 +125,9 @@ def test_name_of_a_job_adds_nothing_to_a_mail_about_it(small: LiveCluster, tmp_p
             at_hand.wait_until_held()
             small.run("scontrol", "update", f"JobId={job_id}", "NumNodes=1-2")
 
-            small.wait_for(lambda: any(str(job_id) in str(mail) for mail in office.mails), 60.0, what="a mail about it")
+            small.wait_for(
+                lambda: any(str(job_id) in str(mail) for mail in office.mails), 180.0, what="a mail about it"
+            )
 
             at_hand.end()
     small.run("scancel", str(job_id))

@@ -139,7 +139,7 @@ def test_hostile_names_are_escaped_wherever_they_are_shown(release: str, folder:
             at_hand.wait_until_held()
             at_hand.wait_for_good_rounds(2)
             shown = {
-                view: at_hand.sadvise(*view.split())
+                view: at_hand.answers(*view.split())
                 for view in (
                     "journal changes",
                     "journal cycles",
@@ -151,14 +151,14 @@ def test_hostile_names_are_escaped_wherever_they_are_shown(release: str, folder:
             }
             metrics = scraped(folder / "metrics")
             at_hand.end()
-            ended = at_hand.sadvise("status")
+            ended = at_hand.answers("status")
 
         texts = {
             "log": at_hand.log.read_text(),
             "metrics": metrics,
-            **{view: each.stdout for view, each in shown.items()},
+            **{view: each.out for view, each in shown.items()},
         }
-        assert {view: each.stderr for view, each in shown.items() if each.returncode} == {}
+        assert {view: each.err for view, each in shown.items() if each.exit_code} == {}
         assert all(line.startswith("time=") for line in texts["log"].splitlines())
         for name, text in texts.items():
             assert [char for char in text if not char.isprintable() and char != "\n"] == [], name
@@ -166,7 +166,7 @@ def test_hostile_names_are_escaped_wherever_they_are_shown(release: str, folder:
         assert "red" in texts[f"explain {job_id}"], "the name is shown, only not as it is"
         assert state_of(live, job_id) == at_hand.before
         assert f"running, pid {at_hand.process.pid}" in texts["status"] and "1 change in effect" in texts["status"]
-        assert (ended.returncode, ended.stdout.split("\n")[0]) == (5, "daemon    not running")
+        assert (ended.exit_code, ended.out.split("\n")[0]) == (5, "daemon    not running")
 
 
 def scraped(path: Path) -> str:

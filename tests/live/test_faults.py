@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cli.conftest import Outcome
 from tests.live.conftest import started
+from tests.live.reading import sadvise_on
 from tests.live.watching import as_user
 from tools.stage import LiveCluster
 
@@ -24,14 +26,15 @@ def faulty(release: str) -> Iterator[LiveCluster]:
 
 def complaint(live: LiveCluster, *arguments: str, slurm_conf: str | None = None, user: str | None = None) -> str:
     """Run a command line that fails, as root or another user, and return the one line it leaves."""
-    environment = live.env if slurm_conf is None else {**live.env, "SLURM_CONF": slurm_conf}
-    through = () if user is None else as_user(user)
-    argv = [*through, sys.executable, "-m", "advisor.cli.main", *arguments]
-    answer = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
-    assert answer.returncode == 1
-    assert answer.stdout == ""
-    assert answer.stderr.count("\n") == 1
-    return answer.stderr
+    if user is None:
+        answer = sadvise_on(live, *arguments, settings={} if slurm_conf is None else {"SLURM_CONF": slurm_conf})
+    else:
+        argv = [*as_user(user), sys.executable, "-m", "advisor.cli.main", *arguments]
+        typed = subprocess.run(argv, env=live.env, capture_output=True, text=True, check=False)
+        answer = Outcome(exit_code=typed.returncode, out=typed.stdout, err=typed.stderr)
+    assert (answer.exit_code, answer.out) == (1, "")
+    assert answer.err.count("\n") == 1
+    return answer.err
 
 
 @pytest.mark.parametrize("command", [("recommend",), ("recommend", "--json"), ("explain", "{job}"), ("check",)])

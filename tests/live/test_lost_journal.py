@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.live.conftest import started
-from tests.live.watching import Watched, fill, small_cluster, submit_gang, watched
+from tests.live.watching import DEADLINE_S, Watched, fill, small_cluster, submit_gang, watched
 
 pytestmark = pytest.mark.live
 
@@ -45,7 +45,7 @@ def check_lost_journal(release: str, tmp_path: Path, *, accounting: bool) -> Non
         # Accounting knows of a job some time after its submission.
         last_known = waiting if accounting else reordered
         with watched(live, gang, tmp_path) as daemon:
-            live.wait_for(lambda: unknown(daemon, last_known) != [], 60.0, what="the last of them is listed")
+            live.wait_for(lambda: unknown(daemon, last_known) != [], DEADLINE_S, what="the last of them is listed")
             listed = {job_id: unknown(daemon, job_id) for job_id in (gang, own, reordered, waiting)}
             daemon.wait_for_good_rounds(3)
             still_held = daemon.held()
@@ -72,5 +72,5 @@ def lose_journal(folder: Path) -> None:
 
 def unknown(daemon: Watched, job_id: int) -> list[str]:
     """Return what `sadvise check` lists of one job."""
-    document: dict[str, Any] = json.loads(daemon.sadvise("check", "--json").stdout)
+    document: dict[str, Any] = json.loads(daemon.answers("check", "--json").out)
     return [row["text"] for row in document["checks"] if row["name"] == f"changes without a lease: job {job_id}"]

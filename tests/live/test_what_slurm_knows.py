@@ -1,7 +1,5 @@
 """What a live slurmctld does with a job, and what sadvise says of it: public reports, each with nodes of its own."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -22,6 +20,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import node_table
 from advisor.settings import Limits
 from advisor.view.explanations import Explanation, explanation
+from tests.live.reading import sadvise_on
 from tools.stage import LiveCluster
 from tools.stage.node_states import LINES
 
@@ -135,9 +134,8 @@ def test_commands_answer_where_every_node_is_hidden(release: str) -> None:
         assert live.run("sinfo", "-h", "-N") == ""
 
         for arguments in (["recommend"], ["explain", str(waiting)], ["check"]):
-            env = {**live.env, "PYTHONPATH": ":".join(sys.path)}
-            answer = _sadvise(arguments, env)
-            assert (answer.returncode, "PrivateData=nodes" in answer.stdout + answer.stderr) == (0, False), answer
+            answer = sadvise_on(live, *arguments)
+            assert (answer.exit_code, "PrivateData=nodes" in answer.out + answer.err) == (0, False), answer
 
 
 def test_reservation_counts_by_what_it_holds(release: str, shown: Callable[[LiveCluster, str], Snapshot]) -> None:
@@ -341,8 +339,3 @@ def test_one_task_is_not_promised_gpus_of_several_nodes(
                 in_state(live, job_id, "CANCELLED", "")
         [lone] = (job_id for job_id, options in jobs.items() if not LONE_TASKS[options]["json"])
         assert live.run("squeue", "-h", "-j", str(lone), "-o", "%T").strip() == "PENDING"
-
-
-def _sadvise(arguments: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "advisor.cli.main", *arguments]
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)

@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.live.controller import Prompt, Typed
 
-_WAIT_S: Final = 240.0
+_WAIT_S: Final = 480.0
 _POLL_S: Final = 2.0
 _CHANGED: Final = "sadvise journal -P -h | grep -m1 '|nice|out|' | cut -d'|' -f1"
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.cli.conftest import Outcome
+from tests.live.reading import sadvise_on
 from tests.live.test_advice import state_of
 from tools.advice_queue import PENDING, PRIORITY_LINES
 from tools.stage import LiveCluster, LiveSlurmError
@@ -47,6 +49,8 @@ time_ratio = 0.5
 # A round that went well, done or not; at debug each one is told.
 _ROUND: Final = "event=round "
 _ENDED: Final = "event=ended "
+# A busy machine takes its time to start a daemon.
+DEADLINE_S: Final = 180.0
 
 
 def small_cluster(release: str, *, extra_lines: Sequence[str] = (), accounting: bool = False) -> LiveCluster:
@@ -65,14 +69,14 @@ def fill(live: LiveCluster) -> None:
     """Fill every node with a job of 20 minutes, and let one wait: by rule the first in line never waits for a place."""
     for node in range(1, NODES + 1):
         live.submit("--time=00:20:00", "--gres=gpu:h100:8", "-n8", f"--nodelist=n0{node}")
-    live.wait_for(lambda: len(live.run("squeue", "-h", "-t", "R", "-o", "%A").split()) == NODES, 60.0)
+    live.wait_for(lambda: len(live.run("squeue", "-h", "-t", "R", "-o", "%A").split()) == NODES, DEADLINE_S)
     live.submit("--time=00:20:00", "--gres=gpu:h100:8", "-n8", "--nodelist=n01")
 
 
 def submit_gang(live: LiveCluster, *options: str, user: str | None = None) -> int:
     """Submit the gang, which accepts one to four nodes, and wait until Slurm has looked at it."""
     job_id = live.submit(*PENDING["bert-range"], *options, user=user)
-    live.wait_for(lambda: "None" not in live.run("squeue", "-h", "-t", "PD", "-o", "%r").split(), 60.0)
+    live.wait_for(lambda: "None" not in live.run("squeue", "-h", "-t", "PD", "-o", "%r").split(), DEADLINE_S)
     return job_id
 
 
@@ -108,7 +112,7 @@ class Watched:
     def wait_until_held(self) -> None:
         """Wait until the daemon holds the gang to one node."""
         try:
-            self.live.wait_for(self.held, 60.0, what="the daemon holds the gang to one node")
+            self.live.wait_for(self.held, DEADLINE_S, what="the daemon holds the gang to one node")
         except LiveSlurmError as err:
             raise LiveSlurmError(f"{err}; the daemon's log ends: {self.log.read_text()[-2000:]}") from err
 
@@ -123,16 +127,21 @@ class Watched:
     def wait_for_good_rounds(self, count: int = 1) -> None:
         """Wait until so many rounds have gone well from now on."""
         now = self.so_far()
-        self.live.wait_for(lambda: self.log.read_text()[now:].count(_ROUND) >= count, 60.0, what="rounds go well")
+        self.live.wait_for(lambda: self.log.read_text()[now:].count(_ROUND) >= count, DEADLINE_S, what="rounds go well")
 
     def wait_for_words(self, *words: str) -> None:
         """Wait until the log says one of these."""
-        self.live.wait_for(lambda: any(self.says(each) for each in words), 60.0, what=f"the log says {words[0]!r}")
+        what = f"the log says {words[0]!r}"
+        self.live.wait_for(lambda: any(self.says(each) for each in words), DEADLINE_S, what=what)
 
     def sadvise(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run another command of sadvise, as who runs the daemon."""
         argv = [*self.through, sys.executable, "-m", "advisor.cli.main", *arguments, "--config", str(self.config)]
-        return subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=60.0, check=False)
+        return subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+    def answers(self, *arguments: str) -> Outcome:
+        """Run another command of sadvise as root, in this process."""
+        return sadvise_on(self.live, *arguments, "--config", str(self.config))
 
     def end(self) -> str:
         """End the daemon as the service manager does, see that it ends in order, and return its last line."""

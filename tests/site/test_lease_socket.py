@@ -59,7 +59,7 @@ def idle(folder: Path) -> socket.socket:
     client = socket.socket(socket.AF_UNIX)
     # With a timeout a full backlog would be refused at once.
     client.connect(str(folder / NAME))
-    client.settimeout(20.0)
+    client.settimeout(60.0)
     return client
 
 

@@ -26,7 +26,7 @@ COMMANDS = (
     "sprio", "squeue", "srun", "sshare",
 )  # fmt: skip
 COMMAND_DEADLINE_S = 60.0
-START_DEADLINE_S = 60.0
+START_DEADLINE_S = 180.0
 STOP_DEADLINE_S = 90.0
 # A daemon that still runs this long after SIGTERM is killed, as systemd does: slurmctld 24.11 can hang for ever where
 # the signal comes right after its start.

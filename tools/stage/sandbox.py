@@ -32,7 +32,7 @@ class Sandbox:
             self.close()
             raise LiveSlurmError(f"no process namespace could be made (are you root?): {complaint}")
 
-    def run(self, argv: Sequence[str], *, user: str = "root", deadline_s: float = 30.0) -> None:
+    def run(self, argv: Sequence[str], *, user: str = "root", deadline_s: float = 120.0) -> None:
         """Run one program until it ends or has put itself into the background."""
         # A daemon may keep its standard error open, so a file takes it: a pipe would never end.
         with tempfile.TemporaryFile() as complaint:

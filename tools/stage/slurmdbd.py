@@ -15,7 +15,7 @@ PACKAGES = "slurmdbd mariadb-server"
 PROGRAMS = ("usr/sbin/slurmdbd", "usr/sbin/mariadbd", "usr/bin/mariadb-install-db")
 # Where slurmdbd finds a client library of MariaDB in place of that of the root file system.
 CLIENT_FOLDER = "opt/mariadb-client"
-START_DEADLINE_S = 60.0
+START_DEADLINE_S = 180.0
 DATABASE = "slurm_acct_db"
 
 # The database dies with the cluster, so nothing in it need survive a power cut; 64 MiB hold every test's jobs.

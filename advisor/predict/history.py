@@ -29,7 +29,7 @@ Seconds = Annotated[float, Field(ge=1, le=1e10)]
 class _Kept(BaseModel):
     """The runs of one key, newest first: run time, time limit and end of each, one after the other."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     key: Annotated[str, Field(max_length=6 * TEXT_LIMIT)]
     count: Annotated[int, Field(ge=1, le=10**12)]
@@ -37,7 +37,7 @@ class _Kept(BaseModel):
 
 
 class _File(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
 
     format: Literal["sadvise.history/1"]
     kept: Annotated[list[_Kept], Field(max_length=KEYS_KEPT)]

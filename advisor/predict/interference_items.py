@@ -141,7 +141,7 @@ ALONE_COLUMNS = tuple(f"alone_{number:02d}" for number in range((MOST_FEATURES +
 class Feature(BaseModel):
     """A number that a job shows alone, one of `FEATURES`, with its mean and spread over the measured jobs."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     name: str = Field(pattern=f"^({'|'.join(FEATURES)})$")
     mean: float

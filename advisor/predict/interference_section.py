@@ -33,7 +33,7 @@ LEAST_SPEED = 0.02
 # The decrease in weight of a measured setting for each doubling of its distance.
 DOUBLING_WEIGHT = 4.0
 
-_CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+_CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Likeness(BaseModel):

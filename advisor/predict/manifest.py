@@ -22,7 +22,7 @@ SIZE_LIMIT_BYTES = 4 * 2**20
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-_CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+_CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Parity(BaseModel):

@@ -35,7 +35,7 @@ class Parameters(BaseModel):
     from ended; `gate` has the figures with which it was accepted.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
     models: tuple[str, ...] = Field(min_length=1)
     gpu_types: tuple[str, ...]

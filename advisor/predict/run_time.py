@@ -22,7 +22,7 @@ __all__ = ["KIND", "EndedJobs", "RunTimeForecaster", "RunTimeQuantiles", "RunTim
 
 KIND = "run_time"
 Floats = NDArray[np.float64]
-_CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+_CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Support(BaseModel):

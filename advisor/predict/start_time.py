@@ -76,7 +76,7 @@ class StartTimeParameters(BaseModel):
     column a row is not known.
     """
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     low: float = Field(le=0.0)
     high: float = Field(ge=0.0)

@@ -14,7 +14,7 @@ from advisor.predict.scaling import COUNT, DEFAULT, INSIDE, OVERLAP, SCALE, SHAP
 Numbers = Annotated[list[Annotated[float, Field(ge=-100.0, le=100.0)]], Field(min_length=COUNT, max_length=COUNT)]
 Deviations = Annotated[list[Annotated[float, Field(gt=0.0, le=100.0)]], Field(min_length=COUNT, max_length=COUNT)]
 Positive = Annotated[float, Field(gt=0.0)]
-_CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+_CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 # How much wider a profile is believed on a cluster where it was not measured.
 _ELSEWHERE = 0.5
 # Before anything is measured, models on one network are taken to differ by this share of the whole deviation.

@@ -26,7 +26,7 @@ ANY_TYPE: Final = "any"
 # The release that most of the model was observed on.
 _MODELLED_RELEASE: Final = releases_tested()[0]
 
-_STRICT = ConfigDict(extra="forbid", strict=True)
+_STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
 _LARGEST = 1_000_000
 _LARGEST_FILE_BYTES = 2**20
 

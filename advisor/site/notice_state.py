@@ -15,7 +15,7 @@ _MOST_BYTES: Final = 32 << 20
 class Letter(BaseModel):
     """One notice on its way to one target; `due_time` is when it is tried next."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     notice: Notice
     target: Literal["mail", "webhook"]
@@ -30,7 +30,7 @@ class NoticeState(BaseModel):
     `summed` counts the ones above the bound by kind.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     format: Literal["sadvise.notices/1"] = "sadvise.notices/1"
     mode: Mode | None = None

@@ -15,7 +15,7 @@ from advisor.metrics.round import Round
 NAME: Final = "status.json"
 MOST_STRAYS: Final = 20
 _MOST_BYTES: Final = 1 << 20
-_CHECKED: Final = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+_CHECKED: Final = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 _Count = Annotated[int, Field(ge=0)]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as validated
 
-_STRICT: Final = ConfigDict(extra="forbid", strict=True)
+_STRICT: Final = ConfigDict(extra="forbid", strict=True, defer_build=True)
 _LARGEST: Final = 1_000_000_000
 
 Limit = Annotated[int, Field(ge=0, le=_LARGEST)] | None

@@ -55,10 +55,10 @@ def test_killed_job_costs_itself_alone_and_runs_again_by_the_same_command(
 ) -> None:
     monkeypatch.setattr(engines, "_MOST_IN_ARRAY", 1)
     monkeypatch.setenv("FAKE_SLURM_KILLS", "0")
-    with pytest.raises(SimulationError, match="^2 of 2 jobs on Slurm ended without a result, .*: the same command runs "):
+    with pytest.raises(SimulationError, match=r"^2 of 2 jobs on Slurm ended without a result, .*: the same "):
         run_sweep(cells, store=tmp_path / "store", engine="slurm", simulate=shifted)
     monkeypatch.setattr(engines, "_MOST_IN_ARRAY", 2)
-    with pytest.raises(SimulationError, match="^1 of 2 jobs on Slurm ended without a result"):
+    with pytest.raises(SimulationError, match=r"^1 of 2 jobs on Slurm ended without a result"):
         run_sweep(cells, store=tmp_path / "store", engine="slurm", simulate=shifted)
     monkeypatch.delenv("FAKE_SLURM_KILLS")
 

@@ -345,5 +345,5 @@ def test_policy_of_another_origin_is_not_trained(tmp_path: Path) -> None:
     publish_sizes(tmp_path / "models")
     given = Finetuning(journal=tmp_path / "journal.sqlite", models=tmp_path / "models", kind=KIND)
 
-    with pytest.raises(ModelError, match=r"none of tools\.train\.export: it cannot be trained on"):
+    with pytest.raises(ModelError, match=r"none of tools\.train\.policy_graph: it cannot be trained on"):
         finetune(given, lambda _: None)

@@ -11,8 +11,6 @@ from advisor.cli.options import OUTPUT
 
 RUNS = "What is simulated"
 SWEEP = "Parallel runs"
-
-
 _MOST_SLURM_JOBS: Final = 64
 
 

@@ -199,7 +199,7 @@ IDLE = [
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody be cut off for being slow: a scrape on a busy machine is, and idle clients stay for as long."""
+    """Cut off no slow client: a scrape on a busy machine is slow, and idle clients stay for as long."""
     monkeypatch.setattr(endpoint, "SLOWEST_S", ANSWER_S)
 
 

@@ -50,7 +50,7 @@ from tools.train.parted_cluster import GangDecision
 from tools.train.site_tries import Directed
 from tools.train.training import read_description
 
-# The rival that learns while it works takes a step after so many placements, of this size, over them so often.
+# The rival that learns while it works: placements between two steps, the size of a step, passes over these placements.
 EVERY: Final = 256
 STEP: Final = 1e-4
 PASSES: Final = 2

@@ -143,7 +143,7 @@ def _gone(waiting: Collection[str], first: "Job[Result]") -> frozenset[str]:
         queued = []
     gone = frozenset(waiting) - frozenset(queued)
     if gone:
-        # Their last results can still be on the way from another machine; a shared folder is read anew when listed.
+        # Their last results can still be on the way from another machine; listing a shared folder reads it again.
         time.sleep(_SETTLE_S)
         list(first.paths.folder.iterdir())
     return gone

@@ -9,7 +9,7 @@ from advisor.domain.units import plural
 from advisor.planning.case import Case
 from advisor.planning.levers import missing_for
 from advisor.planning.line import LINE
-from advisor.planning.placement import can_wait, turns_near_head
+from advisor.planning.placement import rows_that_can_wait, turns_near_head
 from advisor.planning.sizing import options
 from advisor.planning.timers import closer_places, timer_for
 
@@ -35,7 +35,7 @@ def _no_lever(case: Case, kind: Kind) -> str | None:
 
 def _no_timer(case: Case, judged: Sequence[Recommendation]) -> str:
     queue = case.queue_after(judged)
-    gangs = [row for row in range(len(queue.jobs)) if can_wait(queue, row)]
+    gangs = rows_that_can_wait(queue)
     if not gangs:
         return NO_GANG
     allowed = [row for row in gangs if queue.jobs[row].job_id not in case.untouchable]

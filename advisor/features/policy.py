@@ -68,9 +68,8 @@ class KnowsSite(Protocol):
 
 def models_of(policy: object, in_use: KnownModels) -> KnownModels:
     """Return the models that a policy is shown: its own where it brings any, else those in use."""
-    if not isinstance(policy, KnowsSite) or policy.models is None:
-        return in_use
-    return policy.models
+    brought = policy.models if policy is not None and isinstance(policy, KnowsSite) else None
+    return in_use if brought is None else brought
 
 
 def best_of(scores: Scores) -> int | None:

@@ -432,7 +432,6 @@ class _Pools:
         self.group = np.array([group for group, _ in sorted(set(keys.values()))], dtype=np.int32)
         self._pool_by_partition = {name: index[key] for name, key in keys.items()}
         self._pool_by_partitions: dict[tuple[str, ...], int | None] = {}
-        self._type_index = {name: number for number, name in enumerate(table.gpu_types)}
         sharers = sharers_by_partition(snapshot.partitions)
         self._member: Flags = np.zeros((len(index), len(table.names)), dtype=np.bool_)
         self._shares_cpus = np.zeros(len(index), dtype=np.bool_)
@@ -448,6 +447,9 @@ class _Pools:
         shape = (len(index), len(table.gpu_types))
         self.totals = (open_rows.astype(np.int32) @ table.gpus_total).astype(np.int32).reshape(shape)
         self.idle = (open_rows.astype(np.int32) @ table.gpus_startable).astype(np.int32).reshape(shape)
+        self._capacities = [
+            {None: sum(counts), **dict(zip(table.gpu_types, counts, strict=True))} for counts in self.totals.tolist()
+        ]
 
     def rates(self, table: NodeTable, *, counts_memory: bool) -> GpuRates:
         """Return the GPUs by node, CPU and memory of each pool, for each GPU type and last for any.
@@ -470,9 +472,7 @@ class _Pools:
 
     def capacity(self, pool: int, gpu_type: str | None) -> int:
         """Return the number of GPUs in service in a pool, of the type that a job asks for."""
-        if gpu_type is None:
-            return int(self.totals[pool].sum())
-        return int(self.totals[pool, self._type_index[gpu_type]]) if gpu_type in self._type_index else 0
+        return self._capacities[pool].get(gpu_type, 0)
 
     def of(self, partitions: tuple[str, ...]) -> int | None:
         """Return the pool of the first of `partitions` that has GPUs, None where none has."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from advisor.planning.case import Case
 from advisor.planning.head import TurnInLine, turns
 from advisor.planning.timers import Place, Timer, closer_places, timer_for
 from advisor.planning.tuning import mean_gain_s
+
+# The GPUs of a gang that can sit on several nodes.
+FEWEST_GPUS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +64,7 @@ def action_for(job: Job, place: Place, wait_s: float) -> Action:
 def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
     """Propose timers for gangs near the head of the line that could sit closer."""
     queue, done = case.queue_after(so_far), case.done(so_far)
-    wanted = [row for row, job in enumerate(queue.jobs) if job.job_id not in done and can_wait(queue, row)]
+    wanted = [row for row in rows_that_can_wait(queue) if queue.jobs[row].job_id not in done]
     asked = None if case.asked is None else [row for row in wanted if queue.jobs[row].job_id in case.asked]
     if asked is not None and not asked:
         return
@@ -80,6 +84,8 @@ def turns_near_head(
     Those of the rows `asked` are the same without the others.
     """
     tested = [row for row in wanted if queue.jobs[row].job_id in case.tested]
+    if not tested:
+        return
     shown = None if asked is None else [row for row in asked if queue.jobs[row].job_id in case.tested]
     for turn in turns(case.timetable(), case.as_asked(queue), case.freed, case.tested, tested, shown):
         job = queue.jobs[turn.row]
@@ -87,17 +93,18 @@ def turns_near_head(
         yield turn, fit if turn.claim is not None else replace(fit, tier_now=None)
 
 
-def can_wait(queue: QueueTable, row: int) -> bool:
-    """Return whether a job is a gang that can sit closer or further apart, with a run time to count with.
+def rows_that_can_wait(queue: QueueTable) -> list[int]:
+    """Return the rows of the gangs that can sit closer or further apart, with a run time to count with.
 
     The saving of a job without a limit and a forecast is unknown.
     """
-    return bool(can_be_spread(queue.jobs[row].gang, int(queue.gpus[row])) and np.isfinite(queue.run.expected_s[row]))
+    rows = np.flatnonzero((queue.gpus >= FEWEST_GPUS) & np.isfinite(queue.run.expected_s)).tolist()
+    return [row for row in rows if can_be_spread(queue.jobs[row].gang, int(queue.gpus[row]))]
 
 
 def can_be_spread(gang: GangRequest, gpus: int) -> bool:
     """Return whether a gang of some GPUs can sit on several nodes."""
-    return gpus >= 2 and gang.nodes_max != 1 and gang.scope is not GpuScope.SOCKET and not gang.has_slices
+    return gpus >= FEWEST_GPUS and gang.nodes_max != 1 and gang.scope is not GpuScope.SOCKET and not gang.has_slices
 
 
 def _timers(case: Case, queue: QueueTable, turn: TurnInLine, fit: Fit) -> Iterator[tuple[Place, Timer]]:

@@ -133,6 +133,9 @@ def sizings(queue: QueueTable, rows: NDArray[np.intp], case: Case, untouchable: 
 
     Jobs in `untouchable` take their GPUs as they ask for them.
     """
+    jobs = (queue.jobs[row] for row in rows.tolist())
+    if all(job.hints.gpus is None or job.job_id in untouchable for job in jobs):
+        return []
     number = int(queue.pool[rows[0]])
     pool = _Pool(queue.pool_idle[number])
     shrunk: list[Sizing] = []

@@ -1,4 +1,4 @@
-"""Simulations as jobs of an array on live Slurm: results equal to local ones, also where jobs and a node die."""
+"""Simulations and training as job arrays on live Slurm: results equal local ones, also where jobs and a node die."""
 
 import json
 import re
@@ -20,6 +20,12 @@ pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.xdist
 LONGEST_S = 240.0
 # Slurm holds a requeued job back for as long as its credential lives.
 CREDENTIAL_S = 20
+RUNS = """
+[[runs]]
+name = "quick"
+seeds = "1-3"
+set = { updates = 0, warm_updates = 1, replay = 64, episodes = 2, hidden = [8] }
+"""
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +69,45 @@ def test_search_on_slurm_outlives_a_killed_job_and_a_dead_node_and_finds_what_on
     assert re.search(r"1 of 30 jobs on Slurm ended without a result, .* CANCELLED ", (tmp_path / "err").read_text())
     assert kept == 29
     assert answer_of(again) == answer_of(local)
+
+
+@pytest.mark.needs("torch")
+def test_training_on_slurm_outlives_a_killed_job_and_ends_with_the_weights_of_one_machine(
+    live: LiveCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "runs.toml").write_text(RUNS)
+    argv = sweep(tmp_path, "on-slurm", "--engine", "slurm")
+    with (
+        (tmp_path / "err").open("w") as complaints,
+        subprocess.Popen(argv, env=live.env, stdout=subprocess.DEVNULL, stderr=complaints) as first,
+        killed_after(first),
+    ):
+        live.wait_for(lambda: bool(running(live)), 60.0)
+        live.run("scancel", running(live)[0][0])
+        assert first.wait(LONGEST_S) != 0
+    kept = len(weights(tmp_path / "on-slurm"))
+
+    again = subprocess.run(argv, env=live.env, capture_output=True, text=True, check=False, timeout=LONGEST_S)
+    local = subprocess.run(sweep(tmp_path, "local"), capture_output=True, text=True, check=False, timeout=LONGEST_S)
+
+    assert "CANCELLED" in (tmp_path / "err").read_text() and kept == 2
+    assert again.returncode == local.returncode == 0, again.stderr + local.stderr
+    assert weights(tmp_path / "on-slurm") == weights(tmp_path / "local") and len(weights(tmp_path / "local")) == 3
+
+
+def sweep(folder: Path, out: str, *more: str) -> list[str]:
+    words = ["sweep", str(folder / "runs.toml"), "--out", str(folder / out), *more]
+    return [sys.executable, "-m", "tools.train.dl2", *words]
+
+
+def weights(out: Path) -> dict[str, list[bytes]]:
+    """Return the weights of the runs that have ended, by the name of the run."""
+    from tools.train.training import read_weights
+
+    return {
+        file.parent.name: [tensor.numpy().tobytes() for tensor in read_weights(file).values()]
+        for file in out.glob("*/warm.pt")
+    }
 
 
 def running(live: LiveCluster) -> list[tuple[str, str]]:

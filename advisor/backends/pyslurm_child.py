@@ -77,8 +77,21 @@ NODE = (
     "total_cpus",
     "weight",
 )
-PARTITION = ("default_time", "max_nodes", "max_time", "name", "nodes", "priority_tier", "state")
-
+PARTITION = (
+    "default_time",
+    "is_default",
+    "max_cpus_per_node",
+    "max_nodes",
+    "max_time",
+    "min_nodes",
+    "name",
+    "nodes",
+    "oversubscribe",
+    "priority_job_factor",
+    "priority_tier",
+    "qos",
+    "state",
+)
 
 # Free text, which holds whatever bytes a user or an administrator gave it.
 TEXTS = ("account", "comment", "name", "reason", "user_name")

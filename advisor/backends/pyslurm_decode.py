@@ -211,7 +211,13 @@ def partition(raw: Raw) -> Partition:
         max_time_s=_minutes(values, "max_time"),
         default_time_s=_minutes(values, "default_time"),
         priority_tier=_number(values, "priority_tier") or 0,
+        min_nodes_per_job=_number(values, "min_nodes") or 1,
         max_nodes_per_job=_number(values, "max_nodes"),
+        priority_job_factor=_number(values, "priority_job_factor") or 0,
+        is_default=values.get("is_default") is True,
+        qos=_text(values, "qos"),
+        over_subscribe=_text(values, "oversubscribe").upper() or "NO",
+        max_cpus_per_node=_number(values, "max_cpus_per_node"),
     )
 
 

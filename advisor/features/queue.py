@@ -447,7 +447,7 @@ class _Pools:
         shape = (len(index), len(table.gpu_types))
         self.totals = (open_rows.astype(np.int32) @ table.gpus_total).astype(np.int32).reshape(shape)
         self.idle = (open_rows.astype(np.int32) @ table.gpus_startable).astype(np.int32).reshape(shape)
-        self._capacities = [
+        self._capacities: list[dict[str | None, int]] = [
             {None: sum(counts), **dict(zip(table.gpu_types, counts, strict=True))} for counts in self.totals.tolist()
         ]
 

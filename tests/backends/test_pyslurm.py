@@ -2,7 +2,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,8 @@ from advisor.domain.actions import Lever
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.releases import same_release
-from advisor.domain.site import Partition
 from advisor.errors import DecodeError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError
-from tests.backends import recorded_pyslurm, source_contract
+from tests.backends import recorded, recorded_pyslurm, source_contract
 from tests.backends.fake_slurm import FakeSlurm
 from tests.backends.one_queue import JOB_ID, OneQueue
 
@@ -248,12 +247,31 @@ def test_weight_of_a_node_is_read(shown: int | None, weight: int) -> None:
     assert pyslurm_decode.node_record(Raw(values={**NODE, "weight": shown}), gpus_counted=True).weight == weight
 
 
-def test_partition_is_read() -> None:
-    raw = Raw(values={**PARTITION, "state": "DRAIN", "max_time": 90, "max_nodes": 3, "nodes": "n01"})
+@pytest.mark.parametrize(
+    ("attribute", "shown", "field", "value"),
+    [
+        ("default_time", 30, "default_time_s", 1800.0),
+        ("is_default", False, "is_default", False),
+        ("max_cpus_per_node", 12, "max_cpus_per_node", 12),
+        ("max_nodes", 3, "max_nodes_per_job", 3),
+        ("max_time", 90, "max_time_s", 5400.0),
+        ("min_nodes", 2, "min_nodes_per_job", 2),
+        ("name", "other", "name", "other"),
+        ("nodes", "n[01-02]", "nodes", ("n01", "n02")),
+        ("oversubscribe", "EXCLUSIVE", "over_subscribe", "EXCLUSIVE"),
+        ("oversubscribe", "FORCE:4", "over_subscribe", "FORCE:4"),
+        ("priority_job_factor", 7, "priority_job_factor", 7),
+        ("priority_tier", 5, "priority_tier", 5),
+        ("qos", "scavenger", "qos", "scavenger"),
+        ("state", "DOWN", "is_up", False),
+    ],
+)
+def test_each_attribute_of_a_partition_is_read(attribute: str, shown: object, field: str, value: Any) -> None:
+    plain = pyslurm_decode.partition(Raw(values=PARTITION))
+    read = pyslurm_decode.partition(Raw(values={**PARTITION, attribute: shown}))
 
-    assert pyslurm_decode.partition(raw) == Partition(
-        name="gpu", is_up=False, nodes=("n01",), max_time_s=5400.0, max_nodes_per_job=3
-    )
+    assert getattr(plain, field) != value == getattr(read, field)
+    assert read == replace(plain, **{field: value})
 
 
 def test_node_or_partition_of_which_a_value_is_missing_is_refused() -> None:
@@ -464,12 +482,14 @@ TYPES: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("name", "reason", "state"), _TEXT),
     },
     "partition": {
-        **dict.fromkeys(("default_time", "max_nodes", "max_time", "priority_tier"), _NUMBER),
-        **dict.fromkeys(("name", "nodes", "state"), _TEXT),
+        **dict.fromkeys(("default_time", "max_cpus_per_node", "max_nodes", "max_time", "min_nodes"), _NUMBER),
+        **dict.fromkeys(("priority_job_factor", "priority_tier"), _NUMBER),
+        **dict.fromkeys(("name", "nodes", "oversubscribe", "qos", "state"), _TEXT),
+        "is_default": _FLAG,
     },
 }
 # Where there is no limit the library gives a text in place of a number.
-_UNLIMITED = {("partition", "max_nodes"), ("partition", "max_time")}
+_UNLIMITED = {("partition", "max_cpus_per_node"), ("partition", "max_nodes"), ("partition", "max_time")}
 
 
 def test_child_reads_the_attributes_that_pyslurm_has_with_their_types() -> None:
@@ -490,7 +510,21 @@ def test_child_reads_the_attributes_that_pyslurm_has_with_their_types() -> None:
     assert {name for kind in TYPES for name in TYPES[kind].keys() - recorded[kind]} == {
         "cpus_per_task",
         "sockets_per_node",
+        "is_default",
+        "max_cpus_per_node",
+        "min_nodes",
+        "oversubscribe",
+        "priority_job_factor",
+        "qos",
     }
+
+
+def test_partition_of_another_recording_has_the_attributes_with_their_types() -> None:
+    (shown,) = json.loads(recorded.text("pyslurm.json"))["partitions"].values()
+
+    for name, expected in TYPES["partition"].items():
+        allowed = {expected, "NoneType", *(("str",) if ("partition", name) in _UNLIMITED else ())}
+        assert type(shown[name]).__name__ in allowed, name
 
 
 @pytest.mark.needs("pyslurm")

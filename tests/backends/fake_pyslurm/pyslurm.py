@@ -24,9 +24,18 @@ if _TRICK == "missing":
     raise ImportError("libslurm.so.44: cannot open shared object file")
 
 # Attributes that were not recorded, from what squeue said of the same jobs and the way pyslurm makes them of it:
-# CPUs per task are None where `--cpus-per-gpu` was used, sockets are those of `--sockets-per-node`.
+# CPUs per task are None where `--cpus-per-gpu` was used, sockets are those of `--sockets-per-node`. Those of partitions
+# are from what scontrol said of them; it does not say which is the default, so that none is.
 _WITH_CPUS_PER_GPU = (24, 25)
 _SOCKETS = {23: 1}
+_OF_PARTITIONS = {
+    "is_default": {"type": "bool", "value": False},
+    "max_cpus_per_node": {"type": "str", "value": "UNLIMITED"},
+    "min_nodes": {"type": "int", "value": 0},
+    "oversubscribe": {"type": "str", "value": "NO"},
+    "priority_job_factor": {"type": "int", "value": 1},
+    "qos": {"type": "NoneType", "value": None},
+}
 
 
 class RPCError(Exception):
@@ -93,6 +102,8 @@ def _attribute(name: str) -> property:
 
 
 def _derived(kind: str, values: dict[str, Any]) -> dict[str, Any]:
+    if kind == "partition":
+        return values | _OF_PARTITIONS
     if kind != "job":
         return values
     job_id = values["id"]["value"]

@@ -6,14 +6,16 @@ from enum import StrEnum
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from advisor.stats import standard_error, t_quantile
 from tools.live_adversary.gambits import GROWING, HONEST
-from tools.live_twins.checks import interval
 
 # Some sixteen rows of tricks are judged: each by an interval as much wider, so that 5 % is the chance of a false alarm.
 WIDER: Final = 1.5
 ALL: Final = "all tricks"
 GROWN: Final = "all that grow"
+MOST_BLOCKS: Final = 20
 
 
 class PairKind(StrEnum):
@@ -103,6 +105,19 @@ def judged(  # noqa: PLR0913 -- each is a fact about the pair
         kind = PairKind.COMPARED
     began = [until if side.began is None else side.began for side in (twin, adversary)]
     return GambitOutcome(tricks=tricks, kind=kind, advantage_s=began[0] - began[1], gpu_hours=gpu_hours)
+
+
+def interval(seconds: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the 95 % interval of a mean, Student's over the means of blocks of consecutive jobs; NaN below two.
+
+    Jobs that were submitted after each other meet the same congestion.
+    """
+    blocks = min(int(len(seconds) ** 0.5), MOST_BLOCKS)
+    if blocks < 2:
+        return float("nan"), float("nan")
+    means = np.array([block.mean() for block in np.array_split(seconds, blocks)])
+    reach = t_quantile(blocks - 1) * standard_error(means)
+    return float(seconds.mean()) - reach, float(seconds.mean()) + reach
 
 
 def row_of(name: str, outcomes: Sequence[GambitOutcome]) -> TrickRow:

@@ -30,7 +30,6 @@ from tools.train.metarl import (
     site_tensors,
 )
 from tools.train.parted_cluster import GangDecision
-from tools.train.site_tries import RATIO, Directed
 from tools.train.training import read_checkpoint, write_checkpoint
 
 SMALL = replace(
@@ -142,21 +141,6 @@ def test_tables_change_at_night_alone() -> None:
 
     assert 1 <= nightly.nights <= cluster.now / 86_400.0 + 1.0
     assert cluster.speeds is not None
-
-
-def test_tries_stay_within_their_share_of_gpu_time() -> None:
-    drawn = draw_site(2, replace(SMALL, jobs_per_gpu=12.0))
-    nightly = Nightly(prior=prior_of(drawn, learnt()), seed=0)
-    cluster = LearntSite(drawn, nightly.first())
-    explorer = Directed(cluster, cheapest_action, 1)
-    cluster.on_samples = nightly
-    nightly.on_residuals = explorer.learn
-
-    play(cluster, explorer.decide)
-
-    assert explorer.tries > 0
-    assert explorer.explored_gpu_s <= RATIO * explorer.held_gpu_s()
-    assert explorer.subspaces.total > 0
 
 
 def choice_between(behind: list[float], *, gpus: int = 4, wait_s: float = 0.0, unsure: float = 0.0) -> Choice:

@@ -21,7 +21,6 @@ BENCHES: Final[Mapping[str, str]] = {
     "submit": "what the Lua script adds to a submission; starts its own Slurm",
     "simulate": "speed and memory of the simulator on published traces",
     "rollout": "time of plans rolled out from a snapshot",
-    "train": "small steps per second of the training environments",
     "web": "time and bytes of the pages of sadvise web, and rounds beside ten viewers",
 }
 

@@ -56,15 +56,6 @@ class PublishedEnv:
         """The window and the columns of a job."""
         return self._features.shape[1:]
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The least and the greatest number of an observation: waiting longer than 100 slots goes a little beyond 1."""
-        return 0.0, 8.0
-
-    def was_cut(self) -> Bools:
-        """Return which episodes hold jobs that are not done."""
-        return np.asarray(np.isnan(self.jct).any(axis=1))
-
     def reset(self, seeds: Sequence[int], rows: Integers | None = None) -> None:
         """Begin the episodes of some seeds, in these rows or in all."""
         rows = self._rows if rows is None else rows

@@ -15,8 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tools.stage.live_slurm_error import LiveSlurmError
-from tools.stage.roots import open_root
+from tools.stage.roots import LiveSlurmError, open_root
 
 RELEASE: Final = "24.11"
 ROOT: Final = Path(__file__).parent.parent

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.stage.actors import Every, passing
 from tools.stage.arrivals import PAIR, SMALL, gap_s
-from tools.stage.end import end_daemon, log_end
-from tools.stage.program import kept_folder, print_faults, print_figures, summed_up
+from tools.stage.daemon import end_daemon, log_end
+from tools.stage.program import Every, kept_folder, passing, print_faults, print_figures, summed_up
 from tools.stage.watch import LiveStay, stay_of
 
 READY = "import signal, sys, time\n{}\nprint('ready', flush=True)\ntime.sleep(60)"

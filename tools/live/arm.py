@@ -20,7 +20,7 @@ from tools.live.execution import PlacedJobs
 from tools.live.sbatch_options import options_of
 from tools.live.scripts import Began, Scripts
 from tools.stage import LiveCluster
-from tools.stage.actors import Every
+from tools.stage.program import Every
 from tools.stage.sdiag import Cycles
 from tools.stage.watch import TIMEOUT_S, snapshot_of, stays, talking_to
 

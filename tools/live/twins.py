@@ -36,8 +36,7 @@ from tools.live.kept import keep
 from tools.live.waiting_jobs import Backlog
 from tools.live.window import Cut, TraceWindow, accounts_by_user, window_and_past
 from tools.stage import LiveCluster, LiveSlurmError
-from tools.stage.daemon import Table, daemon, write_config
-from tools.stage.end import end_daemon, revert_all
+from tools.stage.daemon import Table, daemon, end_daemon, revert_all, write_config
 from tools.stage.program import add_release, print_faults
 
 _END_S: Final = 60.0

@@ -94,9 +94,6 @@ class LateRun:
     backfilled: tuple[tuple[str, str], ...] = ()
 
 
-NO_LATE: Final = LateRun()
-
-
 @dataclass(slots=True, kw_only=True)
 class InLine:
     """A job of a run: its own nice, and when it was submitted and has started, None where it has not."""

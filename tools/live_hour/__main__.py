@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tools.live_hour.hour import hour_cluster, play, report
 from tools.live_hour.policy_hour import shadow_then_apply
-from tools.stage.end import log_end
+from tools.stage.daemon import log_end
 from tools.stage.program import add_play, add_release, summed_up
 
 

@@ -16,12 +16,10 @@ from advisor.domain.lease import Ending, Lease
 from advisor.journal import opened
 from tools.advice_queue import PRIORITY_LINES
 from tools.stage import LiveCluster, uniform_cluster
-from tools.stage.actors import passing
 from tools.stage.arrivals import PAIR, RANGE, SMALL, SPREAD, USERS, GpuRequest, gap_s
-from tools.stage.daemon import Table, daemon, write_config
-from tools.stage.end import end_daemon, revert_all
+from tools.stage.daemon import Table, daemon, end_daemon, revert_all, write_config
 from tools.stage.live_cluster import SDIAG_RPC
-from tools.stage.program import print_faults, print_figures
+from tools.stage.program import passing, print_faults, print_figures
 from tools.stage.sdiag import Cycles, cycles_of
 from tools.stage.watch import snapshot_of
 

@@ -1,4 +1,4 @@
-"""Holds what programs that play on live clusters have in common: options, folders, the passing of time, tables and faults."""
+"""Holds what programs that play on live clusters share: options, folders, the passing of time, tables and faults."""
 
 import argparse
 import subprocess

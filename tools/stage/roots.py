@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-
 # Inside each of these the bootstrap takes about a minute; a mirror that is slower than this is as good as gone.
 BOOTSTRAP_DEADLINE_S = 1800.0
 # Debian's newer suites are all bootstrapped by this script, also where debootstrap does not know their names yet.

@@ -7,7 +7,7 @@ import pytest
 
 from tools.train.dl2_env import PublishedEnv, job_times
 from tools.train.dl2_rules import TEACHERS, MarginalGain, fitted_speeds
-from tools.train.dl2_setting import Published, TaskPlacement, TypeCode, daily_pattern, drawn, epochs_per_slot
+from tools.train.dl2_setting import Published, daily_pattern, drawn, epochs_per_slot
 from tools.train.slots import Integers
 
 SMALL = Published(nodes=6, jobs=9, window=5, cap=8)
@@ -16,12 +16,8 @@ SETTINGS = {
     "small": SMALL,
     "window of two": replace(SMALL, window=2),
     "tiny cluster": replace(SMALL, nodes=2),
-    "one node tried": replace(SMALL, placement=TaskPlacement.LEAST_LOADED),
-    "unfit masked": replace(SMALL, mask_unfit=True),
     "no starter": replace(SMALL, starter=False),
-    "as in the code": replace(
-        SMALL, type_code=TypeCode.SCALAR, remaining_as_fraction=True, resource_as_share=True, speed_error=0.1
-    ),
+    "speeds with errors": replace(SMALL, speed_error=0.1),
 }
 
 
@@ -82,8 +78,7 @@ def test_no_resource_is_held_twice_and_masks_are_true(name: str) -> None:
         assert (env.servers[~env.active] == 0).all() and (env.servers <= setting.cap).all()
         rows = np.arange(5)[:, None]
         can_worker = env.active[rows, env.window] & (env.workers[rows, env.window] < setting.cap)
-        if not setting.mask_unfit:
-            assert (env.mask()[:, :-1].reshape(5, -1, 3)[:, :, 0] == can_worker).all()
+        assert (env.mask()[:, :-1].reshape(5, -1, 3)[:, :, 0] == can_worker).all()
         assert mask[:, -1].all()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.domain.actions import SetNice
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from tools.live_adversary.lateness import InLine, Known, LatenessBound, LateRun, LateWatch, WaitingLine
+from tools.live_adversary.verdict import InLine, Known, LatenessBound, LateRun, LateWatch, WaitingLine
 
 BOUND = LatenessBound(lateness_s=100.0, ratio=0.0)
 UNTIL = 1000.0

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.backends.spelling import duration_s
-from tools.fidelity.log import ControllerLog, read_log
 from tools.fidelity.recording import (
+    ControllerLog,
     DependencyType,
     JobRequest,
     NiceChange,
@@ -22,6 +22,7 @@ from tools.fidelity.recording import (
     RecordedWorkload,
     Recording,
     WorkloadKind,
+    read_log,
 )
 from tools.fidelity.workloads import ACCOUNTS, PARTITION_LINES, QOS
 from tools.stage import LiveCluster, LiveSlurmError, uniform_cluster

@@ -137,11 +137,6 @@ class Recipe:
     value_first: int = 0
     # Of the networks that place gangs, the parts that are left out.
     left_out: tuple[str, ...] = ()
-    # How a policy for sites learns over tasks: context, reptile or fomaml; updates on one task, and how much of them
-    # reptile keeps.
-    meta: str = "context"
-    inner: int = 2
-    outer: float = 0.5
 
 
 def recipe_of(described: Mapping[str, Any]) -> Recipe:

@@ -21,7 +21,7 @@ TOGETHER: Final = (LIVE, "tests/browser/", "tests/test_packages.py", "tests/test
 ORDER: Final = (
     *("kills", "evening", "node_states", "live_arms", "fidelity", "metarl", "advice", "soft_limit", "preempt"),
     *("what_slurm_knows", "daemon_site", "accounting", "apply", "lost_journal", "daemon_faults", "delay"),
-    *("site_cluster", "late_lifts", "budget", "batches", "twins", "faults"),
+    *("site_cluster", "late_lifts", "budget", "batches", "faults"),
     *("shared_database", "exchange", "readers", "submit_lifts", "sizes", "privileges", "hour", "clusters"),
 )
 _RELEASE: Final = re.compile(rf"[\[-]({'|'.join(map(re.escape, RELEASES))})[\]-]")

@@ -63,14 +63,6 @@ def test_commands_are_measured_on_a_queue(capsys: pytest.CaptureFixture[str]) ->
     assert all(row["cpu_s"] > 0.0 for row in rows)
 
 
-def test_live_view_is_measured_on_a_queue(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["live_view", "--jobs", "12", "--nodes", "4", "--repeat", "1", "--json"]) == 0
-
-    rows = json.loads(capsys.readouterr().out)["runs"]
-    assert [row["step"] for row in rows] == ["refresh", "redraw", "20 pages"]
-    assert all(row["cpu_s"] > 0.0 for row in rows)
-
-
 def _spend() -> None:
     """Spend some milliseconds of CPU."""
     sum(range(200_000))

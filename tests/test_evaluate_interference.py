@@ -25,8 +25,7 @@ from tests.fit.interference_tables import (
 )
 from tools.evaluate import interference_errors
 from tools.evaluate.interference_errors import evaluate
-from tools.evaluate.score_report import Report
-from tools.evaluate.served import repeated
+from tools.evaluate.score_report import Report, repeated
 
 # Each fits or judges models.
 pytestmark = pytest.mark.slow

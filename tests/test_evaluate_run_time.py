@@ -29,7 +29,7 @@ from tools.evaluate.run_time_errors import (
     trial,
     unseen_users,
 )
-from tools.evaluate.served import parsed_date
+from tools.evaluate.score_report import parsed_date
 
 # Each fits or judges models.
 pytestmark = pytest.mark.slow

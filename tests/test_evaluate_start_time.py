@@ -15,8 +15,7 @@ from advisor.errors import AdvisorError, ConfigError, TraceError
 from tests.fit.start_time_polls import poll_rows, write
 from tools.data.graham_polls import read_polls
 from tools.evaluate import start_time_errors
-from tools.evaluate.score_report import print_report
-from tools.evaluate.served import parsed_date
+from tools.evaluate.score_report import parsed_date, print_report
 from tools.evaluate.start_time_errors import baselines, default_split, judge, read_errors_s
 
 # Each fits or judges models.

@@ -3,12 +3,23 @@
 import random
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from tools.live_adversary.adversary_play import paused_s
 from tools.live_adversary.gambits import GROWING, HONEST, SHAPES, SIDES, Gambit, When, draw_gambit
 from tools.live_adversary.trial import records_of
-from tools.live_adversary.verdict import ALL, GROWN, GambitOutcome, PairKind, PlayerSide, gains, judged, rows_of
+from tools.live_adversary.verdict import (
+    ALL,
+    GROWN,
+    GambitOutcome,
+    PairKind,
+    PlayerSide,
+    gains,
+    interval,
+    judged,
+    rows_of,
+)
 
 SHOWN = (
     "JobId=7 ArrayJobId=5 ArrayTaskId=2 JobName=wrap Nice=0 Restarts=1 JobState=RUNNING StartTime=120 EndTime=180 "
@@ -147,3 +158,13 @@ def test_time_without_rounds_is_counted_beyond_what_passes_between_two() -> None
     assert paused_s(rounds, 0.0, 200.0, 8.0) == 84.0
     assert paused_s(rounds, 50.0, 90.0, 8.0) == 32.0
     assert paused_s(rounds, 100.0, 200.0, 8.0) == 0.0
+
+
+def test_interval_of_the_mean_covers_it_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    runs = [interval(rng.normal(5.0, 20.0, 100)) for _ in range(400)]
+
+    covered = sum(low <= 5.0 <= high for low, high in runs)
+
+    assert 0.92 * 400 <= covered <= 0.98 * 400
+    assert np.isnan(interval(np.array([1.0, 2.0]))).all()

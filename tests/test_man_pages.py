@@ -13,9 +13,8 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from advisor.config import describe, load_config
 from advisor.errors import AdvisorError
 from tools.build_packages.staging import FILES
-from tools.man_pages.__main__ import main
-from tools.man_pages.manual import HERE, Command, commands_of, examples, man_pages, option_names, parameters, tree
-from tools.man_pages.roff import DOCS_FOLDER, bold, escape, marked, render
+from tools.man_pages import TEMPLATES, Command, commands_of, examples, main, man_pages, option_names, parameters, tree
+from tools.roff import DOCS_FOLDER, bold, escape, marked, render
 
 BUILT_TIME = 1_700_000_000
 HOSTILE = [
@@ -180,7 +179,7 @@ def test_page_carries_the_time_of_the_build_and_is_the_same_for_the_same_time(pa
 
 
 def test_example_of_the_configuration_is_valid(tmp_path: Path) -> None:
-    _, _, example = (HERE / "sadvise.toml.md").read_text().partition("# /etc/sadvise/conf.d/mode.toml\n")
+    _, _, example = (TEMPLATES / "sadvise.toml.md").read_text().partition("# /etc/sadvise/conf.d/mode.toml\n")
     (tmp_path / "sadvise.toml").write_text("\n".join(line.strip() for line in example.splitlines()))
 
     config = load_config(tmp_path / "sadvise.toml", {})

@@ -8,8 +8,7 @@ from cosmic_ray.ast import ast_nodes
 
 from tools.mutants.__main__ import HERE, ROOT, PackageScore, described, equivalents, key, modules_of
 from tools.mutants.checkout import Copy, MutantsError, Related
-from tools.mutants.faults import Mutant, SingleFault, faults, sampled
-from tools.mutants.operators import OPERATORS, mutated_code, parse
+from tools.mutants.faults import OPERATORS, Mutant, SingleFault, faults, mutated_code, parse, sampled
 
 SOURCE = '''"""A module."""
 

@@ -17,7 +17,7 @@ from advisor.guard.job_rules import JOB_RULES, VICTIM_RULES
 from advisor.guard.rules import ALL_OR_NONE
 from advisor.view.assets import TYPES
 from tests.cli.conftest import Sadvise, sadvise
-from tools.man_pages.manual import commands_of, tree
+from tools.man_pages import commands_of, tree
 
 __all__ = ["sadvise"]
 

@@ -49,7 +49,7 @@ def test_all_jobs_at_once_is_no_load() -> None:
 
 def test_an_option_that_a_page_has_no_use_for_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["tuner", "--first-jobs", "3"])
+        main(["dally", "--first-jobs", "3"])
 
     assert "unrecognized arguments: --first-jobs 3" in capsys.readouterr().err
 

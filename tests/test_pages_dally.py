@@ -11,7 +11,7 @@ from advisor.sim.run_outcome import End
 from advisor.sim.study.result import RunResult, result_of
 from tests.sim.building import make_trace as made
 from tests.sim.runs import make_run
-from tools.dally.workload import DEMANDS, GPUS, LONGEST_S, SHORTEST_S, make_trace
+from tools.data.dally_workload import DEMANDS, GPUS, LONGEST_S, SHORTEST_S, make_trace
 from tools.pages.__main__ import main
 from tools.pages.dally import UNLIMITED, Bench, Corner, best_of, change_of, page, run_bench, tasks_of, tier_shares
 from tools.pages.page_experiment import Experiment, Runner

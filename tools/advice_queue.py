@@ -1,11 +1,6 @@
 """A live queue that needs every kind of advice, and the recording of the snapshot that ships with the package.
 
-    python -m tools.advice_queue [--release 26.05] [-o advisor/demo/snapshot.json]
-    python -m tools.advice_queue --revise RECORDED [-o advisor/demo/snapshot.json]
-
-The first command records a live cluster. The second needs none: it takes a recording of this queue from when
-`pretrain`, which asked for two days, ran in the place of `ablation`, and changes what that changes. The shipped file
-was made so.
+python -m tools.advice_queue [--release 26.05] [-o advisor/demo/snapshot.json]
 """
 
 import argparse
@@ -13,13 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
-from advisor.backends.snapshot_file import read_snapshot, write_snapshot
-from advisor.domain.snapshot import Snapshot
-from advisor.domain.units import MINUTE_S
 from tools.stage import LiveCluster
 from tools.stage.daemon import PROGRAM
 
@@ -28,8 +18,6 @@ DAY, SHORT = "--time=1-00:00:00", "--time=00:20:00"
 # The order of submission decides, and every job has priority to spare.
 PRIORITY_LINES = ("PriorityWeightJobSize=0", "PriorityWeightPartition=1000")
 GPU_TYPES = ("h100", "h100", "a100", "a100", "h100", "h100", "a100", "v100")
-
-ABLATION_LIMIT_S: Final = 30 * MINUTE_S
 
 # Two leaves of four nodes; only short jobs stand between the h100 gangs and their GPUs.
 RUNNING: Mapping[str, tuple[str, ...]] = {
@@ -91,34 +79,13 @@ def fill(cluster: LiveCluster) -> dict[str, int]:
     return ids
 
 
-def revised(recorded: Snapshot) -> Snapshot:
-    """Return a recording with `ablation` in the place of `pretrain`: its name, its limit, and its end.
-
-    No other job waits for that node but `het`. What slurmctld would plan for it is not known, so that it has no start,
-    as jobs that backfill has not reached.
-    """
-    jobs = []
-    for job in recorded.jobs:
-        if job.name == "pretrain" and job.start_time is not None:
-            end_time = job.start_time + ABLATION_LIMIT_S
-            jobs.append(replace(job, name="ablation", time_limit_s=ABLATION_LIMIT_S, end_time=end_time))
-        else:
-            jobs.append(replace(job, start_time=None) if job.name == "het" else job)
-    return replace(recorded, jobs=tuple(jobs))
-
-
 def main() -> None:
     """Start a cluster, fill it, wait until the jobs are old enough to be touched, and write the snapshot."""
     parser = argparse.ArgumentParser(prog="python -m tools.advice_queue", description=__doc__.splitlines()[0])
     parser.add_argument("--release", default="26.05", help="the Slurm release to record")
     parser.add_argument("-o", "--output", type=Path, default=Path("advisor/demo/snapshot.json"))
     parser.add_argument("--age", type=float, default=75.0, help="seconds to wait before recording")
-    parser.add_argument("--revise", type=Path, metavar="RECORDED", help="an older recording to revise; starts nothing")
     args = parser.parse_args()
-    if args.revise is not None:
-        write_snapshot(revised(read_snapshot(args.revise)), args.output)
-        args.output.chmod(0o644)
-        return
     with advice_cluster(args.release) as cluster:
         fill(cluster)
         print(f"waiting {args.age:g} s for the jobs to grow old enough", file=sys.stderr)

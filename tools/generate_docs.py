@@ -17,7 +17,7 @@ from advisor.config import describe, example_toml, variable_of
 from advisor.domain.actions import Reason
 from advisor.metrics.catalogue import METRICS
 from advisor.web.openapi import openapi
-from tools.live import live_documents
+from tools.live import reported
 from tools.pages.page_text import table
 from tools.what_is_read import what_is_read_page
 
@@ -113,12 +113,12 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "sadvise.example.toml": example_toml,
     "snapshot.schema.json": snapshot_schema,
     "what-is-read.md": read_page,
-    live_documents.PICTURE: live_documents.live_picture,
+    reported.PICTURE: reported.live_picture,
 }
 # The parts of other documents by their paths from the folder of pages.
 PARTS: Mapping[str, Callable[[], str]] = {
-    "../README.md": live_documents.front_part,
-    "live.md": live_documents.results_part,
+    "../README.md": reported.front_part,
+    "live.md": reported.results_part,
 }
 _PART = re.compile(r"(?P<head><!-- made: live -->\n).*(?P<foot><!-- end: live -->\n)", re.DOTALL)
 

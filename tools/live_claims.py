@@ -36,8 +36,7 @@ from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.settings import Limits
 from tools.stage import LiveCluster
-from tools.stage.live_slurm_error import LiveSlurmError
-from tools.stage.roots import RELEASES
+from tools.stage.roots import RELEASES, LiveSlurmError
 from tools.stage.watch import snapshot_of, talking_to
 
 # Ordinary ones: Slurm lets root pass limits that bind others.

@@ -7,6 +7,7 @@ commit that is checked out is cloned there; changes that are not committed are n
 there, and counts the lines that its tests reach, which this Python does at hardly any cost.
 """
 
+import argparse
 import os
 import signal
 import subprocess
@@ -15,8 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tools.stage.live_slurm_error import LiveSlurmError
-from tools.stage.roots import open_root
+from tools.stage.roots import LiveSlurmError, open_root
 
 RELEASE: Final = "24.11"
 ROOT: Final = Path(__file__).parent.parent
@@ -55,6 +55,8 @@ as_reader 'sadvise --version; sadvise recommend --demo'
 
 def main() -> int:
     """Run the script, and return its exit status."""
+    summary = (__doc__ or "").partition("\n")[0]
+    argparse.ArgumentParser(prog="python -m tools.other_python", description=summary).parse_args()
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         lower = open_root(RELEASE).path

@@ -18,8 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from tools.stage.live_slurm_error import LiveSlurmError
-from tools.stage.roots import RELEASES, open_root
+from tools.stage.roots import RELEASES, LiveSlurmError, open_root
 
 # Programs, with the Debian packages that hold them.
 LIVE: Final[Mapping[str, str]] = {

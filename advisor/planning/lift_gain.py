@@ -3,8 +3,8 @@
 The work ahead of the job is counted twice, in the site's own order and behind the jobs that stay ahead of a lifted one,
 each time worked off by all GPUs at once. What comes of it is less than the difference: backfill starts many jobs before
 their turn, and without advice the job can have started already. How much less was fitted on simulated parts of traces,
-for run times by the rule and with each part counting the same; `python -m tools.fit_lift_gain` prints the figures, and
-the share of the intervals that hold what came on parts of other traces.
+for run times by the rule and with each part counting the same; `docs/objective.md` has the figures, and the share of
+the intervals that hold what came on parts of other traces.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Job profiles: how fast a model trains at a size, on a placement, on a GPU type, and beside its neighbours.
 
-The numbers are in `profiles.csv`, which `python -m tools.fit_profiles` fits to measurements; `docs/profiles.md`
-describes the meaning, the sources and the error of every formula.
+The numbers are in `profiles.csv`, fitted to measurements; `docs/profiles.md` describes the meaning, the sources and
+the error of every formula.
 """
 
 import csv

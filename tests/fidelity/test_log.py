@@ -1,7 +1,6 @@
 from datetime import datetime
 
-from tools.fidelity.log import read_log
-from tools.fidelity.recording import Pass, Scheduler
+from tools.fidelity.recording import Pass, Scheduler, read_log
 
 LINES = """\
 [2026-03-01T10:00:00.100] slurmctld version 22.05.8 started on cluster live

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tools.fidelity.drawn_workload import LONG, draw_workload
 from tools.fidelity.recording import (
     Recording,
     RecordingError,
@@ -13,7 +12,7 @@ from tools.fidelity.recording import (
     read_recording,
     write_recording,
 )
-from tools.fidelity.site_workload import draw_site_workload
+from tools.fidelity.workloads import LONG, draw_site_workload, draw_workload
 
 FOLDER = Path(__file__).parents[1] / "recorded/fidelity"
 RECORDED = [pytest.param(path, id=f"{path.parent.name}-{path.stem}") for path in sorted(FOLDER.glob("*/*.json"))]

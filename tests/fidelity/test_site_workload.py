@@ -6,7 +6,7 @@ import pytest
 
 from tools.fidelity.live import GPUS_PER_NODE, NODE_COUNT, dependency_options, request_options
 from tools.fidelity.recording import Dependency, DependencyType, JobRequest, RecordedNodeState, WorkloadKind
-from tools.fidelity.site_workload import QOS, SHORT_MAX_TIME_S, SHORT_PARTITION, draw_site_workload
+from tools.fidelity.workloads import QOS, SHORT_MAX_TIME_S, SHORT_PARTITION, draw_site_workload
 
 KINDS = [kind for kind in WorkloadKind if kind is not WorkloadKind.PLAIN]
 SEEDS = range(1, 6)

@@ -1,8 +1,8 @@
 import pytest
 
-from tools.fidelity.drawn_workload import LONG, SHORT, Size, draw_workload
 from tools.fidelity.live import request_options
 from tools.fidelity.recording import JobRequest
+from tools.fidelity.workloads import LONG, SHORT, Size, draw_workload
 
 SIZES = [pytest.param(LONG, id="long"), pytest.param(SHORT, id="short")]
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from advisor.sim.traces.trace import Trace
 from tools.live.compressed_site import GPUS_PER_NODE
-from tools.live.sbatch_options import options_of
+from tools.live.trace_jobs import options_of
 from tools.stage import LiveCluster, LiveSlurmError
 
 # A job runs for its run time over this, within bounds, and asks for its full limit.

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from tools.live.kept_runs import Runs
-from tools.live.paired_jobs import lateness
-from tools.live.user_sections import limits_of
+from tools.live.kept import Runs
+from tools.live.user_sections import lateness, limits_of
 
 # How much higher the mean JCT can be than the higher one of two plain clusters, as a share.
 MARGIN: Final = 0.05

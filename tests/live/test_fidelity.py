@@ -6,10 +6,10 @@ import pytest
 
 from tests.live.conftest import started
 from tools.fidelity.__main__ import comparison_of
-from tools.fidelity.drawn_workload import SHORT, draw_workload
 from tools.fidelity.live import SHORT_OVERRIDES, new_cluster, record_on
 from tools.fidelity.recording import Recording, Scheduler
 from tools.fidelity.replay import replay
+from tools.fidelity.workloads import SHORT, draw_workload
 
 # The workload needs accounting, which is installed beside the host's own Slurm only.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.needs("slurmdbd")]

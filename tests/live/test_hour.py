@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.conftest import started
-from tools.live_hour.hour import hour_cluster, play
+from tools.live_hour import hour_cluster, play
 from tools.stage import LiveCluster
 
 # One release is enough for the short form.

@@ -10,8 +10,7 @@ import pytest
 import advisor
 from tests.live.shortcomings import shortcomings
 from tools.live import twins
-from tools.live.kept import read_kept
-from tools.live.kept_runs import Runs
+from tools.live.kept import Runs, read_kept
 
 # One release stands for all.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05")]

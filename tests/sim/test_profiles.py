@@ -21,8 +21,6 @@ from advisor.sim.profiles import (
     load_profiles,
     step_s,
 )
-from tests.sim.building import contended_gbps
-from tools.profile_errors import node_inflation
 
 SHIPPED = load_profiles()
 ROWS = st.sampled_from(range(len(SHIPPED.names))).map(lambda row: SHIPPED.rows[row])
@@ -173,26 +171,7 @@ def test_two_jobs_on_one_gpu_add_up(need: float, pressure: float, by_hand: float
 
 @given(mine=ROWS, other=ROWS)
 def test_a_neighbour_never_speeds_a_job_up(mine: np.void, other: np.void) -> None:
-    factors = (gpu_share_inflation(mine, other), node_inflation(mine, other))
-
-    assert all(1.0 <= factor < 10.0 for factor in factors)
-
-
-def test_a_silent_neighbour_leaves_the_nic_alone() -> None:
-    factor = node_inflation(make_profile(node_sensitivity=0.9), make_profile(node_pressure=0.0))
-
-    assert factor == 1.0
-
-
-@pytest.mark.parametrize("pressure", [0.0, 0.25, 1.0])
-def test_inflation_beside_a_gang_is_that_on_the_bandwidth_it_leaves(pressure: float) -> None:
-    mine = make_profile(traffic_gbps=10.0, node_sensitivity=1.5 / 2.5)  # 1.5 of 2.5 are spent on the network
-    other = make_profile(node_pressure=pressure)
-
-    left_gbps = contended_gbps(10.0, float(other["node_pressure"]))
-    slower = (1.0 + exposed_s(mine, 4, 2, left_gbps)) / (1.0 + exposed_s(mine, 4, 2, 10.0))
-
-    assert node_inflation(mine, other) == pytest.approx(slower)
+    assert 1.0 <= gpu_share_inflation(mine, other) < 10.0
 
 
 def test_the_table_opens_with_the_neutral_row_and_no_name_comes_twice() -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tools.live.waiting_jobs import differences, fields_of
+from tools.live.twins import differences, fields_of
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "22.05" / "scontrol_job_oneline.txt"
 SHOWN = "JobId=7 JobName=a Nice=0 TimeLimit=00:05:00 NumNodes=1-2 TRES=cpu=1,node=1 Features=(null) Command=/a b=c"

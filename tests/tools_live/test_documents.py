@@ -7,10 +7,9 @@ from xml.etree.ElementTree import fromstring
 import pytest
 
 from tools.generate_docs import DOCS, with_part
-from tools.live.kept_runs import Report
-from tools.live.live_documents import RESULTS, front_part, results_part
+from tools.live.kept import Report
 from tools.live.picture import picture
-from tools.live.reported import read_values
+from tools.live.reported import RESULTS, front_part, read_values, results_part
 
 TRACES = ("itp 04", "graham 0.9", None)
 METRICS = ("mean_jct_s", "p99_queueing_delay_s", "max_queueing_delay_s", "makespan_s")

@@ -10,7 +10,7 @@ from advisor.sim.run_outcome import End, Run
 from advisor.sim.runner import simulate
 from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_trace
-from tools.live.execution import PlacedJobs
+from tools.live.arm import PlacedJobs
 
 CLUSTER = replace(parse_cluster("nodes=4,gpus=8,leaf=2"), network=Network(nic_gbps=25.0, oversubscription=4.0))
 STEP_S = 0.5

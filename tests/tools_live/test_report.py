@@ -12,8 +12,7 @@ from advisor.sim.run_outcome import End
 from tests.live.shortcomings import shortcomings
 from tests.tools_live.made_arms import SPEEDUP, keep_made, made_run, made_trace
 from tools.live.arms_report import main, read_runs, report_of
-from tools.live.kept import read_kept, stretched
-from tools.live.kept_runs import Runs
+from tools.live.kept import Runs, read_kept, stretched
 from tools.live.replayed import begun
 from tools.live.reported import markdown, read_values, sections
 from tools.live.targets import targets_values

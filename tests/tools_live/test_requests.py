@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.sim.building import make_trace
-from tools.live.sbatch_options import as_asked, options_of
+from tools.live.trace_jobs import as_asked, options_of
 
 LARGE = {"gpus": 16, "nodes_max": 0, "gpus_min": 8, "gpus_max": 32}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs import killed_after
-from tools.live.scripts import Began, Scripts
+from tools.live.arm import Began, Scripts
 
 
 @pytest.fixture

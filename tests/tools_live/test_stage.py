@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tools.stage.actors import Every, passing
 from tools.stage.arrivals import PAIR, SMALL, gap_s
-from tools.stage.end import end_daemon, log_end
-from tools.stage.program import kept_folder, print_faults, print_figures, summed_up
+from tools.stage.daemon import end_daemon, log_end
+from tools.stage.program import Every, kept_folder, passing, print_faults, print_figures, summed_up
+from tools.stage.watch import LiveStay, stay_of
 
 READY = "import signal, sys, time\n{}\nprint('ready', flush=True)\ntime.sleep(60)"
 
@@ -105,3 +105,19 @@ def test_figures_faults_and_the_last_line_are_printed(capsys: pytest.CaptureFixt
     assert summed_up("Slurm 22.05.8", 6.0, 5, 0) == "Slurm 22.05.8, 6 minutes, seed 5: 0 faults"
     assert log_end(tmp_path / "log", 2) == "second\nthird"
     assert log_end(tmp_path / "none", 2) == ""
+
+
+@pytest.mark.parametrize(
+    ("row", "stay"),
+    [
+        (("PENDING", "900", "960", ""), LiveStay()),
+        (("RUNNING", "900", "960", "n01"), LiveStay(start_time=900.0, state="RUNNING", nodes="n01")),
+        (("CANCELLED", "950", "950", ""), LiveStay(end_time=950.0, state="CANCELLED")),
+        (("TIMEOUT", "900", "960", "n01"), LiveStay(start_time=900.0, end_time=960.0, state="TIMEOUT", nodes="n01")),
+        (("REQUEUE_HOLD", "N/A", "N/A", ""), LiveStay(state="REQUEUE_HOLD")),
+    ],
+)
+def test_planned_start_of_a_pending_job_and_the_end_of_one_that_never_ran_are_no_starts(
+    row: tuple[str, str, str, str], stay: LiveStay
+) -> None:
+    assert stay_of(*row) == stay

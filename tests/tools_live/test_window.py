@@ -10,7 +10,7 @@ from advisor.errors import SimulationError
 from advisor.fit.accounting import read_accounting
 from advisor.sim.cluster import parse_cluster
 from tests.sim.runs import random_trace
-from tools.live.accounting_file import accounting_of, fit_past
+from tools.live.trace_jobs import accounting_of, fit_past
 from tools.live.window import (
     LIMIT_STEP_S,
     SHORTEST_RUN_S,

@@ -1,7 +1,6 @@
 """The judge of places pairs rows by workload, keeps what it played, and its page shows what it found."""
 
 import json
-from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from advisor.predict.library import Library
 from advisor.predict.served_places import ServedPlaces
 from advisor.predict.served_policy import open_policy
 from tests.train.test_places import SMALL
-from tools.bench import places as bench_places
 from tools.train.drawn_gangs import TRAINING
 from tools.train.imitation import deterministic
 from tools.train.judge import app as judge_app
@@ -138,13 +136,3 @@ def test_folder_that_holds_no_run_and_damaged_results_are_one_line(runs: list[Pa
         assert answer.exit_code == 2
         assert "cannot be read" in answer.output
         assert isinstance(answer.exception, SystemExit)
-
-
-def test_policy_of_another_lever_is_not_timed_as_one_that_places_gangs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench_places.run(Namespace(policy="dl2", servers=32)) == 1
-    assert "policy dl2 places no gangs" in capsys.readouterr().err
-
-
-def test_bench_times_gangs_of_every_size(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench_places.run(Namespace(policy="marl", servers=16)) == 0
-    assert capsys.readouterr().out.count("gang of") == len(bench_places.SIZES)

@@ -6,14 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from gymnasium.utils.env_checker import check_env
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advisor.sim.state import PENDING, RUNNING
 from tools.train import dl2, size_env
 from tools.train.dl2 import RECIPE, SizeRun, mean_jct, publish_policy
-from tools.train.gym import SlotGym
 from tools.train.size_env import ByRule, SlurmEnv
 from tools.train.sizer import as_asked, by_gain, by_price
 from tools.train.training import TrainingRun, read_checkpoint, read_weights, train
@@ -26,10 +24,6 @@ TINY = replace(RECIPE, episodes=4, warm_updates=2, updates=2, steps=8, batch=16,
 def _few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(size_env, "TRAINING", replace(size_env.TRAINING, jobs=FEW))
     monkeypatch.setattr(dl2, "SHOWN", 4)
-
-
-def test_library_accepts_the_environment() -> None:
-    check_env(SlotGym(SlurmEnv(1)), skip_render_check=True)
 
 
 SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]

@@ -14,23 +14,14 @@ PROG: Final = "python -m tools.bench"
 BENCHES: Final[Mapping[str, str]] = {
     "cycle": "time and memory of one cycle at growing queues",
     "commands": "time and CPU of --version, recommend and explain on a long queue",
-    "live_view": "time and CPU of a refresh, a redraw and scrolling of sadvise top on a long queue",
     "soak": "CPU and memory of the daemon's rounds over a large synthetic cluster, for a day",
-    "forecast": "CPU of the forecasts of a cycle",
     "journal": "CPU and size of whole cycles in the journal",
     "read": "CPU and requests of a snapshot, by reader; starts its own Slurm",
-    "apply": "a batch of changes, applied and reverted; starts its own Slurm",
     "changes": "what changes cost slurmctld at a long queue; starts its own Slurm",
     "submit": "what the Lua script adds to a submission; starts its own Slurm",
     "simulate": "speed and memory of the simulator on published traces",
     "rollout": "time of plans rolled out from a snapshot",
-    "crosscheck": "simulated means beside those of a second program; exit 1 where they differ",
-    "train": "small steps per second of the training environments",
-    "places": "time and memory of a policy that places gangs, on a large cluster",
-    "sizes": "time of a learned policy for sizes: one decision, and a plan",
-    "gaming": "what one user gains by gaming the lifts, beyond plain Slurm",
     "web": "time and bytes of the pages of sadvise web, and rounds beside ten viewers",
-    "experiment": "how often the intervals of `sadvise report` hold the truth",
 }
 
 

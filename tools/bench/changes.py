@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Final
 
 from tools.stage import LiveCluster, LiveSlurmError, uniform_cluster
-from tools.stage.actors import passing
 from tools.stage.arrivals import USERS, on_one_node
 from tools.stage.daemon import daemon, write_config
-from tools.stage.program import add_play, add_release
+from tools.stage.program import add_play, add_release, passing
 from tools.stage.watch import leases_of, touched
 
 NODES: Final = 8

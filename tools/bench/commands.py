@@ -6,31 +6,54 @@ The queue is made up and read from a snapshot file. The CPU is that of the comma
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
+from advisor.backends.snapshot_file import write_snapshot
 from advisor.errors import SimulationError
-from tools.bench.queue_times import add_queue_options, least, print_least, queue_file
+from tools.bench.synthetic import synthetic
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    add_queue_options(parser)
+    parser.add_argument("--jobs", type=int, default=10_000, help="pending jobs")
+    parser.add_argument("--nodes", type=int, default=1000, help="nodes of eight GPUs")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each; the fastest counts")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the synthetic cluster")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure every command and print the figures."""
-    with queue_file(options) as queue:
+    """Measure every command and print the least time and the least CPU of each."""
+    with tempfile.TemporaryDirectory() as folder:
+        queue = Path(folder) / "queue.json"
+        write_snapshot(synthetic(options.jobs, options.nodes, options.seed), queue)
         commands = {
             "--version": ["--version"],
             "recommend --demo": ["recommend", "--demo"],
             "recommend": ["recommend", "--snapshot", str(queue)],
             "explain": ["explain", "--snapshot", str(queue), str(options.jobs // 2)],
         }
-        rows = [least(name, [once(arguments) for _ in range(options.repeat)]) for name, arguments in commands.items()]
-    print_least(rows, options, tool="bench commands", what="command")
+        least = {
+            name: tuple(map(min, zip(*(once(arguments) for _ in range(options.repeat)), strict=True)))
+            for name, arguments in commands.items()
+        }
+    if options.json:
+        meta = {"tool": "bench commands", "jobs": options.jobs, "nodes": options.nodes, "seed": options.seed}
+        runs = [
+            {"command": name, "wall_s": round(wall_s, 3), "cpu_s": round(cpu_s, 3)}
+            for name, (wall_s, cpu_s) in least.items()
+        ]
+        print(json.dumps({"meta": meta, "runs": runs}, indent=1))
+        return 0
+    print(f"{options.jobs} pending jobs, {options.nodes} nodes\n{'command':17}{'wall s':>8}{'CPU s':>8}")
+    for name, (wall_s, cpu_s) in least.items():
+        print(f"{name:17}{wall_s:8.2f}{cpu_s:8.2f}")
     return 0
 
 

@@ -15,9 +15,8 @@ from itertools import product
 from pathlib import Path
 
 from tools.build_packages.archives import FORMATS
-from tools.build_packages.build_errors import BuildError
-from tools.build_packages.distributions import build_sdist, build_wheel
-from tools.build_packages.staging import build_stages, default_time
+from tools.build_packages.distributions import BuildError, build_sdist, build_wheel, default_time
+from tools.build_packages.staging import build_stages
 
 WHEEL, SDIST = "wheel", "sdist"
 ALL_FORMATS = (*FORMATS, WHEEL, SDIST)

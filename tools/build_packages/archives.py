@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from tools.build_packages.build_errors import BuildError, run
+from tools.build_packages.distributions import BuildError, run
 from tools.build_packages.staging import CONFIG_FILE, EXTRAS_PACKAGE, PREFIX, PROGRAM, Stage
 
 SCRIPTS = Path(__file__).parent / "scripts"

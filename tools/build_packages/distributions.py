@@ -1,15 +1,35 @@
-"""The wheel and the sdist of this checkout, as a package index accepts them."""
+"""The wheel and the sdist of this checkout, as a package index accepts them, and how builders are started."""
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
-from tools.build_packages.build_errors import BuildError, run
+
+class BuildError(RuntimeError):
+    """A package could not be built; the text is one line for a person."""
+
+
+def run(argv: Sequence[str], *, env: Mapping[str, str], timeout_s: float = 600.0) -> str:
+    """Run a program and return what it printed; raises `BuildError` with the end of its output."""
+    try:
+        answer = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=timeout_s, check=False)
+    except FileNotFoundError as err:
+        raise BuildError(f"{argv[0]} is not found on PATH: install it (packages dpkg, rpm, python3)") from err
+    except subprocess.TimeoutExpired as err:
+        raise BuildError(f"{argv[0]} did not end within {timeout_s:g} s") from err
+    if answer.returncode != 0:
+        output = " ".join((answer.stderr or answer.stdout).split())[-800:]
+        raise BuildError(f"{argv[0]}: exit status {answer.returncode}: {output}")
+    return answer.stdout
+
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -36,3 +56,13 @@ def build_wheel(folder: Path) -> Path:
 def build_sdist(folder: Path) -> Path:
     """Build the archive of the sources into a folder and return its path."""
     return Path(next(iter(SdistBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"]))))
+
+
+def default_time(env: Mapping[str, str]) -> int:
+    """Return the time that every file gets: SOURCE_DATE_EPOCH, or that of the last commit, or now without either."""
+    if env.get("SOURCE_DATE_EPOCH", "").isdecimal():
+        return int(env["SOURCE_DATE_EPOCH"])
+    try:
+        return int(run(["git", "-C", str(ROOT), "log", "-1", "--format=%ct"], env=env))
+    except (BuildError, ValueError):
+        return int(time.time())

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
@@ -15,9 +14,8 @@ from importlib.util import source_from_cache
 from pathlib import Path
 
 from advisor.backends.installation import PACKAGED
-from tools.build_packages.build_errors import BuildError, run
-from tools.build_packages.distributions import ROOT
-from tools.man_pages.manual import man_pages
+from tools.build_packages.distributions import ROOT, BuildError, run
+from tools.man_pages import man_pages
 
 # The oldest pip that takes digests from constraints.
 _PIP = (26, 1)
@@ -279,13 +277,3 @@ def _glibc(folder: Path) -> str:
         if re.search(r"manylinux_2_\d+_", text)
     ]
     return f"2.{max(minors, default=17)}"
-
-
-def default_time(env: Mapping[str, str]) -> int:
-    """Return the time that every file gets: SOURCE_DATE_EPOCH, or that of the last commit, or now without either."""
-    if env.get("SOURCE_DATE_EPOCH", "").isdecimal():
-        return int(env["SOURCE_DATE_EPOCH"])
-    try:
-        return int(run(["git", "-C", str(ROOT), "log", "-1", "--format=%ct"], env=env))
-    except (BuildError, ValueError):
-        return int(time.time())

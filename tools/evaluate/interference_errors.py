@@ -16,8 +16,7 @@ from advisor.fit.interference_files import FORMS, MeasuredSpeed, RelativeSpeeds,
 from advisor.fit.interference_fit import fit_measured
 from advisor.predict.interference import InterferenceForecaster
 from advisor.predict.interference_items import Floats, Rows, Shared, name_key
-from tools.evaluate.score_report import Report, Score, counted, print_report, score
-from tools.evaluate.served import ManyFiles
+from tools.evaluate.score_report import ManyFiles, Report, Score, counted, print_report, score
 
 SEED = 20240601
 # Below this a row of a type or a model would say little.

@@ -21,8 +21,17 @@ from advisor.predict.run_time_features import GROUPS, LEVELS
 from advisor.predict.run_time_replay import asked_at, replay, steps
 from advisor.predict.run_time_table import EndedJobs
 from tools.data.drac_tables import Tables, read_tables
-from tools.evaluate.score_report import Report, Score, counted, print_report, score
-from tools.evaluate.served import ManyFiles, TableFormat, date_text, parsed_date
+from tools.evaluate.score_report import (
+    ManyFiles,
+    Report,
+    Score,
+    TableFormat,
+    counted,
+    date_text,
+    parsed_date,
+    print_report,
+    score,
+)
 from tools.fidelity.compare import spearman
 
 Floats = NDArray[np.float64]

@@ -20,8 +20,17 @@ from advisor.predict.intervals import Intervals
 from advisor.predict.start_time import StartTimeForecaster
 from advisor.sim.traces.text_file import opened_text
 from tools.data.graham_polls import read_polls
-from tools.evaluate.score_report import Report, Score, counted, print_report, score
-from tools.evaluate.served import ManyFiles, TableFormat, date_text, parsed_date
+from tools.evaluate.score_report import (
+    ManyFiles,
+    Report,
+    Score,
+    TableFormat,
+    counted,
+    date_text,
+    parsed_date,
+    print_report,
+    score,
+)
 
 TEST_DAYS: Final = 14
 BINS: Final = 10

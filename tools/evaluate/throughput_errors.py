@@ -21,8 +21,7 @@ from advisor.predict.interference_items import name_key
 from advisor.predict.intervals import Intervals
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
 from advisor.predict.throughput_site import SitePoints
-from tools.evaluate.score_report import Report, Score, counted, print_report, score
-from tools.evaluate.served import ManyFiles
+from tools.evaluate.score_report import ManyFiles, Report, Score, counted, print_report, score
 
 SEED = 20240601
 LEFT_OUT = ("model", "cluster")

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tools.fidelity.compare import LEAST_CORRELATION, StartComparison, compare
-from tools.fidelity.drawn_workload import LONG, SHORT, draw_workload
 from tools.fidelity.live import DEFAULT_RELEASE, SCHEDULER_PARAMETERS, SHORT_OVERRIDES, record
 from tools.fidelity.recording import Recording, RecordingError, WorkloadKind, read_recording, write_recording
 from tools.fidelity.replay import replay
-from tools.fidelity.site_workload import draw_site_workload
+from tools.fidelity.workloads import LONG, SHORT, draw_site_workload, draw_workload
 from tools.stage import LiveSlurmError
 from tools.stage.roots import RELEASES
 

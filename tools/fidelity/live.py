@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.backends.spelling import duration_s
-from tools.fidelity.drawn_workload import ACCOUNTS
-from tools.fidelity.log import ControllerLog, read_log
 from tools.fidelity.recording import (
+    ControllerLog,
     DependencyType,
     JobRequest,
     NiceChange,
@@ -23,8 +22,9 @@ from tools.fidelity.recording import (
     RecordedWorkload,
     Recording,
     WorkloadKind,
+    read_log,
 )
-from tools.fidelity.site_workload import PARTITION_LINES, QOS
+from tools.fidelity.workloads import ACCOUNTS, PARTITION_LINES, QOS
 from tools.stage import LiveCluster, LiveSlurmError, uniform_cluster
 from tools.stage.conf_files import CPUS_PER_NODE, MEMORY_MIB
 

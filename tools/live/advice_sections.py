@@ -11,8 +11,7 @@ from advisor.domain.units import duration
 from advisor.sim.study.statistics import CellName
 from advisor.trial.tallies import Share
 from advisor.view.wording import LABELS, shown, signed
-from tools.live.kept import Kept
-from tools.live.kept_runs import ReportSection, Runs, Values
+from tools.live.kept import Kept, ReportSection, Runs, Values
 from tools.live.replayed import MODELLED, agreements, replayed
 from tools.live.savings import TARGET, Saving, promises_of, savings
 from tools.stage.sdiag import Cycles, together

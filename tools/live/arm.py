@@ -1,28 +1,172 @@
-"""Plays a trace on live clusters: they get the jobs, show where these start, and each ends when its work is done."""
+"""Plays a trace on live clusters: they get the jobs, show where these start, and each ends when its work is done.
 
+The batch script of a job makes a FIFO, whose name holds the job and its start, and waits for a line from it, which
+takes no CPU. How fast a job goes on follows from its nodes and from the jobs that share links with it, at the rates of
+the simulator's engine. Instants are seconds from the start of the run.
+"""
+
+import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from advisor.backends.process import SlurmCommands
 from advisor.backends.queue_limits import read_queue_limits
 from advisor.backends.spelling import node_names
 from advisor.clock import SystemClock
 from advisor.sim.cluster import Cluster
-from advisor.sim.run_outcome import End
+from advisor.sim.engine.native import native
+from advisor.sim.profiles import load_profiles
+from advisor.sim.run_outcome import End, Run
 from advisor.sim.slurm.site_cluster import SiteCluster, site_cluster
+from advisor.sim.state import PENDING, RUNNING, State, build_state, outcomes, with_room
 from advisor.sim.traces.trace import Trace
 from tools.live.compressed_site import GPUS_PER_NODE
-from tools.live.execution import PlacedJobs
-from tools.live.sbatch_options import options_of
-from tools.live.scripts import Began, Scripts
+from tools.live.trace_jobs import options_of
 from tools.stage import LiveCluster
-from tools.stage.actors import Every
+from tools.stage.program import Every
 from tools.stage.sdiag import Cycles
 from tools.stage.watch import TIMEOUT_S, snapshot_of, stays, talking_to
+
+_NAME: Final = re.compile(r"^(\d+)\.(\d+)$")
+_EVERYONE: Final = 0o1777
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Began:
+    """A job whose script has begun, at an instant in POSIX seconds; `starts` counts the starts before this one."""
+
+    job_id: int
+    starts: int
+    instant: float
+
+
+class Scripts:
+    """The scripts of a cluster; their FIFOs are in `folder`, which programs of the cluster see under the same name."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the folder, in which jobs of all users make their FIFOs."""
+        folder.mkdir()
+        folder.chmod(_EVERYONE)
+        self._folder = folder
+        self._seen: set[str] = set()
+
+    @property
+    def text(self) -> str:
+        """The script without its first line."""
+        fifo = f'"{self._folder}/$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"'
+        return f"mkfifo -m 600 {fifo} && read -r _ <{fifo}"
+
+    def began(self) -> Iterator[Began]:
+        """Yield the jobs whose scripts have begun since the last call."""
+        for entry in sorted(os.scandir(self._folder), key=lambda entry: entry.name):
+            named = _NAME.match(entry.name)
+            if named and entry.name not in self._seen:
+                self._seen.add(entry.name)
+                yield Began(job_id=int(named[1]), starts=int(named[2]), instant=entry.stat().st_mtime)
+
+    def let_go(self, job_id: int, starts: int) -> bool:
+        """Let a script end; return False if it does not wait yet."""
+        path = self._folder / f"{job_id}.{starts}"
+        try:
+            fifo = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            # It has no reader: the script has not come so far, or was ended.
+            return False
+        try:
+            os.write(fifo, b"\n")
+        finally:
+            os.close(fifo)
+        return True
+
+
+@native
+def start(s: State, row: int, now: float) -> None:
+    """Start a pending job on the picked nodes."""
+
+
+@native
+def end(s: State, row: int, now: float, how: int) -> None:
+    """End a running job."""
+
+
+@native
+def preempt(s: State, row: int, now: float) -> None:
+    """Return a running job to the queue, back at its last checkpoint."""
+
+
+class PlacedJobs:
+    """The jobs of one live cluster, as rows of its trace."""
+
+    def __init__(self, trace: Trace, cluster: Cluster) -> None:
+        """Take the jobs before the first submission; a stopped job goes back to its last checkpoint."""
+        self.trace, self.cluster = trace, cluster
+        self._state = build_state(trace, cluster, load_profiles(), ideal=False, loses_work=True)
+        # slurmctld enforces the limits.
+        self._state.rules["limits_bind"] = False
+        self._row_of_node = {name: row for row, name in enumerate(cluster.node_names)}
+        self._is_done = np.zeros(len(trace), np.bool_)
+
+    def submit(self, row: int) -> None:
+        """Note that a job was submitted."""
+        self._state.jobs["phase"][row] = PENDING
+        self._state.tally["pending"] += 1
+
+    def start(self, row: int, gpus_by_node: Mapping[str, int], now: float) -> None:
+        """Start a pending job where slurmctld placed it."""
+        state = self._room()
+        for place, name in enumerate(sorted(gpus_by_node, key=self._row_of_node.__getitem__)):
+            state.pick_nodes[place], state.pick_gpus[place] = self._row_of_node[name], gpus_by_node[name]
+        state.tally["picked"] = len(gpus_by_node)
+        start(state, row, now)
+
+    def end(self, row: int, now: float, how: End) -> None:
+        """End a running job."""
+        end(self._room(), row, now, int(how))
+
+    def requeue(self, row: int, now: float) -> None:
+        """Return a running job to the queue."""
+        preempt(self._room(), row, now)
+        self._is_done[row] = False
+
+    def is_running(self, row: int) -> bool:
+        """Return whether a job runs."""
+        return bool(self._state.jobs["phase"][row] == RUNNING)
+
+    def done(self, now: float) -> Sequence[int]:
+        """Return the running jobs whose work is done, each once."""
+        running = self._state.running[: int(self._state.tally["running"][0])]
+        rows = running[(self._state.jobs["finish_time"][running] <= now) & ~self._is_done[running]]
+        self._is_done[rows] = True
+        return [int(row) for row in np.sort(rows)]
+
+    def run(self, policy: str, seed: int, *, wall_s: float, changes: int) -> Run:
+        """Return what came of the jobs so far, as the simulator does of its own."""
+        state = self._state
+        return Run(
+            trace=self.trace,
+            policy=policy,
+            seed=seed,
+            cluster_gpus=self.cluster.gpus,
+            outcomes=outcomes(state),
+            segments=state.segments[: int(state.tally["segments"][0])].copy(),
+            wall_s=wall_s,
+            peak_rss_mib=0.0,
+            changes=changes,
+        )
+
+    def _room(self) -> State:
+        """Return the state with room for one more segment."""
+        if self._state.tally["segments"][0] + 1 >= len(self._state.segments):
+            self._state = with_room(self._state)
+        return self._state
+
 
 # How often Slurm is asked for the states of the jobs, which the scripts do not show.
 LOOK_S: Final = 2.0

@@ -23,8 +23,7 @@ from advisor.view.html_report import Origin, write_report
 from tools.live.advice_sections import fidelity_values, savings_values, slurmctld_values
 from tools.live.compressed_site import GPUS_PER_NODE
 from tools.live.job_sections import metrics_values, runs_values, sizes_values
-from tools.live.kept import Kept, read_kept
-from tools.live.kept_runs import Report, Runs, plain_values
+from tools.live.kept import Kept, Report, Runs, plain_values, read_kept
 from tools.live.reported import markdown, sections, write_values
 from tools.live.user_sections import losses_values, users_values
 

@@ -24,7 +24,7 @@ from tools import generate_docs
 from tools.data.simulated_traces import add_data_option
 from tools.live.arms_report import main as report_main
 from tools.live.campaign_plan import LiveRun, read_plan, runs_of
-from tools.live.live_documents import RESULTS
+from tools.live.reported import RESULTS
 
 INTERRUPTED: Final = 130
 _TWINS: Final = (sys.executable, "-m", "tools.live.twins")

@@ -10,8 +10,7 @@ from advisor.sim.study.comparison import Results, change_of, compare_groups, end
 from advisor.sim.study.metrics import by_gpus
 from advisor.sim.study.statistics import CellName, mean_over_cells
 from advisor.view.wording import LABELS, ends_in_words, shown
-from tools.live.kept import Kept
-from tools.live.kept_runs import METRICS, ReportSection, Runs, Table, Values, in_words
+from tools.live.kept import METRICS, Kept, ReportSection, Runs, Table, Values, in_words
 
 _FINISHED: Final = "finished"
 _POINTS: Final = "points"

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, tostring
 from advisor.domain.units import plural
 from advisor.view.markup import element
 from advisor.view.wording import signed
-from tools.live.kept_runs import Report
+from tools.live.kept import Report
 from tools.live.targets import advised, plain_clusters
 
 _PANELS: Final = {"mean_jct_s": "mean job completion time", "p99_queueing_delay_s": "99th percentile of wait"}

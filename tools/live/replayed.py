@@ -14,9 +14,8 @@ from advisor.sim.study.result import RunResult, result_of
 from advisor.sim.study.sweep import run_sweep
 from advisor.sim.traces.trace import Trace
 from tools.live.compressed_site import GPUS_PER_NODE
-from tools.live.kept import Kept
-from tools.live.kept_runs import METRICS
-from tools.live.sbatch_options import as_asked
+from tools.live.kept import METRICS, Kept
+from tools.live.trace_jobs import as_asked
 
 # The policies of the simulator that stand for one of a live cluster.
 REPLAYED: Final[Mapping[str, Sequence[str]]] = {

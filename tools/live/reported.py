@@ -1,16 +1,19 @@
-"""A report as the values that it shows: kept as JSON, and written as text."""
+"""A report as the values that it shows: kept as JSON, written as text, and as parts of README.md and docs/live.md."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from textwrap import indent
+from typing import Any, Final
 
 from tools.live.advice_sections import fidelity_section, savings_section, slurmctld_section
+from tools.live.campaign_plan import read_plan, runs_of
 from tools.live.job_sections import metrics_section, runs_section, sizes_section
-from tools.live.kept_runs import Report, ReportSection, Values
-from tools.live.targets import targets_section, targets_values
+from tools.live.kept import Report, ReportSection, Values, in_words
+from tools.live.picture import picture
+from tools.live.targets import advised, metric_of, overall, plain_clusters, targets_section, targets_values
 from tools.live.user_sections import losses_section, users_section
-from tools.pages.page_text import paragraph, table
+from tools.pages.page_text import paragraph, render, table
 
 _SECTIONS: Final[Mapping[str, Callable[[Values], ReportSection]]] = {
     "runs": runs_section,
@@ -56,3 +59,67 @@ def read_values(path: Path) -> Report:
     """Read the values of a report."""
     report: Report = json.loads(path.read_text(encoding="utf-8"))
     return report
+
+
+FOLDER: Final = Path(__file__).parent
+RESULTS: Final = FOLDER / "results.json"
+PICTURE: Final = "live.svg"
+CAMPAIGN: Final = FOLDER / "campaign.toml"
+# Runs all that the results are of, and writes the documents.
+COMMAND: Final = "python -m tools.live.campaign tools/live/campaign.toml --out runs --report"
+_ALT: Final = "Change of the mean job completion time and of the 99th percentile of waits, trace by trace"
+_CODE: Final = " " * 4
+
+
+def live_picture() -> str:
+    """Draw the picture of the results."""
+    return picture(read_values(RESULTS))
+
+
+def front_part(report: Report | None = None) -> str:
+    """Return the part of the front page: the gain of the first advised cluster, then what it costs."""
+    report = report or read_values(RESULTS)
+    default, again = advised(report)[0], plain_clusters(report)[1]
+    return render(
+        "live",
+        "front",
+        **_facts(report),
+        gain=_change(report, default, "mean_jct_s"),
+        price=_change(report, default, "p99_queueing_delay_s"),
+        worse=_worse(report, default),
+        chance=_worse(report, again).partition(" ")[0],
+        picture=f"![{_ALT}](docs/{PICTURE})",
+    )
+
+
+def results_part(report: Report | None = None) -> str:
+    """Return the part of the page on live runs."""
+    report = report or read_values(RESULTS)
+    parts = markdown(sections(report), level=3).rstrip("\n")
+    return render(
+        "live", **_facts(report), command=indent(COMMAND, _CODE), picture=f"![{_ALT}]({PICTURE})", parts=parts
+    )
+
+
+def _facts(report: Report) -> dict[str, Any]:
+    runs = report["runs"]
+    jobs = [run["jobs"] for run in runs]
+    return {
+        "runs": len(runs),
+        "planned": len(list(runs_of(read_plan(CAMPAIGN), Path()))),
+        "traces": len({run["trace"] for run in runs}),
+        "versions": ", ".join(sorted({run["version"] for run in runs})),
+        "least_jobs": min(jobs),
+        "most_jobs": max(jobs),
+        "least_gpus": min(run["gpus"] for run in runs),
+        "most_gpus": max(run["gpus"] for run in runs),
+    }
+
+
+def _change(report: Report, name: str, metric: str) -> str:
+    one = metric_of(report, name, metric)
+    return "not run" if one is None else in_words(one["change"], one["low"], one["high"])
+
+
+def _worse(report: Report, name: str) -> str:
+    return ", ".join(f"{one['worse']} of {one['users']}" for one in overall(report["users"], name))

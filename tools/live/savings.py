@@ -63,7 +63,7 @@ class Saving:
 def promises_of(path: Path) -> list[Promise]:
     """Read the promises of the changes that a daemon applied, the first of each job and lever, from its journal."""
     found: dict[tuple[int, str], Promise] = {}
-    for cycle, applied in applied_changes(path):
+    for cycle, applied in _applied_changes(path):
         for verdict in json.loads(cycle.outcome)["verdicts"]:
             change = (verdict["recommendation"]["action"]["job_id"], verdict["lever"])
             if change in applied:
@@ -71,7 +71,7 @@ def promises_of(path: Path) -> list[Promise]:
     return list(found.values())
 
 
-def applied_changes(path: Path) -> Iterator[tuple[Recorded, set[tuple[int, str]]]]:
+def _applied_changes(path: Path) -> Iterator[tuple[Recorded, set[tuple[int, str]]]]:
     """Yield the recorded cycles whose changes were applied, oldest first, each with those: the job and the lever."""
     journal = SqliteJournal.read_only(path)
     try:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from advisor.view.wording import signed
 from tools.live.advice_sections import BUSIER_TARGET, FIDELITY_TARGET, MAIN_MEAN, REQUEST_MEAN, REQUESTS_TIME
-from tools.live.kept_runs import Report, ReportSection, Values, in_words
+from tools.live.kept import Report, ReportSection, Values, in_words
 from tools.live.savings import TARGET
 
 MET, MISSED, OPEN = "met", "missed", "open"

@@ -14,6 +14,7 @@ import argparse
 import re
 import statistics
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -29,15 +30,13 @@ from advisor.sim.cluster import parse_cluster
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import read_trace
 from tools.data.simulated_traces import add_data_option, data_folder, read_workload
-from tools.live.accounting_file import fit_past
 from tools.live.arm import LiveArm, model_of, play
 from tools.live.compressed_site import GPUS_PER_NODE, POLICIES, CompressedSite, Policy
 from tools.live.kept import keep
-from tools.live.waiting_jobs import Backlog
+from tools.live.trace_jobs import fit_past
 from tools.live.window import Cut, TraceWindow, accounts_by_user, window_and_past
 from tools.stage import LiveCluster, LiveSlurmError
-from tools.stage.daemon import Table, daemon, write_config
-from tools.stage.end import end_daemon, revert_all
+from tools.stage.daemon import Table, daemon, end_daemon, revert_all, write_config
 from tools.stage.program import add_release, print_faults
 
 _END_S: Final = 60.0
@@ -245,6 +244,68 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", type=Path, required=True, help="new folder for what came of the run")
     add_data_option(parser)
     return parser
+
+
+# What changes of any lever show in.
+_FIELDS: Final = (
+    "Nice",
+    "TimeLimit",
+    "TimeMin",
+    "NumNodes",
+    "Switches",
+    "Features",
+    "Partition",
+    "TRES",
+    "TresPerNode",
+)
+_SIZES: Final = (8, 8, 8, 4, 4, 2, 2, 1, 1, 1)
+_POLL_S: Final = 0.5
+
+
+class Backlog:
+    """Jobs of root that wait behind one that holds all nodes, long and large ones first."""
+
+    def __init__(self, live: LiveCluster) -> None:
+        """Submit the jobs to an idle cluster."""
+        self._live = live
+        blocker = live.submit("--account=root", f"--nodes={live.shape.node_count}", "--exclusive", "--time=60")
+        live.wait_for(lambda: live.state_of(blocker) == "RUNNING", 60.0, what="the job that holds all nodes runs")
+        held = [
+            live.submit("--hold", "--account=root", "--nodes=1", f"--gres=gpu:{gpus}", f"--time={5 * gpus}")
+            for gpus in _SIZES
+        ]
+        self._submitted = {job_id: self._fields(job_id) for job_id in held}
+        live.run("scontrol", "release", ",".join(map(str, held)))
+
+    def wait_until_changed(self, within_s: float) -> bool:
+        """Wait until a job differs from its submission; return False if none does within that time."""
+        until = time.monotonic() + within_s
+        while not list(self.changed()):
+            if time.monotonic() > until:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def changed(self) -> Iterator[str]:
+        """Yield a sentence for each field in which a job differs from its submission."""
+        for job_id, before in self._submitted.items():
+            yield from differences(job_id, before, self._fields(job_id))
+
+    def _fields(self, job_id: int) -> Mapping[str, str]:
+        return fields_of(self._live.run("scontrol", "--oneliner", "show", "job", str(job_id)))
+
+
+def fields_of(shown: str, names: Sequence[str] = _FIELDS) -> Mapping[str, str]:
+    """Return fields of a job that scontrol shows in one line; those that it does not show are left out."""
+    values = dict(re.findall(r"(?:^|\s)(\w+)=(\S*)", shown))
+    return {name: values[name] for name in names if name in values}
+
+
+def differences(job_id: int, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each field that differs."""
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            yield f"job {job_id} has {name}={after.get(name)}, submitted was {before.get(name)}"
 
 
 if __name__ == "__main__":

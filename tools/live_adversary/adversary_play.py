@@ -15,13 +15,19 @@ from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending, LeaseState
 from tools.live_adversary.gambits import GPUS_PER_NODE, MOST_RUN_S, NODES, draw_form, draw_gambit
 from tools.live_adversary.trial import GambitTrial, Player, ShownJob, records_of
-from tools.live_adversary.verdict import GambitOutcome
+from tools.live_adversary.verdict import (
+    ROUNDS_TO_ACT,
+    GambitOutcome,
+    InLine,
+    LatenessBound,
+    LateWatch,
+    WaitingLine,
+    known_at,
+)
 from tools.stage import LiveCluster, uniform_cluster
-from tools.stage.actors import Every, passing
-from tools.stage.daemon import daemon, write_config
-from tools.stage.end import end_daemon, revert_all
-from tools.stage.lateness import ROUNDS_TO_ACT, InLine, LatenessBound, LateWatch, WaitingLine, known_at
-from tools.stage.live_slurm_error import LiveSlurmError
+from tools.stage.daemon import daemon, end_daemon, revert_all, write_config
+from tools.stage.program import Every, passing
+from tools.stage.roots import LiveSlurmError
 from tools.stage.watch import leases_of, rounds_of, touched
 
 HONEST_USERS: Final = ("news", "man", "lp", "root")

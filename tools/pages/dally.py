@@ -16,7 +16,7 @@ from advisor.sim.study.comparison import by_policy, compare, ends_of, mean_of
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.statistics import RelativeChange
 from advisor.view.wording import LABELS, change_in_words, ends_in_words, shown
-from tools.dally import workload
+from tools.data import dally_workload as workload
 from tools.pages.page_experiment import Experiment, PageTask, Runner
 from tools.pages.page_text import render, table
 

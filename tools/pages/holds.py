@@ -14,7 +14,7 @@ from advisor.sim.study.comparison import PairedDifference, by_policy, compare, e
 from advisor.sim.study.result import RunResult
 from advisor.sim.traces.trace import Trace
 from advisor.view.wording import change_in_words, shown, verdict
-from tools.dally.workload import arrival_name, cluster_text, make_trace
+from tools.data.dally_workload import arrival_name, cluster_text, make_trace
 from tools.pages.page_experiment import Experiment, PageTask, Runner, first_of
 from tools.pages.page_text import render, table
 from tools.pages.results import METRIC, METRICS, over_all

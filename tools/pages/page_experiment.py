@@ -45,7 +45,7 @@ class Experiment(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    page: Literal["results", "dally", "dally_slurm", "holds", "tuner"]
+    page: Literal["results", "dally", "dally_slurm", "holds"]
     summary: str
     # Where the page is kept, from the root of the checkout; empty: it is printed.
     output: str = ""
@@ -59,8 +59,6 @@ class Experiment(BaseModel):
     policies: tuple[str, ...] = ()
     # What is compared over all traces beside the mean JCT, with the users whose jobs take longer; empty: nothing.
     over_all: tuple[str, ...] = ()
-    # Lengths of fixed timers, of which every pair is a policy.
-    timers_s: tuple[Annotated[float, Field(ge=0.0)], ...] = ()
     seeds: PositiveInt = 1
     # Of leaf uplinks; and what a node can send, in Gb/s.
     oversubscription: tuple[Annotated[float, Field(ge=1.0)], ...] = ()

@@ -1,6 +1,6 @@
 """Real Slurm clusters of fake GPU nodes, for tests and recordings."""
 
 from tools.stage.live_cluster import LiveCluster, uniform_cluster
-from tools.stage.live_slurm_error import LiveSlurmError
+from tools.stage.roots import LiveSlurmError
 
 __all__ = ["LiveCluster", "LiveSlurmError", "uniform_cluster"]

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from tools.stage.live_cluster import LiveCluster
-from tools.stage.live_slurm_error import LiveSlurmError
 from tools.stage.mixed_queue import mixed_queue
 from tools.stage.record import record
-from tools.stage.roots import RELEASES, open_root
+from tools.stage.roots import RELEASES, LiveSlurmError, open_root
 
 
 def main() -> int:

@@ -33,7 +33,6 @@ def on_some_nodes(name: str, gpus: int, most: int) -> GpuRequest:
 
 
 SMALL: Final = on_one_node("small", 2)
-HALF: Final = on_one_node("half", 4)
 WHOLE: Final = on_one_node("long", 8)
 PAIR: Final = on_some_nodes("pair", 4, 2)
 RANGE: Final = on_some_nodes("range", 8, 4)

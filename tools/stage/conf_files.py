@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tools.stage.live_slurm_error import LiveSlurmError
+from tools.stage.roots import LiveSlurmError
 
 Topology = Literal["tree", "flat", "block"]
 

@@ -13,10 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from tools.stage.conf_files import ClusterShape, Topology, gres_conf, slurm_conf, topology_conf
-from tools.stage.folders import SharedFolder
-from tools.stage.live_slurm_error import LiveSlurmError
-from tools.stage.ports import PortBlock
-from tools.stage.roots import open_root
+from tools.stage.reserved import PortBlock, SharedFolder
+from tools.stage.roots import LiveSlurmError, open_root
 from tools.stage.sandbox import Sandbox
 from tools.stage.sdiag import Cycles, cycles_of
 from tools.stage.slurmdbd import OwnSlurmdbd

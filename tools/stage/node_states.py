@@ -14,8 +14,7 @@ from typing import Final
 
 from advisor.domain.node import Node, NodeService
 from tools.stage.live_cluster import LiveCluster
-from tools.stage.live_slurm_error import LiveSlurmError
-from tools.stage.roots import RELEASES
+from tools.stage.roots import RELEASES, LiveSlurmError
 
 LONG: Final = "--time=02:00:00"
 RESIDENT: Final = ("--gres=gpu:4", "-n4", LONG)

@@ -1,8 +1,10 @@
-"""Holds what programs that play on live clusters have in common: their options, folders, tables and faults."""
+"""Holds what programs that play on live clusters share: options, folders, the passing of time, tables and faults."""
 
 import argparse
+import subprocess
 import tempfile
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -46,3 +48,28 @@ def print_faults(faults: Iterable[str]) -> None:
 def summed_up(about: str, minutes: float, seed: int, faults: int) -> str:
     """Return the last line of a run: on what it was, for how long, from which seed, and its faults."""
     return f"{about}, {minutes:g} minutes, seed {seed}: {faults} faults"
+
+
+class Every:
+    """Says when something that is done every few seconds is due."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._due_s = float("-inf")
+
+    def is_due(self, passed_s: float) -> bool:
+        """Return whether it is due, and if so begin to wait for the next time."""
+        if passed_s < self._due_s:
+            return False
+        self._due_s = passed_s + self._seconds
+        return True
+
+
+def passing(length_s: float, poll_s: float, process: "subprocess.Popen[bytes] | None" = None) -> Iterator[float]:
+    """Yield the seconds passed so far, with a pause after each, until a time is over or a process has ended."""
+    began = time.monotonic()
+    while (passed_s := time.monotonic() - began) < length_s:
+        if process is not None and process.poll() is not None:
+            return
+        yield passed_s
+        time.sleep(poll_s)

@@ -11,14 +11,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.stage.live_slurm_error import LiveSlurmError
-
 # Inside each of these the bootstrap takes about a minute; a mirror that is slower than this is as good as gone.
 BOOTSTRAP_DEADLINE_S = 1800.0
 # Debian's newer suites are all bootstrapped by this script, also where debootstrap does not know their names yet.
 BOOTSTRAP_SCRIPT = Path("/usr/share/debootstrap/scripts/sid")
 PACKAGES = "slurm-wlm,munge"
 HOST_PROGRAMS = ("chroot", "mount", "nsenter", "unshare")
+
+
+class LiveSlurmError(RuntimeError):
+    """A test cluster could not be built, started or asked; the text is one line for a person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.stage.live_slurm_error import LiveSlurmError
+from tools.stage.roots import LiveSlurmError
 
 STOP_DEADLINE_S = 20.0
 

@@ -8,7 +8,7 @@ result of one column where none is allowed. There it needs the libmariadb.so.3 o
 import time
 from pathlib import Path
 
-from tools.stage.live_slurm_error import LiveSlurmError
+from tools.stage.roots import LiveSlurmError
 from tools.stage.sandbox import Sandbox
 
 PACKAGES = "slurmdbd mariadb-server"

@@ -83,11 +83,6 @@ def touched(leases: Iterable[Lease]) -> list[Lease]:
     return [lease for lease in leases if lease.ending is not Ending.NOT_APPLIED]
 
 
-def can_delay(lease: Lease) -> bool:
-    """Return whether a change was made that can delay its job."""
-    return lease.added_delay_s > 0.0 and lease.ending is not Ending.NOT_APPLIED
-
-
 def rounds_of(path: Path) -> tuple[float, ...]:
     """Return when each round of a journal read the cluster, the first one first."""
     if not path.exists():

@@ -22,15 +22,14 @@ from advisor.predict.manifest import POLICY, Entry
 from advisor.sim.study.statistics import CellName, mean_over_cells
 from tools.train import dl2_rules, training_commands
 from tools.train.dl2_published import ABLATIONS, RECIPES
-from tools.train.imitation import Agent, Architecture, Method, Recipe, WarmUp, recipe_of
+from tools.train.imitation import Agent, Architecture, Method, Recipe, Rule, WarmUp, recipe_of
 from tools.train.improvement import Clipped, Counting, on_policy
 from tools.train.networks import Choosing, PerOption
 from tools.train.policy_graph import CardText, Rows, card_of, exported
 from tools.train.runs import RecipeBook, planned_run
-from tools.train.shards import ShardedEnv, Workers, of_rows
 from tools.train.size_env import ByRule, SlurmEnv
 from tools.train.sizer import StepScorer, as_asked, by_gain, by_price
-from tools.train.slots import Integers, SlotEnv
+from tools.train.slots import Integers
 from tools.train.training import TrainingRun, read_description, read_weights
 
 # Training episodes have seeds below a million.
@@ -71,24 +70,15 @@ class SizeRun(TrainingRun):
         env = SlurmEnv(recipe.episodes)
         agent = Agent(env, recipe, seed)
         _normalise(agent.policy, seed)
-        rule = _Teaching(TEACHERS[teacher])
+        rule = cast(Rule, ByRule(TEACHERS[teacher]))
         warm_up = WarmUp(agent, SlurmEnv(recipe.episodes), rule, recipe, seed)
         online = Clipped(agent, cast(Counting, env), recipe, seed, on_policy)
         super().__init__(agent, warm_up, online, recipe=recipe, teacher=teacher, seed=seed, every=every)
-        self.validation: SlotEnv = SlurmEnv(len(VALIDATION_SEEDS))
         self.asked = mean_jct(ByRule(as_asked), VALIDATION_SEEDS)
-
-    def spread(self, workers: int) -> None:
-        """Play the episodes in some worker processes from here on; the weights stay the same."""
-        pool = Workers(workers)
-        for phase in (self.warm_up, self.online):
-            env = ShardedEnv(pool, SlurmEnv, self.recipe.episodes)
-            phase.env = phase.episodes.env = cast(Counting, env)
-        self.validation = ShardedEnv(pool, SlurmEnv, len(VALIDATION_SEEDS))
 
     def figure(self) -> float:
         """Return the mean change of the mean JCT against sizes as asked, in percent, over the validation workloads."""
-        jct = mean_jct(greedy(self.agent.policy), VALIDATION_SEEDS, self.validation)
+        jct = mean_jct(greedy(self.agent.policy), VALIDATION_SEEDS)
         return 100.0 * float(np.log(jct / self.asked).mean())
 
     def described(self) -> Mapping[str, Any]:
@@ -132,31 +122,14 @@ def _normalise(policy: nn.Module, seed: int) -> None:
     policy.scorer.scale.copy_(torch.from_numpy(np.where(deviation > 1e-3, deviation, 1.0)))
 
 
-def mean_jct(act: Act, seeds: Sequence[int], env: SlotEnv | None = None) -> NDArray[np.float64]:
-    """Return the mean job completion time of each episode in units of its mean run time, `(n_seeds,)`.
-
-    The episodes are played on `env`, of as many rows as seeds, or on a new environment.
-    """
-    env = env or SlurmEnv(len(seeds))
+def mean_jct(act: Act, seeds: Sequence[int]) -> NDArray[np.float64]:
+    """Return the mean job completion time of each episode in units of its mean run time, `(n_seeds,)`."""
+    env = SlurmEnv(len(seeds))
     env.reset(seeds)
     is_over = np.zeros(env.n, np.bool_)
     while not is_over.all():
         is_over |= env.step(act(env)).done
-    return of_rows(env, _mean_jct_now)
-
-
-def _mean_jct_now(env: SlurmEnv) -> NDArray[np.float64]:
     return np.array([episode.jct_s.sum() / episode.unit_s for episode in env.episodes if episode is not None])
-
-
-class _Teaching:
-    """A rule as the warm-up calls it."""
-
-    def __init__(self, scorer: StepScorer) -> None:
-        self.rule = ByRule(scorer)
-
-    def __call__(self, env: SlotEnv) -> Integers:
-        return of_rows(env, self.rule)
 
 
 KIND: Final = f"{POLICY}dl2"
@@ -296,12 +269,11 @@ def slurm(
     seed: training_commands.Seed = 1,
     teacher: Annotated[str, typer.Option(help=f"Teacher of the warm-up: {', '.join(TEACHERS)}.")] = "price",
     change: training_commands.Changes = None,
-    workers: Annotated[int, typer.Option(help="Processes that play the episodes.", min=1)] = 1,
 ) -> None:
     """Train a policy that sizes elastic jobs on Slurm, on drawn workloads."""
     with training_commands.one_line():
         planned = planned_run("slurm", seed, teacher=teacher, changes=change or [])
-        training_commands.finish(planned, out, "{:+6.2f} % of as asked", workers=workers)
+        training_commands.finish(planned, out, "{:+6.2f} % of as asked")
 
 
 app.command()(training_commands.sweep)

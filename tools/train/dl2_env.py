@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tools.train.dl2_setting import Published, TaskPlacement, TypeCode, drawn, epochs_per_slot, length_epochs
+from tools.train.dl2_setting import Published, drawn, epochs_per_slot, length_epochs
 from tools.train.slots import Bools, Floats32, Integers, SlotStep
 
 Floats = NDArray[np.float64]
@@ -21,7 +21,7 @@ class PublishedEnv:
     places of the window point. Nodes are `(n, n_nodes)`.
 
     An observation `(window, n_features)` holds the jobs of the window in order of arrival, zeros in empty places: the
-    model (one-hot, or its number over 8), the slots since arrival as `log(1 + d) / log(1 + 100)`, the epochs left as
+    model (one-hot), the slots since arrival as `log(1 + d) / log(1 + 100)`, the epochs left as
     `log(1 + e) / log(1 + the most epochs of a job)`, the amount of the dominant resource over that of a node, divided
     by the cap, and the workers and parameter servers in this slot, divided by the cap.
 
@@ -55,15 +55,6 @@ class PublishedEnv:
     def shape(self) -> tuple[int, ...]:
         """The window and the columns of a job."""
         return self._features.shape[1:]
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The least and the greatest number of an observation: waiting longer than 100 slots goes a little beyond 1."""
-        return 0.0, 8.0
-
-    def was_cut(self) -> Bools:
-        """Return which episodes hold jobs that are not done."""
-        return np.asarray(np.isnan(self.jct).any(axis=1))
 
     def reset(self, seeds: Sequence[int], rows: Integers | None = None) -> None:
         """Begin the episodes of some seeds, in these rows or in all."""
@@ -141,8 +132,7 @@ class PublishedEnv:
         """Take the resources of a task from its node; return the nodes and whether the task fits `(n,)`."""
         rows = self._rows
         free = self.free_cpus + self.free_gpus
-        if self.setting.placement is TaskPlacement.FITS:
-            free[(self.free_cpus < cpus) | (self.free_gpus < gpus[:, None])] = -1
+        free[(self.free_cpus < cpus) | (self.free_gpus < gpus[:, None])] = -1
         node = free.argmax(axis=1)
         fits = wanted & (self.free_cpus[rows, node] >= cpus) & (self.free_gpus[rows, node] >= gpus)
         self.free_cpus[rows, node] -= fits * np.int16(cpus)
@@ -163,20 +153,6 @@ class PublishedEnv:
         leaves = rows[no_worker & no_server]
         if len(leaves):
             self._fill_window(leaves)
-        if self.setting.mask_unfit:
-            self._mask_unfit(rows)
-
-    def _mask_unfit(self, rows: Integers) -> None:
-        """Take the actions out of the mask that fit on no node."""
-        setting = self.setting
-        cpus, gpus = self.free_cpus[rows], self.free_gpus[rows]
-        server = (cpus >= setting.server_cpus).max(axis=1)[:, None]
-        need = self.worker_gpus[self.kind[rows[:, None], self.window[rows]]]  # (n_rows, window)
-        most_gpus = np.where(cpus >= setting.worker_cpus, gpus, -1).max(axis=1)[:, None]
-        worker = most_gpus >= need
-        # A bundle can still fail where both tasks fit only on the same node; then the slot ends.
-        allowed = np.stack([worker, np.broadcast_to(server, worker.shape), worker & server], axis=2)
-        self._mask[rows, :-1] &= allowed.reshape(len(rows), -1)
 
     def _run_slot(self, rows: Integers) -> Floats:
         """Train all jobs for one slot; return the share of each job that was trained `(n_rows, n_jobs + 1)`."""
@@ -254,23 +230,15 @@ class PublishedEnv:
         self._mask[rows, :-1] = (can & there[:, :, None]).reshape(len(rows), -1)
         self._mask[rows, -1] = True
         self._features[rows] = self._columns(row, job) * there[:, :, None]
-        if setting.mask_unfit:
-            self._mask_unfit(rows)
 
     def _columns(self, row: Integers, job: Integers) -> Floats32:
         """Return the columns of jobs `(n_rows, window, n_features)`."""
         setting = self.setting
         kind = self.kind[row, job]
         columns = np.zeros((*job.shape, setting.n_features), np.float32)
-        if setting.type_code is TypeCode.ONE_HOT:
-            np.put_along_axis(columns, kind[:, :, None], 1.0, axis=2)
-        else:
-            columns[:, :, 0] = (kind + 1) / len(setting.models)
+        np.put_along_axis(columns, kind[:, :, None], 1.0, axis=2)
         columns[:, :, -5] = np.log1p(self.slot[row] - self.arrival_slot[row, job]) / np.log1p(100.0)
-        left = self.left[row, job]
-        columns[:, :, -4] = (
-            left if setting.remaining_as_fraction else np.log1p(left * self.epochs[row, job]) / self._log_most
-        )
+        columns[:, :, -4] = np.log1p(self.left[row, job] * self.epochs[row, job]) / self._log_most
         columns[:, :, -3:] = self._counts(kind, self.workers[row, job], self.servers[row, job])
         return columns
 
@@ -280,8 +248,7 @@ class PublishedEnv:
         cpus = setting.worker_cpus * workers + setting.server_cpus * servers
         gpus = self.worker_gpus[kind] * workers
         amount = np.maximum(cpus / setting.node_cpus, gpus / setting.node_gpus)  # in nodes
-        scale = setting.nodes if setting.resource_as_share else setting.cap
-        return np.stack([amount / scale, workers / setting.cap, servers / setting.cap], axis=-1)
+        return np.stack([amount, workers, servers], axis=-1) / setting.cap
 
 
 def job_times(

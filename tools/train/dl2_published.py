@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from advisor.sim.study.statistics import CellName, RelativeChange, difference_of_figures
 from tools.pages.page_text import table as markdown
 from tools.train.dl2_env import PublishedEnv, job_times
-from tools.train.dl2_rules import TEACHERS, AsInCode, AsInPaper, SlotRule
+from tools.train.dl2_rules import TEACHERS, Mending, SlotRule
 from tools.train.dl2_setting import Published
 from tools.train.imitation import Agent, Architecture, Explorer, Method, Recipe, WarmUp, recipe_of
 from tools.train.improvement import ActorCritic, Clipped, on_policy
@@ -53,7 +53,6 @@ ABLATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "replay": {"has_replay": False},
     "reward": {"reward_by_job": True},
     "warm-up": {"warm_updates": 0},
-    "stop-labels": {"stop_labels": False},
 }
 
 
@@ -103,9 +102,7 @@ def jct(
 
 def explorer(recipe: Recipe) -> Explorer:
     """Return the exploration of a recipe."""
-    if not recipe.explore:
-        return on_policy
-    return cast(Explorer, AsInCode(recipe.explore) if recipe.explore_as_code else AsInPaper(recipe.explore))
+    return cast(Explorer, Mending(recipe.explore)) if recipe.explore else on_policy
 
 
 def read_policy(

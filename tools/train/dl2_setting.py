@@ -1,7 +1,7 @@
 """DL2's published setting: jobs with workers and parameter servers on a cluster of equal nodes.
 
 Source: Peng et al., "DL2: A Deep Learning-driven Scheduler for Deep Learning Clusters", arXiv 1909.06040, and the
-authors' code. Where the two differ, `Published` has a switch, and the paper's way is the default.
+authors' code. Where the two differ, the setting is the paper's.
 
 How fast a job trains with some parameter servers and workers: the 804 measured records of the authors are not shipped
 here, so this is an analytic model over their table of models, our reading. A synchronous step handles a constant global
@@ -22,7 +22,6 @@ slots there, 6.0 here. Against the published points of resnet-50, in relation to
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -51,20 +50,6 @@ MODELS: Final = (
     Model("dssm", 349, 0.567, 6.0, 92.1, worker_gpus=0),
     Model("wlm", 165, 0.154, 19.2, 10.4),
 )
-
-
-class TypeCode(StrEnum):
-    """How an observation holds the model of a job: one column for each model, or one number."""
-
-    ONE_HOT = "one-hot"
-    SCALAR = "scalar"
-
-
-class TaskPlacement(StrEnum):
-    """The node of a task: the least loaded one where it fits, or the least loaded one, where it fits or not."""
-
-    FITS = "fits"
-    LEAST_LOADED = "least-loaded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +92,6 @@ class Published:
     speed_error: float = 0.0
 
     starter: bool = True
-    placement: TaskPlacement = TaskPlacement.FITS
-    mask_unfit: bool = False
-    type_code: TypeCode = TypeCode.ONE_HOT
-    remaining_as_fraction: bool = False
-    resource_as_share: bool = False
 
     @property
     def n_actions(self) -> int:
@@ -121,7 +101,7 @@ class Published:
     @property
     def n_features(self) -> int:
         """The columns of one job in an observation."""
-        return 5 + (len(self.models) if self.type_code is TypeCode.ONE_HOT else 1)
+        return 5 + len(self.models)
 
 
 Floats = NDArray[np.float64]

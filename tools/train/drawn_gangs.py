@@ -14,7 +14,7 @@ import numpy as np
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
 from advisor.sim.cluster import Cluster, parse_cluster
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
-from tools.dally.workload import with_models
+from tools.data.dally_workload import with_models
 
 GPUS_PER_NODE: Final = 8
 NIC_GBPS: Final = 100.0

@@ -113,11 +113,9 @@ class DrawnSite:
         return self.cluster.gpu_types
 
 
-def draw_site(
-    seed: int, family: SiteFamily, change: Change = Change.NONE, *, of_site: int | None = None, jobs: int | None = None
-) -> DrawnSite:
-    """Return the site of a seed; with `of_site` it is the site of that seed with another workload."""
-    rng = np.random.default_rng([seed if of_site is None else of_site, 21])
+def draw_site(seed: int, family: SiteFamily, change: Change = Change.NONE, *, jobs: int | None = None) -> DrawnSite:
+    """Return the site of a seed with its workload, of `jobs` if not as many as the family has."""
+    rng = np.random.default_rng([seed, 21])
     types = family.gpu_types[int(rng.integers(len(family.gpu_types)))]
     leaf = min(int(rng.choice(family.leaf_servers)), family.servers)
     cluster = _cluster(rng, family, types, leaf)

@@ -46,11 +46,11 @@ class Replay:
         """Whether every place holds a sample."""
         return self.added >= self.size
 
-    def add(self, observation: Floats32, mask: Bools, action: Integers, rows: Integers | None = None) -> None:
-        """Add one sample of each episode, or of those in some rows, in the slot that is open there."""
+    def add(self, observation: Floats32, mask: Bools, action: Integers) -> None:
+        """Add one sample of each episode, in the slot that is open there."""
         places = (self.added + np.arange(len(action))) % self.size
         self.observation[places], self.mask[places], self.action[places] = observation, mask, action
-        self.slot[places] = self.slot_of_row if rows is None else self.slot_of_row[rows]
+        self.slot[places] = self.slot_of_row
         self.places = places
         self.added += len(action)
 
@@ -102,7 +102,6 @@ class Method(StrEnum):
 class Recipe:
     """How a policy is learnt; the defaults are the paper's, with what it leaves open as measured best.
 
-    `stop_labels`: the point where the teacher stops is a label too (our reading; the published code has none).
     `entropy_by_action` divides the weight of the entropy by the number of actions, as the code does. `rewards_by_step`
     gives each action what it adds to the reward of its slot, with the same sum; only `Method.CLIPPED` can.
     """
@@ -115,7 +114,6 @@ class Recipe:
     warm_updates: int = 1000
     warm_lr: float = 5e-3
     warm_decay: bool = False
-    stop_labels: bool = True
     permute: bool = True
 
     updates: int = 3000
@@ -126,7 +124,6 @@ class Recipe:
     entropy: float = 0.1
     entropy_by_action: bool = True
     explore: float = 0.4
-    explore_as_code: bool = False
     has_value: bool = True
     has_replay: bool = True
     reward_by_job: bool = False
@@ -140,11 +137,6 @@ class Recipe:
     value_first: int = 0
     # Of the networks that place gangs, the parts that are left out.
     left_out: tuple[str, ...] = ()
-    # How a policy for sites learns over tasks: context, reptile or fomaml; updates on one task, and how much of them
-    # reptile keeps.
-    meta: str = "context"
-    inner: int = 2
-    outer: float = 0.5
 
 
 def recipe_of(described: Mapping[str, Any]) -> Recipe:
@@ -259,10 +251,7 @@ class WarmUp:
 
     def _play(self) -> None:
         observation, mask, action = self.env.observe(), self.env.mask(), self.teacher(self.env)
-        labelled = np.ones(len(action), np.bool_)
-        if not self.recipe.stop_labels:
-            labelled = action != self.env.n_actions - 1
-        self.buffer.add(observation[labelled], mask[labelled], action[labelled], np.flatnonzero(labelled))
+        self.buffer.add(observation, mask, action)
         self.episodes.begin(np.flatnonzero(self.env.step(action).done))
 
 

@@ -3,7 +3,7 @@
 Every night the performance model is adapted to the jobs that have ended.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -149,8 +149,6 @@ class LearntSite(PartedCluster):
         self.samples = SamplesSoFar()
         self.on_samples: Callable[[LearntSite], None] = lambda _: None
         self.placed = 0
-        # The rows of the newest samples.
-        self.ended: Rows = np.zeros(0, np.intp)
         self._is_sampled = np.zeros(len(model), np.bool_)
         self._changed = 0
         # Where jobs started: what they held is not kept once they have ended.
@@ -233,7 +231,6 @@ class LearntSite(PartedCluster):
             return
         self._is_sampled[rows] = True
         ran_s = np.maximum(jobs["end_time"][rows] - jobs["start_time"][rows], 1.0)
-        self.ended = rows
         met = self.seen.met[rows] / np.maximum(self.seen.seconds[rows], 1.0)[:, None]
         self.samples.parts.append(
             Samples(
@@ -301,11 +298,10 @@ RANDOM_SHARE: Final = 0.05
 
 @dataclass(slots=True, kw_only=True)
 class Nightly:
-    """Adapts the tables of a cluster each night; `on_residuals` takes the rows of ended jobs and what they showed."""
+    """Adapts the tables of a cluster each night."""
 
     prior: SitePrior
     seed: int
-    on_residuals: Callable[[Sequence[int], Floats], None] | None = None
     next_time: float = DAY_S
     nights: int = 0
 
@@ -314,23 +310,11 @@ class Nightly:
         return adapted_to(no_samples(len(self.prior.models)), self.prior, self.seed)
 
     def __call__(self, cluster: LearntSite) -> None:
-        """Pass on what the newest ended jobs showed, and adapt if the night has come."""
-        if self.on_residuals is not None:
-            newest = cluster.samples.parts[-1]
-            self.on_residuals(cluster.ended.tolist(), residuals(newest, cluster.speeds))
+        """Adapt if the night has come."""
         if cluster.now >= self.next_time:
             self.next_time = (cluster.now // DAY_S + 1.0) * DAY_S
             self.nights += 1
             cluster.learn(adapted_to(aged(cluster.samples.all(len(self.prior.models))), self.prior, self.seed))
-
-
-def residuals(samples: Samples, speeds: SiteSpeeds) -> Floats:
-    """Return by how much ended jobs were faster than the tables say, in standard deviations, `(n,)`."""
-    model = samples.model
-    beside = np.log1p((samples.others * speeds.neighbours.added[model]).sum(axis=1))
-    expected = speeds.log_speed[model, samples.gpu_type] - speeds.place_weight[model] * samples.place - beside
-    variance = samples.noise**2 + speeds.speed_variance[model, samples.gpu_type]
-    return np.asarray((samples.log_speed - expected) / np.sqrt(variance))
 
 
 def aged(samples: Samples) -> Samples:

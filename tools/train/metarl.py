@@ -7,9 +7,8 @@ It begins as the rule `least_loss` and learns by how much its scores are to diff
 policy learning (Silver, Allen, Tenenbaum and Kaelbling, arXiv 1812.06298). There is no graph encoder: without it the
 policy `marl` was as good (docs/marl.md), and this one decides faster.
 
-Three ways to learn over tasks, each a site with its own workloads. `context`: one set of weights for all, which sees
-what the performance model has learnt of the site. `reptile`: after some updates on one site, the weights move a part of
-the way there. `fomaml`: the update after an update on a site is applied to the weights before both (first-order MAML).
+Tasks are sites with workloads of their own. One set of weights serves all; it sees what the performance model has
+learnt of the site.
 """
 
 import json
@@ -224,8 +223,7 @@ def imagined_samples(site: DrawnSite, prior: SitePrior, count: int, rng: np.rand
 class SitesEnv(GangEnv):
     """Drawn sites; actions are the next server, or wait, which is the last.
 
-    What changes in the middle of an episode is one of `changes`, in turn. With `of_site` all episodes are workloads of
-    the site of that seed: a task of meta-learning.
+    What changes in the middle of an episode is one of `changes`, in turn.
     """
 
     KEPT: ClassVar = ("n", "family", "layout", "shown", "changes", "sees_speeds")
@@ -242,13 +240,12 @@ class SitesEnv(GangEnv):
     ) -> None:
         """Make the arrays; `reset` begins the episodes."""
         self.family, self.shown, self.changes, self.sees_speeds = family, shown, changes, sees_speeds
-        self.of_site: int | None = None
         super().__init__(n, layout)
 
     def cluster_of(self, seed: int) -> LearntSite:
         """Return the site of a seed before its first decision."""
-        site = draw_site(seed, self.family, self.changes[seed % len(self.changes)], of_site=self.of_site)
-        return LearntSite(site, self.shown(site, seed if self.of_site is None else self.of_site))
+        site = draw_site(seed, self.family, self.changes[seed % len(self.changes)])
+        return LearntSite(site, self.shown(site, seed))
 
     def tensors(self, decision: GangDecision, cluster: PartedCluster) -> dict[str, Floats32]:
         """Return the arrays of one observation."""
@@ -279,8 +276,6 @@ CHANGES: Final = tuple(
 )
 # The share of the decisions about gangs in which the teacher waits at random, so that the policy begins to explore.
 WAITS: Final = 0.05
-# Tasks of meta-learning are sites with seeds below this.
-SITES: Final = 10_000
 SPREADS_FILE: Final = Path(__file__).with_name("spreads.json")
 RECIPE: Final = Recipe(
     method=Method.CLIPPED,
@@ -314,48 +309,6 @@ def learnt() -> Spreads:
     return Spreads(**json.loads(SPREADS_FILE.read_text(encoding="utf-8")))
 
 
-class OverSites(Cooperative):
-    """Clipped updates over tasks; how depends on `Recipe.meta`."""
-
-    def advance(self, updates: int) -> None:
-        """Play and learn for some rounds; those of a task count one by one."""
-        recipe = self.recipe
-        if recipe.meta == "context":
-            super().advance(updates)
-            return
-        target = self.updates + updates
-        while self.updates < target:
-            self._begin_task(int(self.rng.integers(SITES)))
-            before = self._weights()
-            for step in range(recipe.inner):
-                if step == recipe.inner - 1 and recipe.meta == "fomaml":
-                    adapted = self._weights()
-                self._round()
-                self.updates += 1
-            after = self._weights()
-            if recipe.meta == "fomaml":
-                self._load([old + new - near for old, new, near in zip(before, after, adapted, strict=True)])
-            else:
-                share = recipe.outer
-                self._load([old + share * (new - old) for old, new in zip(before, after, strict=True)])
-
-    def _begin_task(self, site: int) -> None:
-        env: SitesEnv = self.env  # type: ignore[assignment]
-        env.of_site = site
-        self.episodes.begin(np.arange(env.n))
-
-    def _weights(self) -> list[Tensor]:
-        return [weight.detach().clone() for weight in self._parameters()]
-
-    def _load(self, weights: Sequence[Tensor]) -> None:
-        with torch.no_grad():
-            for mine, value in zip(self._parameters(), weights, strict=True):
-                mine.copy_(value)
-
-    def _parameters(self) -> list[nn.Parameter]:
-        return [*self.agent.policy.parameters(), *self.agent.value.parameters()]
-
-
 class MetarlRun(GangRun):
     """A run over drawn sites."""
 
@@ -377,7 +330,7 @@ class MetarlRun(GangRun):
         self.shown: Shown = ShownAfterSome(spreads=learnt(), ended=ended)
         env = SitesEnv(recipe.episodes, family, layout, self.shown, changes=CHANGES, sees_speeds=self.sees_speeds)
         warm_up = WarmUp(agent, env, GangTeacher(cheapest_action, WAITS, seed), recipe, seed)  # type: ignore[arg-type]
-        online = OverSites(agent, env, recipe, seed)
+        online = Cooperative(agent, env, recipe, seed)
         super().__init__(agent, warm_up, online, recipe=recipe, teacher=teacher_name, seed=seed, every=every)
         self.validate_rule(cheapest_action)
 

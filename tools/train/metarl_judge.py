@@ -47,7 +47,6 @@ from tools.train.learnt_site import RANDOM_SHARE, LearntSite, Nightly, at_random
 from tools.train.marl import NetworkParts, interference, tensors_of
 from tools.train.metarl import BOOK, SiteActor, SiteLayout, SiteView, actor_of, greedy, learnt, site_tensors
 from tools.train.parted_cluster import GangDecision
-from tools.train.site_tries import Directed
 from tools.train.training import read_description
 
 # The rival that learns while it works: placements between two steps, the size of a step, passes over these placements.
@@ -64,7 +63,6 @@ MARL, SLURM, DEFAULT = "marl, frozen", "plain Slurm", "the advisor with delay ti
 ACTOR_CRITIC: Final = "actor-critic, random exploration"
 NOT_META: Final = "no meta-learning"
 RANDOM: Final = "random exploration"
-DIRECTED: Final = "directed exploration"
 NOT_ADAPTED: Final = "not adapted"
 RULE_PRIOR, RULE_NIGHTLY = "the rule, not adapted", "the rule, adapted"
 ORACLE: Final = "oracle of types, places and neighbours"
@@ -206,15 +204,9 @@ def measured(task: SiteTask) -> dict[str, Any]:
         jct = _on_slurm(site, task.row)
     else:
         cluster, nightly = _begun(site, task)
-        decide = _decide(cluster, task)
-        explorer = Directed(cluster, decide, task.seed) if task.row == DIRECTED else None
-        if nightly is not None and explorer is not None:
-            nightly.on_residuals = explorer.learn
-        play(cluster, decide if explorer is None else explorer.decide)
+        play(cluster, _decide(cluster, task))
         jct = cluster.jct_s
         extra = {"nights": nightly.nights if nightly else 0}
-        if explorer is not None:
-            extra |= {"tries": explorer.tries, "explored_ratio": explorer.explored_gpu_s / explorer.held_gpu_s()}
     after = _after(site)
     counted = jct[after] if len(after) else jct
     return {
@@ -242,9 +234,7 @@ def _begun(site: DrawnSite, task: SiteTask) -> tuple[LearntSite, Nightly | None]
         return cluster, None
     spreads = FLAT if task.row == NOT_META else learnt()
     prior = prior_of(site, spreads)
-    learns = task.row.partition("/")[0] in (METARL, RANDOM, DIRECTED, NOT_META, RULE_NIGHTLY) or task.row.startswith(
-        "metarl, "
-    )
+    learns = task.row.partition("/")[0] in (METARL, RANDOM, NOT_META, RULE_NIGHTLY) or task.row.startswith("metarl, ")
     nightly = Nightly(prior=prior, seed=task.seed)
     cluster = LearntSite(site, nightly.first(), shows_graph=task.row == MARL, takes_samples=learns)
     if not learns:
@@ -328,7 +318,7 @@ def tasks_of(chosen: SiteSet, runs: Sequence[Path]) -> Iterator[SiteTask]:
         if change is Change.NONE:
             yield from (task(row) for row in (SLURM, DEFAULT))
         yield from (task(f"{METARL}/{read_description(run)['seed']}", run) for run in whole)
-        yield from (task(row, run) for run in whole[:1] for row in (RANDOM, DIRECTED, NOT_ADAPTED, ORACLE))
+        yield from (task(row, run) for run in whole[:1] for row in (RANDOM, NOT_ADAPTED, ORACLE))
         yield from (task(ACTOR_CRITIC, run) for run in blind[:1])
         yield from (task(NOT_META, run) for run in frozen[:1])
         yield from (task(names[run], run) for run in others)

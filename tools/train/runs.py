@@ -142,11 +142,9 @@ def begun(planned: PlannedRun, folder: Path) -> TrainingRun:
     return run
 
 
-def complete(planned: PlannedRun, folder: Path, report: Report, *, workers: int = 1) -> TrainingRun:
+def complete(planned: PlannedRun, folder: Path, report: Report) -> TrainingRun:
     """Train a run to its end, from its checkpoint if there is one, and draw its curve."""
     run = begun(planned, folder)
-    if workers > 1:
-        run.spread(workers)
     train(run, folder, report)
     draw_curves(folder / "curve.svg", [run.points], label=book_of(planned.setting).figure, lines=[])
     return run

@@ -199,15 +199,6 @@ class SlurmEnv:
         """The options of a window and their columns."""
         return 2 * PLACES, len(OPTION_COLUMNS)
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The least and the greatest number of an observation."""
-        return -64.0, 64.0
-
-    def was_cut(self) -> Bools:
-        """Return which episodes were stopped early: none is."""
-        return np.zeros(self.n, np.bool_)
-
     def __getstate__(self) -> dict[str, int]:
         """Keep the number of episodes alone: a run begins them again where it goes on."""
         return {"n": self.n}
@@ -303,7 +294,7 @@ class ByRule:
     """A teacher that takes the legal step with the highest score above 0."""
 
     def __init__(self, scorer: StepScorer) -> None:
-        """Take a scorer of `tools.train.slurm.scorers`."""
+        """Take a scorer of `tools.train.sizer`."""
         self.scorer = scorer
 
     def __call__(self, env: "SlurmEnv") -> Integers:

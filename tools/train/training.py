@@ -139,10 +139,6 @@ class TrainingRun(ABC):
     def described(self) -> Mapping[str, Any]:
         """Return what sets the run apart, beside its recipe, its teacher and its seed."""
 
-    def spread(self, workers: int) -> None:
-        """Play the episodes in some worker processes from here on; the weights stay the same."""
-        raise ConfigError(f"{type(self).__name__} plays in one process: --workers {workers} would not be faster")
-
     @property
     def is_warm(self) -> bool:
         """Whether the warm-up is over."""

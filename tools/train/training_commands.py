@@ -51,9 +51,9 @@ def start(module: str) -> None:
     import_module(module).app()
 
 
-def finish(planned: PlannedRun, out: Path, figure: str, *, workers: int = 1) -> None:
+def finish(planned: PlannedRun, out: Path, figure: str) -> None:
     """Train a run to its end, with a line for each validation; `figure` formats what is validated."""
-    complete(planned, out, partial(report, figure=figure), workers=workers)
+    complete(planned, out, partial(report, figure=figure))
 
 
 def sweep(

@@ -1,9 +1,15 @@
-"""The pages of the manual, in Markdown: made of the tree of commands, the settings and two texts of their own."""
+"""Writes the man pages into a folder: made of the tree of commands, the settings and two texts of their own.
 
+Their date is SOURCE_DATE_EPOCH's, else that of the last commit.
+"""
+
+import argparse
 import inspect
 import json
+import os
 import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final, get_type_hints
@@ -18,12 +24,13 @@ from advisor.config import FOLDER, Config, describe
 from advisor.daemon.run import END_S
 from advisor.errors import AdvisorError
 from advisor.site.pause_file import NAME as PAUSE
-from tools.man_pages.roff import render
+from tools.build_packages.distributions import default_time
+from tools.roff import render
 
 Command = TyperCommand | TyperGroup
 
-HERE: Final = Path(__file__).parent
-ROOT: Final = HERE.parent.parent
+ROOT: Final = Path(__file__).parent.parent
+TEMPLATES: Final = ROOT / "tools" / "templates"
 PROGRAM: Final = "sadvise"
 _DEFAULTS: Final = Config()
 # Commands as people read them first, with what they are good for behind the number sign.
@@ -196,13 +203,13 @@ def _configuration_page() -> str:
         blocks += [
             f"`{key.partition('.')[2]}` = `{json.dumps(default)}`\n: {sentence}" for key, default, sentence in keys
         ]
-    template = (HERE / "sadvise.toml.md").read_text(encoding="utf-8")
+    template = (TEMPLATES / "sadvise.toml.md").read_text(encoding="utf-8")
     page = template.format(files=_files(["--config"]), tables="\n\n".join(blocks))
     return _text(page, _see_also("sadvise-config(1)", without="sadvise.toml(5)"))
 
 
 def _daemon_page(serve: Command) -> str:
-    template = (HERE / "sadvised.md").read_text(encoding="utf-8")
+    template = (TEMPLATES / "sadvised.md").read_text(encoding="utf-8")
     page = template.format(
         options=parameters(serve),
         end_s=END_S,
@@ -302,3 +309,23 @@ def _see_also(*others: str, without: str) -> str:
 def _sentence(command: Command) -> str:
     """Return what a command is for, without what else its help says."""
     return (command.help or "").partition("\n")[0].partition(";")[0].rstrip(".") + "."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write every page and print where it lies."""
+    parser = argparse.ArgumentParser(prog="python -m tools.man_pages", description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="where the pages go; read one with man -l")
+    out: Path = parser.parse_args(arguments).out
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, text in man_pages(default_time(os.environ)).items():
+            (out / name).write_text(text, encoding="ascii")
+            print(out / name)
+    except OSError as err:
+        print(f"man_pages: {err}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,18 @@
-"""Plays an hour of arrivals on a live cluster with the daemon in mode apply, and checks the outcome."""
+"""Runs a live cluster under arrivals for an hour with the daemon in mode apply, and checks the outcome.
 
+    python -m tools.live_hour --release 22.05 --minutes 60 --seed 1
+
+Seeded jobs of tens of seconds to minutes arrive: gangs that accept several nodes, gangs over two nodes, small jobs, of
+several users. `sadvise serve` runs with a short interval. At the end: every job has ended well or is in the queue; no
+lease was out for longer than the delay booked for it, nor is more booked than the guard allows; slurmctld counted no
+more requests than the budget allows; the daemon ended cleanly within 5 s; and after `sadvise revert --all` every
+pending job has the fields it was submitted with. Prints a table, and exits with 1 if a check fails.
+"""
+
+import argparse
 import random
+import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,12 +28,10 @@ from advisor.domain.lease import Ending, Lease
 from advisor.journal import opened
 from tools.advice_queue import PRIORITY_LINES
 from tools.stage import LiveCluster, uniform_cluster
-from tools.stage.actors import passing
 from tools.stage.arrivals import PAIR, RANGE, SMALL, SPREAD, USERS, GpuRequest, gap_s
-from tools.stage.daemon import Table, daemon, write_config
-from tools.stage.end import end_daemon, revert_all
+from tools.stage.daemon import Table, daemon, end_daemon, log_end, revert_all, write_config
 from tools.stage.live_cluster import SDIAG_RPC
-from tools.stage.program import print_faults, print_figures
+from tools.stage.program import add_play, add_release, passing, print_faults, print_figures, summed_up
 from tools.stage.sdiag import Cycles, cycles_of
 from tools.stage.watch import snapshot_of
 
@@ -219,3 +229,24 @@ def report(hour: Hour) -> None:
     )
     print_figures(rows)
     print_faults(hour.faults)
+
+
+def main() -> int:
+    """Run the hour and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m tools.live_hour", description=__doc__.splitlines()[0])
+    add_release(parser)
+    add_play(parser, minutes=60.0, interval_s=15.0)
+    args = parser.parse_args()
+    with hour_cluster(args.release) as live, tempfile.TemporaryDirectory() as folder:
+        hour = play(live, args.minutes, args.seed, args.interval, Path(folder))
+        version = live.version
+        end_of_log = log_end(Path(folder) / "log", 40)
+    report(hour)
+    if hour.faults:
+        print(f"the daemon's log ends:\n{end_of_log}", file=sys.stderr)
+    print(summed_up(f"Slurm {version}", args.minutes, args.seed, len(hour.faults)))
+    return 1 if hour.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

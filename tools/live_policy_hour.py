@@ -1,8 +1,13 @@
-"""Runs a policy that places gangs on a live cluster, in shadow and then in force, for `tools.live_hour --policy`.
+"""Runs a policy that places gangs on a live cluster, in shadow beside the rules and then in force.
 
-The jobs sleep for as long on every GPU type: what a place changes is what the performance model expects.
+    python -m tools.live_policy_hour --policy metarl --models DIR --minutes 60 --policy-minutes 20
+
+The nodes are of two GPU types; jobs sleep for as long on each: what a place changes is what the performance model
+expects. Prints also what `sadvise models compare` finds in the time in shadow, and checks that gangs started on the
+nodes named for them. `python -m tools.stand_in_policy DIR` makes a policy for it by hand.
 """
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -21,11 +26,11 @@ from advisor.journal.views import RowQuery
 from advisor.predict.library import Library
 from advisor.predict.served_policy import held_policy
 from advisor.site.shadow import EVENT
-from tools.live_hour.hour import NODES, Hour, HourLoad, play, report
+from tools.live_hour import NODES, Hour, HourLoad, play, report
 from tools.stage import LiveCluster
 from tools.stage.arrivals import GpuRequest
 from tools.stage.daemon import PROGRAM, Table
-from tools.stage.program import print_faults, print_figures
+from tools.stage.program import add_play, add_release, print_faults, print_figures
 
 MINUTE_S: Final = 60.0
 MOST: Final = 1_000_000
@@ -68,26 +73,26 @@ class NamedPlaces:
     faults: list[str] = field(default_factory=list)
 
 
-def shadow_then_apply(
-    release: str,
-    policy: str,
-    models: Path | None,
-    *,
-    minutes: tuple[float, float],
-    seed: int,
-    interval_s: float,
-    kept: Path | None = None,
-) -> int:
+def main() -> int:
     """Run the policy in shadow, compare it with the rules, run it in force, and print all of that; 1 for a fault."""
+    parser = argparse.ArgumentParser(prog="python -m tools.live_policy_hour", description=__doc__.splitlines()[0])
+    add_release(parser)
+    add_play(parser, minutes=60.0, interval_s=15.0)
+    parser.add_argument("--policy", default="metarl", help="policy that places gangs, default: %(default)s")
+    parser.add_argument("--policy-minutes", type=float, default=10.0, help="in force, default: %(default)s")
+    parser.add_argument("--models", type=Path, help="folder of models of the site that holds the policy")
+    parser.add_argument("--folder", type=Path, help="empty folder that keeps the journal")
+    args = parser.parse_args()
+    policy, models, seed, interval_s = args.policy, args.models, args.seed, args.interval
     site: Mapping[str, Table] = {} if models is None else {"forecasts": {"models": str(models)}}
     library = Library() if models is None else Library(models)
     held = held_policy(library, policy)
     live = LiveCluster(
-        release, node_count=NODES, leaf_nodes=4, gpu_types=TYPES, shards={}, scheduler_parameters=SCHEDULER
+        args.release, node_count=NODES, leaf_nodes=4, gpu_types=TYPES, shards={}, scheduler_parameters=SCHEDULER
     )
     with live, tempfile.TemporaryDirectory() as name:
-        folder, began = kept or Path(name), time.monotonic()
-        shadow = play(live, minutes[0], seed, interval_s, folder, _load(site, shadow=policy))
+        folder, began = args.folder or Path(name), time.monotonic()
+        shadow = play(live, args.minutes, seed, interval_s, folder, _load(site, shadow=policy))
         shadow_s = time.monotonic() - began
         print(f"== {held.name} in shadow beside the rules for {shadow_s / MINUTE_S:.1f} min")
         report(shadow)
@@ -96,14 +101,14 @@ def shadow_then_apply(
         shadow.faults.extend(_print_shadow(folder))
         print(_compared(live, folder, held.entry.kind, held.entry.version))
         began = time.monotonic()
-        applied = play(live, minutes[1], seed + 1, interval_s, folder, _load(site, policy=policy))
+        applied = play(live, args.policy_minutes, seed + 1, interval_s, folder, _load(site, policy=policy))
         print(f"== {held.name} in force for {(time.monotonic() - began) / MINUTE_S:.1f} min")
         report(applied)
         places = _places(folder, applied)
         _print_places(places)
         version = live.version
     faults = [*shadow.faults, *applied.faults, *places.faults]
-    print(f"Slurm {version}, {minutes[0]:g} + {minutes[1]:g} minutes, seed {seed}: {len(faults)} faults")
+    print(f"Slurm {version}, {args.minutes:g} + {args.policy_minutes:g} minutes, seed {seed}: {len(faults)} faults")
     return 1 if faults else 0
 
 
@@ -179,3 +184,7 @@ def _print_places(places: NamedPlaces) -> None:
     )
     print_figures(rows)
     print_faults(places.faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""Two identical live clusters that get the same jobs, one of them with sadvise."""

@@ -45,25 +45,33 @@ FEW = replace(TRAINING, jobs=24)
 TINY = replace(RECIPE, episodes=4, warm_updates=2, updates=2, steps=8, batch=16, replay=16, value_first=0)
 
 
-@pytest.fixture(name="runs")
-def _runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Make two finished runs of the recipe and one without a warm-up, on few jobs."""
-    monkeypatch.setattr(size_env, "TRAINING", FEW)
-    monkeypatch.setattr(dl2, "VALIDATION_SEEDS", range(2))
+def on_few_jobs(patched: pytest.MonkeyPatch) -> None:
+    """Train and judge on few jobs, by a recipe that takes a second."""
+    patched.setattr(size_env, "TRAINING", FEW)
+    patched.setattr(dl2, "VALIDATION_SEEDS", range(2))
     book = replace(dl2.BOOK, recipes={"dl2": TINY})
     for module in (dl2, size_rivals):
-        monkeypatch.setattr(module, "BOOK", book)
+        patched.setattr(module, "BOOK", book)
     drawn = DrawnSet(words="workloads", seeds=range(40, 44), ranges=FEW)
-    monkeypatch.setattr(size_rivals, "SETS", {"drawn": drawn})
-    folders = []
-    for name, recipe, seed in (
-        ("first", TINY, 1),
-        ("second", TINY, 2),
-        ("cold", replace(TINY, warm_updates=0), 1),
-    ):
-        train(SizeRun(recipe, "price", seed, every=(2, 2)), tmp_path / name, lambda *_: None)
-        folders.append(tmp_path / name)
-    return folders
+    patched.setattr(size_rivals, "SETS", {"drawn": drawn})
+
+
+@pytest.fixture(name="trained", scope="module")
+def _trained(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Make two finished runs of the recipe and one without a warm-up."""
+    out = tmp_path_factory.mktemp("runs")
+    recipes = {"first": (TINY, 1), "second": (TINY, 2), "cold": (replace(TINY, warm_updates=0), 1)}
+    with pytest.MonkeyPatch.context() as patched:
+        on_few_jobs(patched)
+        for name, (recipe, seed) in recipes.items():
+            train(SizeRun(recipe, "price", seed, every=(2, 2)), out / name, lambda *_: None)
+    return [out / name for name in recipes]
+
+
+@pytest.fixture(name="runs")
+def _runs(trained: list[Path], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    on_few_jobs(monkeypatch)
+    return trained
 
 
 def test_no_workload_is_in_two_sets() -> None:

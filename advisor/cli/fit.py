@@ -95,7 +95,7 @@ def throughput(source: Files, models: Folder = None, seed: Seed = 0, dry_run: Dr
     check_fitting(models, dry_run=dry_run)
     from advisor.fit.throughput_fit import fit_throughput
 
-    _publish(fit_throughput(source, form="auto", seed=seed), models, dry_run=dry_run)
+    _publish(fit_throughput(source, seed=seed), models, dry_run=dry_run)
 
 
 @app.command()

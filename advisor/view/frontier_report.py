@@ -12,7 +12,7 @@ from advisor.sim.traces.trace import Trace
 from advisor.view.charts import Axis, Figure, Mark, Series, change_axis, count_axis, percent_axis, point_chart
 from advisor.view.frontier_table import FAMILIES, HEADER, drawn_notes, lines_of, percent_or_zero, row_of, shown_points
 from advisor.view.html_report import Origin
-from advisor.view.markup import Cell, Table, page
+from advisor.view.markup import Table, TableCell, page
 from advisor.view.verdict_words import JCT_EXPLAINED, frontier_lead, tone_of
 
 
@@ -59,7 +59,7 @@ def frontier_page(exploration: Exploration, points: Sequence[Point], origin: Ori
     )
 
 
-def _row(point: Point, numbers: Mapping[str, str], trace: Trace, *, is_chosen: bool) -> list[Cell]:
+def _row(point: Point, numbers: Mapping[str, str], trace: Trace, *, is_chosen: bool) -> list[TableCell]:
     """Return the fields of a point, each with the figure that it stands for."""
     nothing = math.nan
     figures = (
@@ -74,9 +74,9 @@ def _row(point: Point, numbers: Mapping[str, str], trace: Trace, *, is_chosen: b
         point.changes_per_job,
     )
     name, *texts = row_of(point, trace)
-    cells = (Cell(text, figure if text else nothing) for text, figure in zip(texts, figures, strict=True))
+    cells = (TableCell(text, figure if text else nothing) for text, figure in zip(texts, figures, strict=True))
     number = numbers[point.setting.name]
-    return [Cell(f"{number}. {name}{' (chosen)' if is_chosen else ''}", float(number)), *cells]
+    return [TableCell(f"{number}. {name}{' (chosen)' if is_chosen else ''}", float(number)), *cells]
 
 
 def _charts(exploration: Exploration, points: Sequence[Point], numbers: Mapping[str, str]) -> list[Figure]:

@@ -45,7 +45,7 @@ from advisor.view.charts import (
     line_chart,
     percent_axis,
 )
-from advisor.view.markup import Cell, Table, page
+from advisor.view.markup import Table, TableCell, page
 from advisor.view.verdict_words import (
     JCT_EXPLAINED,
     JctOutcome,
@@ -281,9 +281,9 @@ def _bases(differences: Sequence[PairedDifference]) -> str:
     return " ".join(sentences)
 
 
-def _read(change: RelativeChange, metric: str = "mean_jct_s") -> Cell:
+def _read(change: RelativeChange, metric: str = "mean_jct_s") -> TableCell:
     """Return how a change reads, in the colour of the better or the worse where lower is better."""
-    return Cell(verdict(change), tone=Tone.UNCLEAR if metric == "gpu_allocated_ratio" else tone_of(change))
+    return TableCell(verdict(change), tone=Tone.UNCLEAR if metric == "gpu_allocated_ratio" else tone_of(change))
 
 
 def _charts(ident: str, policies: Mapping[str, Results]) -> list[Figure]:
@@ -379,10 +379,10 @@ def _groups(caption: str, kind: str, first: str, other: str, groups: Sequence[Gr
         rows=[
             [
                 group.group or "(no name)",
-                Cell(str(group.jobs), group.jobs),
-                Cell(shown("mean_jct_s", group.before_s), group.before_s),
-                Cell(shown("mean_jct_s", group.after_s), group.after_s),
-                Cell(change_in_words(group.change), group.change.percent),
+                TableCell(str(group.jobs), group.jobs),
+                TableCell(shown("mean_jct_s", group.before_s), group.before_s),
+                TableCell(shown("mean_jct_s", group.after_s), group.after_s),
+                TableCell(change_in_words(group.change), group.change.percent),
                 _read(group.change),
             ]
             for group in groups

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _MEASURES: Final = re.compile(r"([+-]?\d[\d.,]* (?:%|s|min|h|d|jobs?|users?)(?!\w))")
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """A cell with a tone, or with a figure in a unit that its whole column has, by which the column is sorted."""
 
     text: str
@@ -37,7 +37,7 @@ class Table:
 
     caption: str
     header: Sequence[str]
-    rows: Sequence[Sequence[str | Cell]]
+    rows: Sequence[Sequence[str | TableCell]]
     is_sortable: bool = False
     text_columns: Sequence[int] = ()
 

@@ -17,8 +17,8 @@ main()
 _HEAVY = frozenset(
     (
         "ClusterShell", "apscheduler", "asyncio", "flask", "google", "jinja2", "joblib", "numpy", "onnx", "onnxruntime",
-        "pandas", "psutil", "pydantic", "rich", "scipy", "sklearn", "sqlite3", "structlog", "textual", "typer", "typing",
-        "yaml",
+        "pandas", "psutil", "pydantic", "rich", "scipy", "sklearn", "sqlite3", "structlog", "textual", "typer",
+        "typing", "yaml",
     )
 )  # fmt: skip
 _READ = {"numpy", "pydantic", "rich", "typer", "typing"}

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from advisor import __version__
 from advisor.cli.instants import instant_of
-from advisor.cli.options import FILTERS, OUTPUT, Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable
+from advisor.cli.options import FILTERS, OUTPUT, Form, JournalFile, option
+from advisor.cli.reading_options import Site
 from advisor.clock import SystemClock
 from advisor.domain.actions import Action, Published, exchanged_with
 from advisor.domain.lease import Lease
@@ -23,16 +23,7 @@ from advisor.journal.disclosure import Disclosure
 from advisor.journal.views import RowQuery
 from advisor.site.lease_socket import asked
 from advisor.view.table_layout import TableForm
-from advisor.view.terminal import (
-    instant,
-    is_terminal,
-    print_json,
-    print_labelled,
-    print_rows,
-    print_table,
-    short_instant,
-)
-from advisor.watch.reading import Reading
+from advisor.view.terminal import Output, instant, is_terminal, print_json, print_labelled, short_instant, tool_meta
 from advisor.watch.reading import journal_file as chosen
 
 SCHEMA = "sadvise.journal/1"
@@ -51,6 +42,7 @@ class View(StrEnum):
 
 
 def journal(
+    *,
     view: Annotated[
         View,
         typer.Argument(
@@ -59,30 +51,15 @@ def journal(
             "back; cycles; audit; verify: whether the audit and the tables that decide are intact.",
         ),
     ] = View.LEASES,
-    jobs: Annotated[
-        str | None,
-        typer.Option(
-            "-j", "--jobs", metavar="LIST", help="Only these jobs, separated by commas.", rich_help_panel=FILTERS
-        ),
-    ] = None,
+    jobs: Annotated[str | None, option("-j --jobs LIST", "Only these jobs, separated by commas.", FILTERS)] = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            "--since",
-            metavar="TIME",
-            help="Only rows since: 90s, 30m, 2h, 3d, 1w ago, or 2026-03-01T12:00.",
-            rich_help_panel=FILTERS,
-        ),
+        option("--since TIME", "Only rows since: 90s, 30m, 2h, 3d, 1w ago, or 2026-03-01T12:00.", FILTERS),
     ] = None,
-    most: Annotated[
-        int, typer.Option("-n", "--lines", min=1, help="Show only the newest N rows.", rich_help_panel=OUTPUT)
-    ] = 50,
+    most: Annotated[int, option("-n --lines", "Show only the newest N rows.", OUTPUT, min=1)] = 50,
     journal_file: JournalFile = None,
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    json: Json = False,
-    parsable: Parsable = False,
-    noheader: NoHeader = False,
+    site: Site,
+    output: Form,
 ) -> None:
     """Print the journal, newest rows first; read-only, also while the daemon runs.
 
@@ -90,35 +67,31 @@ def journal(
     audit, or a table that decides, was changed by another program, and names the first broken row and the tables.
     """
     looked = _looked(jobs, since, most)
-    settings = Reading(config=config, cluster=cluster).load_config()
+    settings = site.load_config()
     path = chosen(settings, journal_file)
     if is_closed(path):
         disclosure = _disclosed(path, Path(settings.daemon.runtime_folder), view)
         rows = _lease_rows((lease for lease in disclosure.leases if lease.ending is None), looked)
-        _print(view, rows, disclosure.cluster, json=json, parsable=parsable, noheader=noheader)
+        _print(view, rows, disclosure.cluster, output)
         return
     held = SqliteJournal.read_only(path)
     try:
         if view is View.VERIFY:
-            _verify(held, json=json)
+            _verify(held, json=output.json)
             return
         rows = _rows(held, view, looked)
         cluster = held.cluster()
     finally:
         held.close_file()
-    _print(view, rows, cluster, json=json, parsable=parsable, noheader=noheader)
+    _print(view, rows, cluster, output)
 
 
-def _print(view: View, rows: list[Row], cluster: str | None, *, json: bool, parsable: bool, noheader: bool) -> None:
-    if json:
-        print_json({"meta": _meta(cluster), view.value: rows})
-        return
+def _print(view: View, rows: list[Row], cluster: str | None, output: Output) -> None:
     columns = _columns(view)
-    lines = [[as_text(row) for as_text in columns.values()] for row in rows]
-    if parsable:
-        print_rows(list(columns), lines, as_parsable=True, noheader=noheader)
-    elif lines:
-        print_table(list(columns), lines, right=(0,), form=_form(view), noheader=noheader)
+    if rows or not output.is_for_people:
+        lines = [[as_text(row) for as_text in columns.values()] for row in rows]
+        document = {"meta": tool_meta(SCHEMA, cluster=cluster), view.value: rows}
+        output.show(document, list(columns), lines, right=(0,), form=_form(view))
     else:
         print_labelled("nothing", "of ours is out" if view is View.LEASES else "is written down")
 
@@ -127,7 +100,7 @@ def _verify(held: SqliteJournal, *, json: bool) -> None:
     """Verify the audit and the tables that decide, and exit with 1 if one of them was changed by another program."""
     result = held.verify()
     if json:
-        print_json({"meta": _meta(held.cluster()), "verify": asdict(result)})
+        print_json({"meta": tool_meta(SCHEMA, cluster=held.cluster()), "verify": asdict(result)})
     else:
         if result.broken is None:
             print_labelled(
@@ -300,7 +273,3 @@ def _spelled(value: object) -> str:
             return value
         case _:
             return json.dumps(value, separators=(",", ":"))
-
-
-def _meta(cluster: str | None) -> Row:
-    return {"tool": "sadvise", "version": __version__, "schema": SCHEMA, "cluster": cluster}

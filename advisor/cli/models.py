@@ -6,15 +6,14 @@ from typing import Annotated
 
 import typer
 
-from advisor import __version__
 from advisor.cli.model_comparison import compare
-from advisor.cli.options import Json, NoHeader, Parsable
+from advisor.cli.options import Form, Json, shared
 from advisor.errors import ModelError
 from advisor.predict.forecaster import checked
 from advisor.predict.library import SITE_FOLDER, Held, Library, read_card
 from advisor.text import escaped
 from advisor.view.table_layout import TableForm
-from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
+from advisor.view.terminal import print_json, print_labelled, tool_meta
 
 app = typer.Typer(
     add_completion=False,
@@ -32,12 +31,7 @@ _LESS = ("parity", "fitted")
 
 Folder = Annotated[
     Path | None,
-    typer.Option(
-        "--models",
-        metavar="DIR",
-        envvar="SADVISE_MODELS",
-        help="The site's models, instead of /var/lib/sadvise/models.",
-    ),
+    shared("--models DIR", "The site's models, instead of /var/lib/sadvise/models."),
 ]
 Kind = Annotated[
     str,
@@ -51,20 +45,14 @@ def library(folder: Path | None) -> Library:
 
 
 @app.command("list")
-def list_(models: Folder = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
+def list_(*, models: Folder = None, output: Form) -> None:
     """Print every model, whether it ships or was fitted here, and which one of each kind is in use, and why."""
     held = library(models).held()
-    if json:
-        print_json({"meta": _meta(), "models": [_document(artefact) for artefact in held]})
-        return
-    header, rows = list(_HEADER[:-1]), [_row(artefact) for artefact in held]
-    if parsable:
-        print_rows(header, rows, as_parsable=True, noheader=noheader)
-    else:
-        print_table(header, rows, form=TableForm(omissible=_LESS), noheader=noheader)
-        for artefact in held:
-            if artefact.in_use and artefact.entry.reason:
-                print_labelled(artefact.name, artefact.entry.reason)
+    document = {"meta": tool_meta(SCHEMA), "models": [_document(artefact) for artefact in held]}
+    output.show(document, _HEADER[:-1], [_row(artefact) for artefact in held], form=TableForm(omissible=_LESS))
+    for artefact in held if output.is_for_people else ():
+        if artefact.in_use and artefact.entry.reason:
+            print_labelled(artefact.name, artefact.entry.reason)
 
 
 @app.command()
@@ -79,14 +67,14 @@ def show(
     """Print the card of a model: what it was fitted on, how well it did on other rows, what it is made of."""
     held = library(models).find(kind, version)
     if json:
-        print_json({"meta": _meta(), "model": _document(held)})
+        print_json({"meta": tool_meta(SCHEMA), "model": _document(held)})
         return
     for line in read_card(held).splitlines():
         sys.stdout.write(escaped(line) + "\n")
 
 
 @app.command()
-def verify(models: Folder = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
+def verify(*, models: Folder = None, output: Form) -> None:
     """Open every model and compare digests and fingerprints; exit with 1 if one is invalid."""
     rows, documents, faults = [], [], 0
     for artefact in library(models).held():
@@ -97,12 +85,8 @@ def verify(models: Folder = None, json: Json = False, parsable: Parsable = False
             fault, faults = str(err), faults + 1
         rows.append([*_row(artefact), fault or "yes"])
         documents.append({**_document(artefact), "sound": not fault, "fault": fault or None})
-    if json:
-        print_json({"meta": _meta(), "models": documents})
-    elif parsable:
-        print_rows(list(_HEADER), rows, as_parsable=True, noheader=noheader)
-    else:
-        print_table(list(_HEADER), rows, noheader=noheader, form=TableForm(folded=("sound",), omissible=_LESS))
+    form = TableForm(folded=("sound",), omissible=_LESS)
+    output.show({"meta": tool_meta(SCHEMA), "models": documents}, _HEADER, rows, form=form)
     if faults:
         raise typer.Exit(1)
 
@@ -144,7 +128,3 @@ def _document(held: Held) -> dict[str, object]:
         "shipped": held.shipped,
         "folder": str(held.files),
     }
-
-
-def _meta() -> dict[str, str]:
-    return {"tool": "sadvise", "version": __version__, "schema": SCHEMA}

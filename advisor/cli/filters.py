@@ -78,8 +78,7 @@ Users = Annotated[str | None, shared("-u --user LIST", "Only jobs of these users
 Accounts = Annotated[str | None, shared("-A --account LIST", "Only jobs of these accounts.", FILTERS)]
 Jobs = Annotated[str | None, shared("-j --jobs LIST", "Only these jobs: 123, 123_4, 123_[1-9] or 123+1.", FILTERS)]
 Nodes = Annotated[
-    str | None,
-    shared("-w --nodelist HOSTLIST", "Only jobs whose partitions contain one of these nodes.", FILTERS),
+    str | None, shared("-w --nodelist HOSTLIST", "Only jobs whose partitions contain one of these nodes.", FILTERS)
 ]
 
 

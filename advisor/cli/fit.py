@@ -10,7 +10,7 @@ import typer
 from advisor.cli.adaptation import performance
 from advisor.cli.fitting import check_fitting, left_out_words, print_card
 from advisor.cli.models import Folder
-from advisor.cli.options import LIVE, RECENT, Cluster, ConfigFile, JournalFile, Since, Timeout
+from advisor.cli.options import LIVE, RECENT, Cluster, ConfigFile, JournalFile, Since, Timeout, option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,18 +31,14 @@ app = typer.Typer(
 
 app.command()(performance)
 
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random draws of the fit.")]
-Files = Annotated[
-    list[Path], typer.Option("--from", metavar="FILE", help="A file of measurements; repeat for several.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Fit and print the card, write nothing.")]
+Seed = Annotated[int, option("--seed N", "Seed of the random draws of the fit.", min=0)]
+Files = Annotated[list[Path], option("--from FILE", "A file of measurements; repeat for several.")]
+DryRun = Annotated[bool, option("--dry-run", "Fit and print the card, write nothing.")]
 
 
 @app.command()
 def runtime(
-    source: Annotated[
-        str, typer.Option("--from", metavar="FILE|live", help="Output of sacct, plain or gzip, or live to run it.")
-    ],
+    source: Annotated[str, option("--from FILE|live", "Output of sacct, plain or gzip, or live to run it.")],
     since: Since = RECENT,
     cluster: Cluster = None,
     timeout: Timeout = None,

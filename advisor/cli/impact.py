@@ -25,8 +25,7 @@ def report(
         ),
     ] = "30d",
     accounts: Annotated[
-        bool,
-        option("--accounts/--no-accounts", "List the users and accounts that gained and lost most.", OUTPUT),
+        bool, option("--accounts/--no-accounts", "List the users and accounts that gained and lost most.", OUTPUT)
     ] = True,
     site: Site,
     journal: JournalFile = None,

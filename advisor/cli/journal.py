@@ -53,8 +53,7 @@ def journal(
     ] = View.LEASES,
     jobs: Annotated[str | None, option("-j --jobs LIST", "Only these jobs, separated by commas.", FILTERS)] = None,
     since: Annotated[
-        str | None,
-        option("--since TIME", "Only rows since: 90s, 30m, 2h, 3d, 1w ago, or 2026-03-01T12:00.", FILTERS),
+        str | None, option("--since TIME", "Only rows since: 90s, 30m, 2h, 3d, 1w ago, or 2026-03-01T12:00.", FILTERS)
     ] = None,
     most: Annotated[int, option("-n --lines", "Show only the newest N rows.", OUTPUT, min=1)] = 50,
     journal_file: JournalFile = None,

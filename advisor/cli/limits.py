@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from advisor.cli.options import OUTPUT, ConfigFile, JournalFile, Json
+from advisor.cli.options import OUTPUT, ConfigFile, JournalFile, Json, option
 from advisor.cli.simulate import DEMO_CLUSTER
 from advisor.cli.simulation import (
     Study,
@@ -65,35 +65,22 @@ def limits(
     trace: TraceFile = None,
     demo: DemoTrace = False,
     cluster: ClusterText = None,
-    users: Annotated[
-        list[str] | None,
-        typer.Option("-u", "--user", metavar="NAME", help="A user; repeat it for more.", rich_help_panel=RUNS),
-    ] = None,
+    users: Annotated[list[str] | None, option("-u --user NAME", "A user; repeat it for more.", RUNS)] = None,
     top: Annotated[
         int,
-        typer.Option(
-            "--top",
-            metavar="N",
-            min=1,
-            help="Without --user: the N users who ask the most GPU time that they do not use.",
-            rich_help_panel=RUNS,
-        ),
+        option("--top N", "Without --user: the N users who ask the most GPU time that they do not use.", RUNS, min=1),
     ] = 5,
     max_killed: Annotated[
         float,
-        typer.Option(
-            "--max-killed",
-            metavar="PERCENT",
+        option(
+            "--max-killed PERCENT",
+            "Suggest no limit that more than this share of the user's later jobs ran beyond.",
+            RUNS,
             min=0.0,
             max=20.0,
-            help="Suggest no limit that more than this share of the user's later jobs ran beyond.",
-            rich_help_panel=RUNS,
         ),
     ] = 2.0,
-    policy: Annotated[
-        str,
-        typer.Option("--policy", metavar="NAME", help="Policy of the replay: slurm, or lift.", rich_help_panel=RUNS),
-    ] = "slurm",
+    policy: Annotated[str, option("--policy NAME", "Policy of the replay: slurm, or lift.", RUNS)] = "slurm",
     repeats: Repeats = 8,
     seed: SimulationSeed = 0,
     jobs: FirstJobs = None,
@@ -103,12 +90,7 @@ def limits(
     config: ConfigFile = None,
     journal: JournalFile = None,
     mail: Annotated[
-        bool,
-        typer.Option(
-            "--mail",
-            help="Mail each user who would clearly gain, as notify.users allows.",
-            rich_help_panel=OUTPUT,
-        ),
+        bool, option("--mail", "Mail each user who would clearly gain, as notify.users allows.", OUTPUT)
     ] = False,
     json: Json = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.options import ConfigFile, JournalFile, Json, NoHeader
+from advisor.cli.options import ConfigFile, JournalFile, Json, NoHeader, option, shared
 
 if TYPE_CHECKING:
     from advisor.features.policy import Policy
@@ -75,23 +75,13 @@ def compare(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="policy-NAME.")],
     a: Annotated[str, typer.Argument(metavar="A", help="A version, as `sadvise models list` shows it, or rules.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another version, or rules.")],
-    cycles: Annotated[
-        int, typer.Option("--cycles", metavar="N", min=1, help="Compare the last N recorded cycles.")
-    ] = 20,
+    cycles: Annotated[int, option("--cycles N", "Compare the last N recorded cycles.", min=1)] = 20,
     rollout: Annotated[
-        bool,
-        typer.Option(
-            "--rollout", help=f"Simulate 12 h after up to {SNAPSHOTS} of their snapshots under the plan of each."
-        ),
+        bool, option("--rollout", f"Simulate 12 h after up to {SNAPSHOTS} of their snapshots under the plan of each.")
     ] = False,
     journal: JournalFile = None,
     config: ConfigFile = None,
-    models: Annotated[
-        Path | None,
-        typer.Option(
-            "--models", metavar="DIR", envvar="SADVISE_MODELS", help="The site's models, instead of forecasts.models."
-        ),
-    ] = None,
+    models: Annotated[Path | None, shared("--models DIR", "The site's models, instead of forecasts.models.")] = None,
     json: Json = False,
     noheader: NoHeader = False,
 ) -> None:

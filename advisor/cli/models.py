@@ -29,10 +29,7 @@ _HEADER = ("kind", "version", "in use", "from", "fitted", "parity", "sound")
 # What a narrow terminal leaves out first.
 _LESS = ("parity", "fitted")
 
-Folder = Annotated[
-    Path | None,
-    shared("--models DIR", "The site's models, instead of /var/lib/sadvise/models."),
-]
+Folder = Annotated[Path | None, shared("--models DIR", "The site's models, instead of /var/lib/sadvise/models.")]
 Kind = Annotated[
     str,
     typer.Argument(metavar="KIND", help="run_time, start_time, throughput, interference, performance or policy-NAME."),

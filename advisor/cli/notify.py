@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from advisor.cli.options import ConfigFile, JournalFile, Json
+from advisor.cli.options import ConfigFile, JournalFile, Json, option
 from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.domain.notice import Notice
@@ -23,9 +23,7 @@ SCHEMA: Final = "sadvise.notify/1"
 
 
 def notify(
-    test: Annotated[
-        bool, typer.Option("--test", help="Send a test notice to every target that is configured.")
-    ] = False,
+    test: Annotated[bool, option("--test", "Send a test notice to every target that is configured.")] = False,
     config: ConfigFile = None,
     journal: JournalFile = None,
     json: Json = False,

@@ -89,8 +89,7 @@ def _one_format(context: typer.Context, param: typer.CallbackParam, value: bool)
 
 Json = Annotated[bool, option("--json", "Print JSON, versioned in meta.schema.", OUTPUT, callback=_one_format)]
 Parsable = Annotated[
-    bool,
-    option("-P --parsable2", "Print fields separated by |, without a trailing one.", OUTPUT, callback=_one_format),
+    bool, option("-P --parsable2", "Print fields separated by |, without a trailing one.", OUTPUT, callback=_one_format)
 ]
 NoHeader = Annotated[bool, option("-h --noheader", "Omit the header.", OUTPUT)]
 

@@ -6,14 +6,13 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.model_comparison import compare
-from advisor.cli.options import Form, Json, shared
+from advisor.cli.options import ConfigFile, Form, JournalFile, Json, NoHeader, option, shared
 from advisor.errors import ModelError
 from advisor.predict.forecaster import checked
 from advisor.predict.library import SITE_FOLDER, Held, Library, read_card
 from advisor.text import escaped
 from advisor.view.table_layout import TableForm
-from advisor.view.terminal import print_json, print_labelled, tool_meta
+from advisor.view.terminal import Output, print_json, print_labelled, tool_meta
 
 app = typer.Typer(
     add_completion=False,
@@ -21,8 +20,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="List, check, compare and choose models and learned policies.",
 )
-
-app.command()(compare)
 
 SCHEMA = "sadvise.models/1"
 _HEADER = ("kind", "version", "in use", "from", "fitted", "parity", "sound")
@@ -39,6 +36,38 @@ Kind = Annotated[
 def library(folder: Path | None) -> Library:
     """Return the library of models."""
     return Library(SITE_FOLDER if folder is None else folder)
+
+
+@app.command()
+def compare(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="policy-NAME.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="A version, as `sadvise models list` shows it, or rules.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another version, or rules.")],
+    cycles: Annotated[int, option("--cycles N", "Compare the last N recorded cycles.", min=1)] = 20,
+    rollout: Annotated[
+        bool,
+        option("--rollout", "Simulate 12 h after up to 10 of their snapshots under the plan of each."),
+    ] = False,
+    journal: JournalFile = None,
+    config: ConfigFile = None,
+    models: Annotated[Path | None, shared("--models DIR", "The site's models, instead of forecasts.models.")] = None,
+    json: Json = False,
+    noheader: NoHeader = False,
+) -> None:
+    """Compare two versions of a policy, or one and the rules.
+
+    Plans recorded cycles of the journal again with both. Where a policy names nodes by a performance model, shows what
+    that expects of them against the nodes on which the gangs started. Changes nothing, and puts neither in use.
+    """
+    # What plans and simulates is no part of the other commands.
+    from advisor.cli.model_comparison import compare_versions
+    from advisor.watch.reading import Reading, journal_file
+
+    settings = Reading(config=config).load_config()
+    held = Library(Path(settings.forecasts.models) if models is None else models)
+    output = Output(json=json, noheader=noheader)
+    path = journal_file(settings, journal)
+    compare_versions(kind, (a, b), cycles=cycles, rollout=rollout, journal=path, library=held, output=output)
 
 
 @app.command("list")

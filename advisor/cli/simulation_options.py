@@ -1,18 +1,24 @@
 """Defines the options of `simulate`, `compare` and `tune`."""
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from advisor.cli.option_groups import OptionGroup
 from advisor.cli.options import OUTPUT, option, shared
+from advisor.errors import OptionsError
 
 RUNS = "What is simulated"
 SWEEP = "Parallel runs"
 _MOST_SLURM_JOBS: Final = 64
+_DEMO_CLUSTER: Final = "nodes=16,gpus=8,leaf=4"
 
 
 class Execution(StrEnum):
@@ -124,3 +130,27 @@ StoreFolder = Annotated[
     ),
 ]
 Report = Annotated[Path | None, option("--report FILE", "Also write a report, one self-contained HTML page.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneTrace:
+    """The trace to replay, and the text of its cluster; `words` name the trace on a command line."""
+
+    path: Path
+    cluster: str
+    words: Sequence[str]
+    is_demo: bool
+
+
+def _one_trace(trace: TraceFile = None, demo: DemoTrace = False, cluster: ClusterText = None) -> OneTrace:
+    """Raise `OptionsError` unless a trace with its cluster, or the demo, is given."""
+    if demo == (trace is not None):
+        raise OptionsError("give either a TRACE or --demo")
+    if cluster is None and not demo:
+        raise OptionsError("--cluster is missing: give live, a file, or a short form such as nodes=64,gpus=8,leaf=8")
+    path = Path(str(files("advisor") / "demo" / "trace.csv")) if trace is None else trace
+    words = ["--demo"] if trace is None else [str(trace)]
+    return OneTrace(path=path, cluster=cluster or _DEMO_CLUSTER, words=words, is_demo=demo)
+
+
+Replayed = Annotated[OneTrace, OptionGroup(_one_trace)]

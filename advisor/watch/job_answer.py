@@ -17,7 +17,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.planning.case import Case
 from advisor.planning.plan_trial import is_tried
 from advisor.planning.timer_out import TimerOut, timers_out
-from advisor.view.documents import TimerDocument, shell, timer_document
+from advisor.view.documents import TimerDocument, document_of, shell, timer_document
 from advisor.view.explanations import Explanation, Obstacle, explanation, since_sentence
 from advisor.view.forecast_report import ForecastDocument, forecast_document, lines
 from advisor.view.hint_words import hint_sentences
@@ -72,16 +72,11 @@ class JobReport:
 
     def document(self) -> JobDocument:
         """Return the answer as published."""
-        record, job, explained = self.planned.record, self.job, self.explained
+        record, job = self.planned.record, self.job
         note = self.planned.remembered.note
-        return JobDocument(
-            job_id=explained.job_id,
-            slurm_reason=explained.slurm_reason,
-            first=explained.first,
-            further=explained.further,
-            disagreement=explained.disagreement,
-            share=explained.share,
-            unread=explained.unread,
+        return document_of(
+            JobDocument,
+            self.explained,
             forecast=forecast_document(record.forecasts, job.job_id, self.bases),
             hints=job.hints,
             left_alone_by=record.left_alone.get(job.job_id),

@@ -218,6 +218,14 @@ def job_answer(
     )
 
 
+def job_lines(planned: Planned, settings: Config, job_id: int) -> list[Labelled]:
+    """Return labels and sentences about a job of a planned cycle; none if it is not in the queue any more."""
+    snapshot = planned.record.snapshot
+    job = snapshot.jobs_by_id.get(job_id)
+    groups = [] if job is None else job_answer(job, snapshot, settings, planned).groups(None, snapshot.source)
+    return [line for group in groups for line in group]
+
+
 def _left_alone(rule: str | None, job: Job, settings: Config) -> str:
     """Return a rule with its sentence, which names the job in commands; "" without a rule."""
     if rule is None:

@@ -5,7 +5,6 @@ as text only.
 """
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,7 +34,6 @@ class Unit(StrEnum):
     PERCENT = "percent"
     CHANGE = "change"
     DURATION = "duration"
-    INSTANT = "instant"
 
 
 class Hover(StrEnum):
@@ -48,17 +46,13 @@ class Hover(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """An axis with its meaning; without `low` or `high` it ends where its data end.
-
-    `utc_offset_s` shifts instants to the local time of the cluster.
-    """
+    """An axis with its meaning; without `low` or `high` it ends where its data end."""
 
     label: str
     unit: Unit
     is_log: bool = False
     low: float | None = None
     high: float | None = None
-    utc_offset_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,12 +133,6 @@ def elapsed_axis(label: str, high_s: float) -> Axis:
     return Axis(label=label, unit=Unit.DURATION, low=0.0, high=high_s)
 
 
-def instant_axis(label: str, low: float, high: float) -> Axis:
-    """Return an axis from one instant to another, spelled in local time."""
-    offset_s = float(time.localtime(low).tm_gmtoff)
-    return Axis(label=label, unit=Unit.INSTANT, low=low, high=high, utc_offset_s=offset_s)
-
-
 def count_axis(label: str, low: float | None = 0.0) -> Axis:
     """Return an axis of counts, from 0 by default; None for counts that can be negative."""
     return Axis(label=label, unit=Unit.COUNT, low=low)
@@ -219,13 +207,11 @@ def bar_chart(
     categories: Sequence[str],
     y_axis: Axis,
     bars: Sequence[Bars],
-    is_stacked: bool = False,
 ) -> Figure:
     """Return a figure of bars, one for each category and name; `ident` is unique on the page."""
     config = {
         "kind": "bars",
         "hover": Hover.X,
-        "stacked": is_stacked,
         "x": {"label": category_label, "categories": [escaped(category) for category in categories]},
         "y": _axis_values(y_axis),
         "series": [{"name": escaped(one.name), "y": [_rounded(value) for value in one.values]} for one in bars],
@@ -237,19 +223,14 @@ def bar_chart(
 
 def spelled(axis: Axis, value: float) -> str:
     """Return a value of an axis with its unit; empty if there is none."""
-    return "" if math.isnan(value) else _SPELLINGS[axis.unit](axis, value)
+    return "" if math.isnan(value) else _SPELLINGS[axis.unit](value)
 
 
-def _instant(axis: Axis, value: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(value + axis.utc_offset_s))
-
-
-_SPELLINGS: Final[Mapping[Unit, Callable[[Axis, float], str]]] = {
-    Unit.COUNT: lambda _, value: f"{round(value, 2):,.12g}",
-    Unit.PERCENT: lambda _, value: f"{value:.3g} %",
-    Unit.CHANGE: lambda _, value: f"{value:+.1f} %",
-    Unit.DURATION: lambda _, value: duration(value),
-    Unit.INSTANT: _instant,
+_SPELLINGS: Final[Mapping[Unit, Callable[[float], str]]] = {
+    Unit.COUNT: lambda value: f"{round(value, 2):,.12g}",
+    Unit.PERCENT: lambda value: f"{value:.3g} %",
+    Unit.CHANGE: lambda value: f"{value:+.1f} %",
+    Unit.DURATION: duration,
 }
 
 
@@ -295,7 +276,6 @@ def _axis_values(axis: Axis) -> dict[str, object]:
         "log": axis.is_log,
         "low": axis.low,
         "high": axis.high,
-        "offset": axis.utc_offset_s,
     }
 
 

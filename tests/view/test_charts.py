@@ -17,14 +17,12 @@ from advisor.view.charts import (
     Line,
     Mark,
     Series,
-    Unit,
     bar_chart,
     change_axis,
     count_axis,
     distribution,
     duration_axis,
     elapsed_axis,
-    instant_axis,
     line_chart,
     percent_axis,
     point_chart,
@@ -138,7 +136,6 @@ def test_bars_stand_for_categories_and_may_lack_one() -> None:
         categories=["Mon", HOSTILE],
         y_axis=count_axis("GPU-hours"),
         bars=[Bars(name="gain", values=(1234.5, NAN))],
-        is_stacked=True,
     )
 
     assert config_of(figure)["series"] == [{"name": "gain", "y": [1234.5, None]}]
@@ -158,24 +155,11 @@ def test_hostile_names_cannot_end_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("axis", "value", "text"),
     [
-        (Axis(label="", unit=Unit.INSTANT, utc_offset_s=3600.0), 0.0, "1970-01-01 01:00"),
         (percent_axis(""), 12.345, "12.3 %"),
         (count_axis(""), 1234567.0, "1,234,567"),
         (change_axis(""), NAN, ""),
     ],
-    ids=["instant", "percent", "count", "nothing"],
+    ids=["percent", "count", "nothing"],
 )
 def test_values_are_spelled_with_their_units(axis: Axis, value: float, text: str) -> None:
     assert spelled(axis, value) == text
-
-
-def test_instants_are_shifted_to_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    import time
-
-    monkeypatch.setenv("TZ", "Asia/Kolkata")
-    time.tzset()
-    axis = instant_axis("time", 0.0, 60.0)
-    monkeypatch.undo()
-    time.tzset()
-
-    assert axis.utc_offset_s == 19_800.0

@@ -108,10 +108,7 @@ def limits(
             ("--jobs", jobs),
         ],
     )
-    study = study_of(
-        [replayed.path], [replayed.cluster], [seed], setting, settings,
-        first=jobs, skip_bad=skip_bad, report=None, command=command,
-    )  # fmt: skip
+    study = study_of(command, [replayed.pair], [seed], setting, settings, first=jobs, skip_bad=skip_bad)
     (read,) = study.traces
     whole = drawn(read, study.clusters[read.name], seed)
     found = [suggested(whole, user, killed_ratio=max_killed / 100.0) for user in _chosen(whole, users, top)]

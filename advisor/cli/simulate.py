@@ -69,17 +69,7 @@ def simulate(
             ("--config", config),
         ],
     )
-    study = study_of(
-        [replayed.path],
-        [replayed.cluster],
-        [seed],
-        setting,
-        settings,
-        first=jobs,
-        skip_bad=skip_bad,
-        report=report,
-        command=command,
-    )
+    study = study_of(command, [replayed.pair], [seed], setting, settings, first=jobs, skip_bad=skip_bad, report=report)
     results = run_study(study, noun="policies")
     subject = {
         "trace": study.traces[0].name,

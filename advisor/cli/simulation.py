@@ -104,22 +104,22 @@ def setting_of(policies: Sequence[str] | None, execution: Execution, speeds: str
 
 
 def study_of(
-    paths: Sequence[Path],
-    cluster_texts: Sequence[str],
+    command: str,
+    replayed: Sequence[tuple[Path, str]],
     seeds: Sequence[int],
     setting: Setting,
     config: Config,
     *,
     first: int | None,
     skip_bad: bool,
-    report: Path | None,
-    command: str,
+    report: Path | None = None,
 ) -> Study:
-    """Read the traces, each with its cluster; note on standard error jobs that never run and facts left out.
+    """Read traces, each with the text of its cluster; note on standard error jobs that never run and facts left out.
 
     `config` says how to read the site. Raises `SimulationError` for a file that cannot be read or written, and for
     several GPU types on unnamed GPUs.
     """
+    paths, cluster_texts = [path for path, _ in replayed], [text for _, text in replayed]
     parsed = {text: cluster_of(text, config) for text in dict.fromkeys(cluster_texts)}
     if report is not None:
         check_writable(report)

@@ -141,6 +141,11 @@ class OneTrace:
     words: Sequence[str]
     is_demo: bool
 
+    @property
+    def pair(self) -> tuple[Path, str]:
+        """The trace with its cluster."""
+        return self.path, self.cluster
+
 
 def _one_trace(trace: TraceFile = None, demo: DemoTrace = False, cluster: ClusterText = None) -> OneTrace:
     """Raise `OptionsError` unless a trace with its cluster, or the demo, is given."""

@@ -86,17 +86,8 @@ def tune(
             ("--config", config),
         ],
     )
-    study = study_of(
-        [replayed.path],
-        [replayed.cluster],
-        [seed],
-        replace(setting, options=options),
-        settings,
-        first=jobs,
-        skip_bad=skip_bad,
-        report=report,
-        command=command,
-    )
+    setting = replace(setting, options=options)
+    study = study_of(command, [replayed.pair], [seed], setting, settings, first=jobs, skip_bad=skip_bad, report=report)
     (read,) = study.traces
     exploration = Exploration.of(
         read, study.clusters[read.name], options, repeats=repeats, seed=seed, varies_slurm=slurm

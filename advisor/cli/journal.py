@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -86,11 +86,14 @@ def journal(
 
 
 def _print(view: View, rows: list[Row], cluster: str | None, output: Output) -> None:
-    columns = _columns(view)
+    columns = _COLUMNS[view]
     if rows or not output.is_for_people:
-        lines = [[as_text(row) for as_text in columns.values()] for row in rows]
+        # A pipe gets the year as well.
+        when = short_instant if is_terminal() else instant
+        lines = [[_field(name, row[name], when) for name in columns] for row in rows]
         document = {"meta": tool_meta(SCHEMA, cluster=cluster), view.value: rows}
-        output.show(document, list(columns), lines, right=(0,), form=_form(view))
+        form = TableForm(whole=_WHOLE, folded=("said", "note", "detail"), omissible=_OMISSIBLE.get(view, ()))
+        output.show(document, columns, lines, right=(0,), form=form)
     else:
         print_labelled("nothing", "of ours is out" if view is View.LEASES else "is written down")
 
@@ -205,63 +208,48 @@ def _values(action: Published, undo: Published) -> Row:
     return {"before": undo["after"], "after": action["after"]}
 
 
-def _columns(view: View) -> Mapping[str, Callable[[Row], str]]:
-    """Map the columns of a view to how they are spelled for people."""
-    # A pipe gets the year as well.
-    when = short_instant if is_terminal() else instant
-
-    def plain(names: Sequence[str]) -> dict[str, Callable[[Row], str]]:
-        return {name: lambda row, name=name: _spelled(row[name]) for name in names}  # type: ignore[misc]  # bound here
-
-    def times(names: Sequence[str]) -> dict[str, Callable[[Row], str]]:
-        return {
-            name: lambda row, name=name: "" if row[name] is None else when(row[name])  # type: ignore[misc]  # bound here
-            for name in names
-        }
-
-    def ids(row: Row) -> str:
-        return ",".join(map(str, row["job_ids"]))
-
-    match view:
-        case View.LEASES:
-            return {
-                **plain(("job_id", "lever", "state", "before", "after", "user", "account")),
-                **times(("applied_time", "due_time")),
-                "added_delay_s": lambda row: f"{row['added_delay_s']:.0f}",
-                "job_ids": ids,
-            }
-        case View.CYCLES:
-            return {
-                **plain(("cycle_id",)),
-                **times(("taken_at",)),
-                **plain(("pending", "proposed", "recommended", "left_alone", "applied", "held_back", "record_bytes")),
-                "digest": lambda row: str(row["digest"])[:12],
-                **plain(("note",)),
-            }
-        case View.CHANGES:
-            return {
-                **times(("time",)),
-                **plain(("cycle_id", "job_id", "lever", "done", "before", "after", "said", "user", "account")),
-                "job_ids": ids,
-            }
-        case View.AUDIT | View.VERIFY:
-            return {**plain(("number",)), **times(("time",)), **plain(("event", "detail"))}
+_AUDIT: Final = ("number", "time", "event", "detail")
+_COLUMNS: Final[Mapping[View, Sequence[str]]] = {
+    View.LEASES: (
+        "job_id", "lever", "state", "before", "after", "user", "account", "applied_time", "due_time", "added_delay_s",
+        "job_ids",
+    ),
+    View.CYCLES: (
+        "cycle_id", "taken_at", "pending", "proposed", "recommended", "left_alone", "applied", "held_back",
+        "record_bytes", "digest", "note",
+    ),
+    View.CHANGES: (
+        "time", "cycle_id", "job_id", "lever", "done", "before", "after", "said", "user", "account", "job_ids",
+    ),
+    View.AUDIT: _AUDIT,
+    View.VERIFY: _AUDIT,
+}  # fmt: skip
+_TIMES: Final = ("time", "taken_at", "applied_time", "due_time")
+# What a narrow terminal never cuts, and what it leaves out first.
+_WHOLE: Final = (
+    "job_id", "job_ids", "lever", "state", "done", "cycle_id", "number", *_TIMES, "pending", "proposed", "recommended",
+    "applied",
+)  # fmt: skip
+_OMISSIBLE: Final[Mapping[View, tuple[str, ...]]] = {
+    View.LEASES: ("job_ids", "added_delay_s", "account", "before"),
+    View.CYCLES: ("digest", "record_bytes", "held_back", "left_alone"),
+    View.CHANGES: ("job_ids", "account", "cycle_id", "user", "before"),
+}
 
 
-def _form(view: View) -> TableForm:
-    """Return which columns of a view give way on a narrow terminal."""
-    ids = ("job_id", "job_ids", "lever", "state", "done", "cycle_id", "number")
-    whole = (*ids, "applied_time", "due_time", "taken_at", "time", "pending", "proposed", "recommended", "applied")
-    match view:
-        case View.LEASES:
-            omissible: tuple[str, ...] = ("job_ids", "added_delay_s", "account", "before")
-        case View.CYCLES:
-            omissible = ("digest", "record_bytes", "held_back", "left_alone")
-        case View.CHANGES:
-            omissible = ("job_ids", "account", "cycle_id", "user", "before")
-        case View.AUDIT | View.VERIFY:
-            omissible = ()
-    return TableForm(whole=whole, folded=("said", "note", "detail"), omissible=omissible)
+def _field(name: str, value: Any, when: Callable[[float], str]) -> str:
+    """Return a value of a column for people."""
+    match name:
+        case "job_ids":
+            return ",".join(map(str, value))
+        case "digest":
+            return str(value)[:12]
+        case "added_delay_s":
+            return f"{value:.0f}"
+        case _ if name in _TIMES and value is not None:
+            return when(value)
+        case _:
+            return _spelled(value)
 
 
 def _spelled(value: object) -> str:

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from advisor.errors import ConfigError
-from advisor.fit.interference_files import MeasuredSpeed, read_sides
+from advisor.fit.interference_files import GANG_PAIRS, GPU_PAIRS, MeasuredSpeed, read_sides
 from advisor.predict.interference_items import Shared
 from tests.fit.interference_tables import (
     DEEPSHARE,
@@ -52,7 +52,7 @@ def errors_by_name(report: Report) -> dict[str, float]:
 
 
 def test_pairs_left_out_are_forecast_better_than_by_means(tmp_path: Path) -> None:
-    sides = read_sides(write(tmp_path, GAVEL, gavel_rows()), "gavel")
+    sides = read_sides(write(tmp_path, GAVEL, gavel_rows()), GPU_PAIRS)
 
     report = evaluate(sides, sides, shared=Shared.GPU, folds=4)
 
@@ -67,7 +67,7 @@ def test_pairs_left_out_are_forecast_better_than_by_means(tmp_path: Path) -> Non
 
 
 def test_models_left_out_are_flagged(tmp_path: Path) -> None:
-    sides = read_sides(write(tmp_path, GAVEL, gavel_rows()), "gavel")
+    sides = read_sides(write(tmp_path, GAVEL, gavel_rows()), GPU_PAIRS)
 
     report = evaluate(sides, sides, shared=Shared.GPU, unseen_models=True)
 
@@ -76,7 +76,7 @@ def test_models_left_out_are_flagged(tmp_path: Path) -> None:
 
 
 def test_fit_sees_nothing_of_the_speeds_that_are_judged(tmp_path: Path) -> None:
-    sides = read_sides(write(tmp_path, DEEPSHARE, deepshare_rows()), "deepshare")
+    sides = read_sides(write(tmp_path, DEEPSHARE, deepshare_rows()), GANG_PAIRS)
     train, test = sides[::2], sides[1::2]
     changed = [
         MeasuredSpeed(mine=side.mine, other=side.other, speed=0.01 + 0.001 * row) for row, side in enumerate(test)
@@ -91,7 +91,7 @@ def test_fit_sees_nothing_of_the_speeds_that_are_judged(tmp_path: Path) -> None:
 
 
 def test_rows_that_were_fitted_on_are_not_judged(tmp_path: Path) -> None:
-    sides = read_sides(write(tmp_path, DEEPSHARE, deepshare_rows()), "deepshare")
+    sides = read_sides(write(tmp_path, DEEPSHARE, deepshare_rows()), GANG_PAIRS)
 
     report = evaluate(sides[:80], list(sides[60:]), shared=Shared.NODE)
 
@@ -113,7 +113,7 @@ def test_sides_that_were_not_measured_are_counted_with_a_reason(tmp_path: Path) 
 
 @pytest.mark.parametrize("same", [True, False], ids=["one set", "copy"])
 def test_nothing_left_to_judge_is_an_error(tmp_path: Path, same: bool) -> None:
-    sides = read_sides(write(tmp_path, DEEPSHARE, deepshare_rows()), "deepshare")
+    sides = read_sides(write(tmp_path, DEEPSHARE, deepshare_rows()), GANG_PAIRS)
 
     with pytest.raises(ConfigError, match="not fitted on"):
         evaluate(sides, sides if same else list(sides), shared=Shared.NODE)

@@ -11,8 +11,9 @@ import typer
 from typer.testing import CliRunner
 
 from advisor.errors import ConfigError
-from advisor.fit.throughput_data import files_of, read_measured
+from advisor.fit.throughput_data import files_of
 from tests.predict.throughput_cluster import make_measured, steps, theta_of, work, write_cluster
+from tools.data.step_times import read_measured
 from tools.evaluate.score_report import Report, Score
 from tools.evaluate.throughput_errors import (
     CURVE,

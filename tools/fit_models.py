@@ -19,13 +19,13 @@ from advisor.fit.fitted import Fitted, source_of
 from advisor.fit.interference_fit import fit_interference
 from advisor.fit.publish import publish
 from advisor.fit.run_time_fit import fit_run_time
-from advisor.fit.throughput_fit import fit_throughput
 from advisor.predict.library import Library
 from advisor.predict.manifest import Manifest, read_manifest, write_manifest
 from advisor.view.terminal import instant
 from tools.data.drac_tables import read_tables
 from tools.data.graham_polls import fit_start_time
 from tools.data.simulated_traces import add_data_option, data_folder
+from tools.data.step_times import fit_throughput
 
 MODELS: Final = Path(__file__).parent.parent / "models"
 VERSION: Final = "default-1"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from advisor.backends.named_jobs import IDS_PER_COMMAND, names_no_job
-from advisor.backends.process import Commands, text_of
+from advisor.backends.process import Commands, ask_text
 from advisor.errors import SlurmRefusedError
 
 # A scontrol without readline reads lines of up to 4,095 bytes.
@@ -64,7 +64,7 @@ def waiting_tasks(commands: Commands, array_job_ids: Collection[int]) -> list[Wa
 def _rows(commands: Commands, job_ids: Iterable[int], *options: str) -> str:
     ids = ",".join(map(str, job_ids))
     try:
-        return text_of(commands.ask("squeue", "-h", "-a", *options, "-t", "PENDING", "-j", ids, "-o", _FORMAT).output)
+        return ask_text(commands, "squeue", "-h", "-a", *options, "-t", "PENDING", "-j", ids, "-o", _FORMAT)
     except SlurmRefusedError as err:
         if names_no_job(err):
             return ""

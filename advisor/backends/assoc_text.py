@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from advisor.backends.process import printable
-from advisor.backends.spelling import count
+from advisor.backends.process import Commands, ask_text, printable
+from advisor.backends.scontrol_text import ShownRecord
+from advisor.backends.spelling import PLAIN_NAME, count
 from advisor.errors import DecodeError
 
 _FIRST_LINE: Final = "Current Association Manager state"
@@ -95,6 +96,20 @@ class AssociationState:
     qos: tuple[QosLimits, ...]
 
 
+def read_associations(commands: Commands, user: str | None = None) -> AssociationState:
+    """Ask slurmctld for all QOS and accounts, and for one user or all; one request to it.
+
+    A name that scontrol would take for two is not given.
+    """
+    named = (f"users={user}",) if user is not None and PLAIN_NAME.fullmatch(user) else ()
+    return decode_associations(ask_text(commands, "scontrol", "-o", "show", "assoc_mgr", *named, "flags=assoc,qos"))
+
+
+def read_partition_qos(commands: Commands) -> dict[str, str]:
+    """Map the partitions of a cluster to their QOS, "" for none; one request to slurmctld."""
+    return partition_qos(ask_text(commands, "scontrol", "-o", "-a", "show", "partition"))
+
+
 def decode_associations(text: str) -> AssociationState:
     """Decode an answer in one line for each record; raises `DecodeError` for what is not one."""
     lines = text.split("\n")
@@ -118,25 +133,22 @@ def partition_qos(text: str) -> dict[str, str]:
 
 def _association(line: str) -> Association:
     raw = _pairs(line)
-    try:
-        user, uid = _numbered(raw["UserName"]) if raw["UserName"] else ("", "")
-        parent = raw["ParentAccount"]
-        return Association(
-            association_id=count(raw["ID"], field="association ID"),
-            account=raw["Account"],
-            user=user,
-            uid=uid,
-            partition=raw["Partition"],
-            # That of a user is the account it stands in.
-            parent_id=count(_numbered(parent)[1], field="association parent") if parent else None,
-            amounts=_limits(raw),
-            counts=_counts(raw),
-            counts_used=_counts_used(raw),
-            shares=_shares(raw.get("SharesRaw/Norm/Level/Factor", "1").partition("/")[0]),
-            priority=_priority(raw),
-        )
-    except KeyError as err:
-        raise DecodeError(f"scontrol show assoc_mgr shows an association without {err.args[0]}") from err
+    user, uid = _numbered(raw["UserName"]) if raw["UserName"] else ("", "")
+    parent = raw["ParentAccount"]
+    return Association(
+        association_id=count(raw["ID"], field="association ID"),
+        account=raw["Account"],
+        user=user,
+        uid=uid,
+        partition=raw["Partition"],
+        # That of a user is the account it stands in.
+        parent_id=count(_numbered(parent)[1], field="association parent") if parent else None,
+        amounts=_limits(raw),
+        counts=_counts(raw),
+        counts_used=_counts_used(raw),
+        shares=_shares(raw.get("SharesRaw/Norm/Level/Factor", "1").partition("/")[0]),
+        priority=_priority(raw),
+    )
 
 
 def _qos(line: str) -> QosLimits:
@@ -205,9 +217,9 @@ def _numbered(text: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def _pairs(line: str) -> dict[str, str]:
+def _pairs(line: str) -> ShownRecord:
     """Take `Key=value Key=value` apart; a key that comes twice is no answer of Slurm's."""
-    values: dict[str, str] = {}
+    values = ShownRecord()
     for word in line.split():
         key, equals, value = word.partition("=")
         if equals and key in values:

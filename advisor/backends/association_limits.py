@@ -5,7 +5,6 @@ or, if an Operator's change lifts the limit for the job, takes resources meant f
 """
 
 import math
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +16,10 @@ from advisor.backends.assoc_text import (
     Association,
     AssociationState,
     QosLimits,
-    decode_associations,
-    partition_qos,
+    read_associations,
+    read_partition_qos,
 )
-from advisor.backends.process import Commands, text_of
+from advisor.backends.process import Commands
 from advisor.backends.site_reader import running_config
 from advisor.domain.actions import Action, SetGpus
 from advisor.domain.gang import GangRequest
@@ -34,8 +33,6 @@ READING_KEPT_S: Final = 20.0
 CONFIG_KEPT_S: Final = 600.0
 
 _GPU: Final = "gres/gpu"
-# Names that Slurm takes on a command line as they are; a comma would name two.
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.@-]+", re.ASCII)
 # By limit: whether what others use counts, and whether it counts minutes.
 _GROUP: Final = {"GrpTRES": False, "GrpTRESMins": True, "GrpTRESRunMins": True}
 _HOLDER: Final = ("MaxTRESPU", "MaxTRESPA")
@@ -275,17 +272,13 @@ class AssociationLimits:
 
     def _state(self, user: str) -> AssociationState:
         if user not in self._states:
-            # Every account is shown, and of the users this one.
-            named = (f"users={user}",) if _PLAIN_NAME.fullmatch(user) else ()
-            answer = self._commands.ask("scontrol", "-o", "show", "assoc_mgr", *named, "flags=assoc,qos")
-            self._states[user] = decode_associations(text_of(answer.output))
+            self._states[user] = read_associations(self._commands, user)
         return self._states[user]
 
     def _qos_of(self, job: Job) -> Iterator[str]:
         """Return the names of the job's QOS and of its partitions' QOS; an unknown one is absent from the limits."""
         if not self._partition_qos:
-            answer = self._commands.ask("scontrol", "-o", "-a", "show", "partition")
-            self._partition_qos = partition_qos(text_of(answer.output))
+            self._partition_qos = read_partition_qos(self._commands)
         yield job.qos
         for partition in job.partitions:
             name = self._partition_qos.get(partition, f"of partition {partition}")

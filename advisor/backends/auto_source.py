@@ -21,48 +21,55 @@ from advisor.errors import AdvisorError, BudgetSpentError, TooLargeError
 RETRY_S: Final = 600.0
 
 
-class AutoSource:
-    """The cluster, read by pyslurm or as text; a read that fails with pyslurm is repeated as text."""
+class _TextForAWhile:
+    """Reads text for a while in place of a reader, which is then tried again."""
 
-    def __init__(
-        self,
-        text: TextSource,
-        pyslurm: PyslurmSource | None,
-        site: SiteReader,
-        commands: Commands,
-        clock: Clock,
-        *,
-        retry_s: float = RETRY_S,
-    ) -> None:
-        """Take both readers, pyslurm None if it cannot be used, and the commands that read pyslurm's version."""
+    def __init__(self, reader: str, text: TextSource, clock: Clock) -> None:
+        self._reader = reader
         self._text = text
-        self._pyslurm = pyslurm
-        self._site = site
-        self._commands = commands
         self._clock = clock
-        self._retry_s = retry_s
         self._text_since: float | None = None
         self._fault = ""
-        self.name = "auto"
-        self.why = "pyslurm reads only the cluster of this host" if pyslurm is None else "nothing was read yet"
+        self.name = reader
 
     def snapshot(self) -> Snapshot:
         """Read the cluster as it is now; raises what the text reader raises."""
-        seen = self._by_pyslurm() if self._pyslurm is not None and self._is_pyslurm_due() else None
+        seen = self._tried() if self._is_due() else None
         if seen is None:
             seen = self._text.snapshot()
             if self._fault:
-                seen = _in_place_of("pyslurm", seen, self._fault)
+                unread = (*seen.unread, f"read as text since {self._reader} failed: {self._fault}")
+                seen = replace(seen, unread=unread, reader_fault=self._fault)
         self.name = seen.source
         return seen
 
-    def _is_pyslurm_due(self) -> bool:
-        """Return whether pyslurm is tried now: not for a while after text was preferred."""
-        return _is_due(self._text_since, self._clock.now(), self._retry_s)
+    def _tried(self) -> Snapshot | None:
+        """Read by the reader; None if text is to be read in its place."""
+        raise NotImplementedError
 
-    def _by_pyslurm(self) -> Snapshot | None:
-        """Read by pyslurm; None if it does not show enough, or fails."""
-        assert self._pyslurm is not None  # noqa: S101  (the caller looked)
+    def _is_due(self) -> bool:
+        """Return whether the reader is tried now: not for a while after text was preferred."""
+        return self._text_since is None or not 0 <= self._clock.now() - self._text_since < RETRY_S
+
+
+class AutoSource(_TextForAWhile):
+    """The cluster, read by pyslurm or as text; a read that fails with pyslurm is repeated as text."""
+
+    def __init__(
+        self, text: TextSource, pyslurm: PyslurmSource | None, site: SiteReader, commands: Commands, clock: Clock
+    ) -> None:
+        """Take both readers, pyslurm None if it cannot be used, and the commands that read pyslurm's version."""
+        super().__init__("pyslurm", text, clock)
+        self._pyslurm = pyslurm
+        self._site = site
+        self._commands = commands
+        self.name = "auto"
+        self.why = "pyslurm reads only the cluster of this host" if pyslurm is None else "nothing was read yet"
+
+    def _tried(self) -> Snapshot | None:
+        """Read by pyslurm; None if it cannot be used, does not show enough, or fails."""
+        if self._pyslurm is None:
+            return None
         # The site first: without a configuration importing pyslurm takes half a minute to fail.
         config = self._site.read().config
         unfit = self._unfit(config)
@@ -107,46 +114,22 @@ class AutoSource:
         self.why = why
 
 
-class ChosenSource:
+class ChosenSource(_TextForAWhile):
     """The cluster as the chosen reader shows it, and as text while the queue is too large for that reader.
 
     Users decide how large a queue is. The chosen reader is tried again after a while.
     """
 
-    def __init__(self, chosen: ClusterSource, text: TextSource, clock: Clock, *, retry_s: float = RETRY_S) -> None:
+    def __init__(self, chosen: ClusterSource, text: TextSource, clock: Clock) -> None:
+        super().__init__(chosen.name, text, clock)
         self._chosen = chosen
-        self._text = text
-        self._clock = clock
-        self._retry_s = retry_s
-        self._text_since: float | None = None
-        self._fault = ""
-        self.name = chosen.name
 
-    def snapshot(self) -> Snapshot:
-        """Read the cluster as it is now; raises what the chosen reader raises for any other reason."""
-        seen = self._by_chosen() if _is_due(self._text_since, self._clock.now(), self._retry_s) else None
-        if seen is None:
-            seen = _in_place_of(self._chosen.name, self._text.snapshot(), self._fault)
-        self.name = seen.source
-        return seen
-
-    def _by_chosen(self) -> Snapshot | None:
-        """Read by the chosen reader; None if the queue is too large for it."""
+    def _tried(self) -> Snapshot | None:
+        """Read by the chosen reader; None if the queue is too large for it, raises what it raises otherwise."""
         try:
             seen = self._chosen.snapshot()
         except TooLargeError as err:
             self._text_since, self._fault = self._clock.now(), str(err)
             return None
-        self._text_since = None
+        self._text_since, self._fault = None, ""
         return seen
-
-
-def _is_due(text_since: float | None, now: float, retry_s: float) -> bool:
-    """Return whether the reader that text stands in for is tried now."""
-    return text_since is None or not 0 <= now - text_since < retry_s
-
-
-def _in_place_of(reader: str, seen: Snapshot, fault: str) -> Snapshot:
-    """Return a snapshot that says for which reader text was read, and why."""
-    unread = (*seen.unread, f"read as text since {reader} failed: {fault}")
-    return replace(seen, unread=unread, reader_fault=fault)

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from advisor.backends.process import Commands, printable, text_of
+from advisor.backends.process import Commands, ask_text, printable
 from advisor.domain.standby import Controller, beside_one_of_several, turn_of
 from advisor.errors import AdvisorError, DecodeError
 
@@ -13,7 +13,7 @@ _LINE: Final = re.compile(r"Slurmctld\((\w+)\) at (\S+) is (UP|DOWN)")
 
 def read_controllers(commands: Commands) -> tuple[Controller, ...]:
     """Ask every slurmctld whether it is up; raises `SlurmError`, also where none is, or `DecodeError`."""
-    return decode_controllers(text_of(commands.ask("scontrol", "ping").output))
+    return decode_controllers(ask_text(commands, "scontrol", "ping"))
 
 
 def decode_controllers(text: str) -> tuple[Controller, ...]:

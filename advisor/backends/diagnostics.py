@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from advisor.backends.process import Commands, text_of
+from advisor.backends.process import Commands, ask_text
 from advisor.backends.spelling import count, is_unset
 from advisor.domain.load import ControllerLoad
 from advisor.errors import DecodeError
@@ -23,7 +23,7 @@ _BACKFILL: Final = "Backfilling stats"
 
 def read_load(commands: Commands) -> ControllerLoad:
     """Ask slurmctld how busy it is; raises `SlurmError`, or `DecodeError` for an answer that ends halfway."""
-    return decode_load(text_of(commands.ask("sdiag").output))
+    return decode_load(ask_text(commands, "sdiag"))
 
 
 def decode_load(text: str) -> ControllerLoad:

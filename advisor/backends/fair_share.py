@@ -1,23 +1,21 @@
 """Reads what the accounts above a job's user have used of their shares, with sshare; one request to slurmctld."""
 
 import math
-import re
 
-from advisor.backends.process import Commands, text_of
+from advisor.backends.process import Commands, ask_text
+from advisor.backends.spelling import PLAIN_NAME
 from advisor.domain.particulars import AccountUse, FairShare
 from advisor.errors import DecodeError
 
 _COLUMNS = ("Account", "User", "NormShares", "EffectvUsage")
-# Names that sshare takes on a command line as they are; a comma would name two.
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.@][A-Za-z0-9_.@-]*", re.ASCII)
 
 
 def read_fair_share(commands: Commands, *, account: str, user: str) -> FairShare | None:
     """Return the use of an account and one of its users; None if slurmctld shows none, as it does without slurmdbd."""
-    if not _PLAIN_NAME.fullmatch(user):
+    if not PLAIN_NAME.fullmatch(user):
         return None
-    answer = commands.ask("sshare", "-h", "-P", "-u", user, "-o", ",".join(_COLUMNS))
-    return decode_fair_share(text_of(answer.output), account=account, user=user)
+    shown = ask_text(commands, "sshare", "-h", "-P", "-u", user, "-o", ",".join(_COLUMNS))
+    return decode_fair_share(shown, account=account, user=user)
 
 
 def decode_fair_share(text: str, *, account: str, user: str) -> FairShare | None:

@@ -2,11 +2,10 @@
 
 import re
 
-from advisor.backends.process import Commands, text_of
+from advisor.backends.process import Commands, ask_text
 from advisor.backends.scontrol_text import blocks
 from advisor.backends.spelling import count, is_unset
 from advisor.domain.particulars import LicenceUse
-from advisor.errors import DecodeError
 
 _ASKED = re.compile(r"([^:,;|()]+)(?:[:=](\d{1,9}))?", re.ASCII)
 # Longer than any list of licences; squeue cuts what is wider.
@@ -16,8 +15,8 @@ _WIDTH = 1024
 def read_licences(commands: Commands, job_id: int) -> tuple[LicenceUse, ...]:
     """Return the licences that a job asks for, as far as slurmctld counts them."""
     local = () if commands.cluster is not None else ("--local",)
-    asked = text_of(commands.ask("squeue", "-h", *local, f"-j{job_id}", "-O", f"Licenses:{_WIDTH}").output)
-    return decode_licences(asked, text_of(commands.ask("scontrol", "-o", "show", "licenses").output))
+    asked = ask_text(commands, "squeue", "-h", *local, f"-j{job_id}", "-O", f"Licenses:{_WIDTH}")
+    return decode_licences(asked, ask_text(commands, "scontrol", "-o", "show", "licenses"))
 
 
 def decode_licences(asked: str, shown: str) -> tuple[LicenceUse, ...]:
@@ -32,11 +31,8 @@ def decode_licences(asked: str, shown: str) -> tuple[LicenceUse, ...]:
         block = by_name.get(match[1].strip())
         if block is None:
             continue
-        try:
-            total, free = (count(block[key], field=f"scontrol {key}") for key in ("Total", "Free"))
-            used, reserved = (count(block.get(key, "0"), field=f"scontrol {key}") for key in ("Used", "Reserved"))
-        except KeyError as err:
-            raise DecodeError(f"scontrol shows a licence without {err.args[0]}: see scontrol show licenses") from err
+        total, free = (count(block[key], field=f"scontrol {key}") for key in ("Total", "Free"))
+        used, reserved = (count(block.get(key, "0"), field=f"scontrol {key}") for key in ("Used", "Reserved"))
         found.append(
             LicenceUse(
                 name=match[1].strip(),

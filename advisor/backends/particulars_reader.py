@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from advisor.backends.assoc_text import decode_associations, partition_qos
+from advisor.backends.assoc_text import read_associations, read_partition_qos
 from advisor.backends.fair_share import read_fair_share
 from advisor.backends.licences import read_licences
 from advisor.backends.priorities import read_priority_factors
-from advisor.backends.process import Commands, text_of
+from advisor.backends.process import Commands
 from advisor.backends.reached_limit import names_a_limit, reached_limit
 from advisor.backends.reservations import read_reservations
 from advisor.domain.diagnosis import Cause
@@ -68,16 +68,12 @@ def _factors(commands: Commands, job: Job) -> PriorityFactors | None:
 
 
 def _limit(commands: Commands, job: Job) -> ReachedLimit | None:
-    # Every account is shown, and of the users this one; a name that scontrol would take for two is not given.
-    named = (f"users={job.user}",) if job.user.isascii() and job.user.isidentifier() else ()
-    answer = commands.ask("scontrol", "-o", "show", "assoc_mgr", *named, "flags=assoc,qos")
-    state = decode_associations(text_of(answer.output))
-    return reached_limit(job, state, _qos_names(commands, job))
+    return reached_limit(job, read_associations(commands, job.user), _qos_names(commands, job))
 
 
 def _qos_names(commands: Commands, job: Job) -> Iterator[str]:
     """Yield the names of a job's QOS and, where Slurm names a limit of a QOS, of those of its partitions."""
     yield job.qos
     if causes_named(job.reason) == {Cause.QOS_LIMIT}:
-        by_partition = partition_qos(text_of(commands.ask("scontrol", "-o", "-a", "show", "partition").output))
+        by_partition = read_partition_qos(commands)
         yield from (by_partition[name] for name in job.partitions if by_partition.get(name))

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from advisor.backends.process import Commands, SlurmCommands, text_of
+from advisor.backends.process import Commands, SlurmCommands, ask_text
 from advisor.backends.spelling import count, integer, is_unset
 from advisor.domain.particulars import PriorityFactors
 from advisor.errors import DecodeError
@@ -37,7 +37,7 @@ def read_priority_factors(
     named = (f"-j{wanted[0]}",) if len(wanted) == 1 else ()
     local = () if slurm.cluster is not None else ("--local",)
     layout = delimiter.join(("%i", "%Y", *_PARTS.values())) + delimiter
-    answer = text_of(slurm.ask("sprio", "-h", *local, *named, "-o", layout).output)
+    answer = ask_text(slurm, "sprio", "-h", *local, *named, "-o", layout)
     factors = decode_factors(answer, delimiter)
     return {job_id: factors[job_id] for job_id in wanted if job_id in factors}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from advisor.backends.process import Commands, printable, text_of
+from advisor.backends.process import Commands, ask_text, printable
 from advisor.backends.site_config import config_lines
 from advisor.backends.site_reader import Identity, own_identity
 from advisor.domain.actions import Lever, SetNice
@@ -110,7 +110,7 @@ def _privilege(who: Identity, level: str | None, accounts: frozenset[str], doubt
 
 def _configuration(commands: Commands, doubts: list[str]) -> Mapping[str, str]:
     try:
-        return config_lines(text_of(commands.ask("scontrol", "show", "config").output))
+        return config_lines(ask_text(commands, "scontrol", "show", "config"))
     except AdvisorError as err:
         doubts.append(f"slurmctld did not tell who is SlurmUser: {err}")
         return {}
@@ -120,7 +120,7 @@ def _from_database(commands: Commands, who: Identity, doubts: list[str]) -> tupl
     """Return the user's level and accounts; slurmdbd lists the accounts below a coordinator's as well."""
     named = (f"name={who.name}", "withcoordinator", "format=adminlevel,coordinators")
     try:
-        answer = text_of(commands.ask("sacctmgr", "-nP", "show", "user", "where", *named).output)
+        answer = ask_text(commands, "sacctmgr", "-nP", "show", "user", "where", *named)
     except AdvisorError as err:
         doubts.append(f"the accounting database was not asked: {err}")
         return None, frozenset()
@@ -131,7 +131,7 @@ def _from_database(commands: Commands, who: Identity, doubts: list[str]) -> tupl
 def _from_controller(commands: Commands, who: Identity, doubts: list[str]) -> str | None:
     """Read the level from slurmctld, which knows it without slurmdbd; it does not show the accounts of coordinators."""
     try:
-        answer = text_of(commands.ask("scontrol", "-o", "show", "assoc_mgr", f"users={who.name}", "flags=users").output)
+        answer = ask_text(commands, "scontrol", "-o", "show", "assoc_mgr", f"users={who.name}", "flags=users")
     except AdvisorError as err:
         doubts.append(f"nor did slurmctld tell: {err}")
         return None

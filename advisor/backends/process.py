@@ -263,6 +263,11 @@ def text_of(answer: bytes) -> str:
     return answer.decode("utf-8", "backslashreplace")
 
 
+def ask_text(commands: Commands, program: str, *arguments: str) -> str:
+    """Return what a command prints as text; raises `SlurmError` or `DecodeError`."""
+    return text_of(commands.ask(program, *arguments).output)
+
+
 def printable(text: str, length: int = _COMPLAINT_LENGTH) -> str:
     """Return a text on one line, control characters escaped and long ones cut."""
     line = "; ".join(part for part in (raw.strip() for raw in text.split("\n")) if part)

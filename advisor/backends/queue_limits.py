@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from advisor.backends.assoc_text import AssociationState, decode_associations
-from advisor.backends.process import Commands, text_of
+from advisor.backends.assoc_text import AssociationState, read_associations
+from advisor.backends.process import Commands, ask_text
 from advisor.backends.scontrol_text import partitions
 from advisor.domain.site import Partition, SiteConfig
 from advisor.errors import AdvisorError
@@ -28,14 +28,12 @@ def read_queue_limits(commands: Commands, config: SiteConfig) -> QueueLimits:
     by_name: dict[str, Partition] = {}
     state = _NOTHING
     try:
-        answer = commands.ask("scontrol", "-o", "-a", "show", "partition")
-        shown = partitions(text_of(answer.output))
+        shown = partitions(ask_text(commands, "scontrol", "-o", "-a", "show", "partition"))
         by_name = {partition.name: partition for partition in shown if isinstance(partition, Partition)}
     except AdvisorError as err:
         notes.append(f"the partitions of scontrol cannot be read, so their QOS are not known: {err}")
     try:
-        answer = commands.ask("scontrol", "-o", "show", "assoc_mgr", "flags=assoc,qos")
-        state = decode_associations(text_of(answer.output))
+        state = read_associations(commands)
         notes += _lacking(state, config)
     except AdvisorError as err:
         notes.append(f"limits and shares cannot be read, so there are none: {err}")

@@ -3,14 +3,13 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from advisor.backends.process import Commands, text_of
-from advisor.backends.scontrol_text import blocks
+from advisor.backends.process import Commands, ask_text
+from advisor.backends.scontrol_text import ShownRecord, blocks
 from advisor.backends.spelling import count, instant, names, node_names
-from advisor.backends.text_decode import Row
 from advisor.backends.tres import tres
 from advisor.domain.gang import GpuCount
 from advisor.domain.job import Job
@@ -28,7 +27,7 @@ _MAINTENANCE = frozenset(("MAINT", "MAGNETIC_MAINT"))
 
 def read_reservations(commands: Commands) -> tuple[Reservation, ...]:
     """Return all reservations, by start."""
-    return decode_reservations(text_of(commands.ask("scontrol", "-o", "show", "reservation").output))
+    return decode_reservations(ask_text(commands, "scontrol", "-o", "show", "reservation"))
 
 
 def decode_reservations(text: str) -> tuple[Reservation, ...]:
@@ -78,17 +77,13 @@ def _with_reserved(node: Node, kept: Counter[str | None]) -> Node:
     return replace(node, cpus_reserved=min(kept[_CPUS], node.cpus), gpus=gpus)
 
 
-def _reservation(block: Row, text: str) -> Reservation:
-    try:
-        start_time, end_time = (instant(block[key], field=f"scontrol {key}") for key in ("StartTime", "EndTime"))
-        name = block["ReservationName"]
-    except KeyError as err:
-        raise DecodeError(f"scontrol shows a reservation without {err.args[0]}: see scontrol show reservation") from err
+def _reservation(block: ShownRecord, text: str) -> Reservation:
+    start_time, end_time = (instant(block[key], field=f"scontrol {key}") for key in ("StartTime", "EndTime"))
     if start_time is None or end_time is None:
         raise DecodeError("scontrol shows a reservation without times: see scontrol show reservation")
-    cpus = _cpus(block)
+    cpus = tres(block.get("TRES", ""), field="scontrol TRES").cpus
     return Reservation(
-        name=name,
+        name=block["ReservationName"],
         start_time=start_time,
         end_time=end_time,
         nodes=node_names(block.get("Nodes", ""), field="scontrol Nodes"),
@@ -100,17 +95,13 @@ def _reservation(block: Row, text: str) -> Reservation:
     )
 
 
-def _cpus(block: Mapping[str, str]) -> int | None:
-    return tres(block.get("TRES", ""), field="scontrol TRES").cpus
-
-
 def _cpus_by_node(text: str, cpus: int | None, cores: int) -> dict[str, int]:
     """Read the cores that a reservation takes of each node, as CPUs."""
     threads = max(1, (cpus or 0) // cores) if cores else 1
     return {name: threads * _size(ids) for name, ids in _CORES.findall(text)}
 
 
-def _gpus_of_each(block: Row) -> tuple[GpuCount, ...]:
+def _gpus_of_each(block: ShownRecord) -> tuple[GpuCount, ...]:
     """Return the GPUs that a reservation takes of each of its nodes."""
     gpus = tres(block.get("TRES", ""), field="scontrol TRES").gpus or ()
     nodes = max(1, count(block.get("NodeCnt", "1"), field="scontrol NodeCnt"))

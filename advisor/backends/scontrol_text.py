@@ -35,13 +35,21 @@ _FURTHER_KEYS: Final[Mapping[str, str]] = {
 }
 
 
-def blocks(text: str, *, key: str) -> Iterator[Row]:
+class ShownRecord(dict[str, str]):
+    """One record as scontrol shows it; to ask for a key that it lacks raises `DecodeError`."""
+
+    def __missing__(self, key: str) -> str:
+        first = next(iter(self), "record")
+        raise DecodeError(f"scontrol show prints a {first} without {key}: try again, or try another --source")
+
+
+def blocks(text: str, *, key: str) -> Iterator[ShownRecord]:
     """Split an answer into its blocks, each of which starts with `key`; the first value of a key counts."""
     chunks = re.split(rf"(?m)^(?={re.escape(key)}=)", text)
     if len(chunks) == 1 and text.strip():
         raise DecodeError(f"scontrol show gave no {key}: try another --source")
     for chunk in chunks[1:]:
-        yield dict(reversed(_PAIR.findall(chunk)))
+        yield ShownRecord({key: "", **dict(reversed(_PAIR.findall(chunk)))})
 
 
 def for_jobs(text: str) -> Mapping[str, tuple[int, int]]:
@@ -53,7 +61,7 @@ def for_jobs(text: str) -> Mapping[str, tuple[int, int]]:
     return {block["NodeName"]: _for_jobs(block) for block in reserving}
 
 
-def _for_jobs(block: Row) -> tuple[int, int]:
+def _for_jobs(block: ShownRecord) -> tuple[int, int]:
     cpus = count(block.get("CPUEfctv", block.get("CPUTot", "")), field="scontrol CPUEfctv")
     memory_mib = count(block.get("RealMemory", ""), field="scontrol RealMemory")
     return cpus, max(0, memory_mib - count(block.get("MemSpecLimit", "0"), field="scontrol MemSpecLimit"))
@@ -68,15 +76,12 @@ def partitions(text: str) -> tuple[Partition | UnreadRow, ...]:
     return tuple(sorted(decoded, key=lambda partition: partition.name))
 
 
-def _row(block: Row) -> dict[str, str]:
+def _row(block: ShownRecord) -> dict[str, str]:
     """Return a block under sinfo's names; one that lacks a key was cut short."""
-    try:
-        row = {ours: block[theirs] for ours, theirs in _PARTITION_KEYS.items()}
-    except KeyError as err:
-        raise DecodeError(f"scontrol show partition names no {err.args[0]}: try another --source") from err
+    row = {ours: block[theirs] for ours, theirs in _PARTITION_KEYS.items()}
     sizes = {"Size": f"{block.get('MinNodes', '0')}-{row['MaxNodes']}"}
     return row | sizes | {key: block.get(key, default) for key, default in _FURTHER_KEYS.items()}
 
 
-def _partition(block: Row, row: Row) -> Partition:
+def _partition(block: ShownRecord, row: Row) -> Partition:
     return partition(row, node_names(block.get("Nodes", ""), field="scontrol Nodes"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from advisor.backends.process import Commands, printable, text_of
+from advisor.backends.process import Commands, ask_text, printable
 from advisor.backends.scontrol_text import for_jobs
 from advisor.backends.site_config import config_lines, site_config, topology_kind
 from advisor.backends.slurm_conf import ConfigFileError, conf_path, read_conf, read_topology, reserves_for_system
@@ -88,7 +88,7 @@ def rate_limit(raw: Mapping[str, str], user: Identity) -> RateLimit | None:
 
 def running_config(commands: Commands) -> SiteConfig:
     """Ask slurmctld for the configuration it runs with; costs it two requests."""
-    raw = config_lines(text_of(commands.ask("scontrol", "show", "config").output))
+    raw = config_lines(ask_text(commands, "scontrol", "show", "config"))
     return site_config(raw, version=raw["slurm_version"])
 
 
@@ -184,4 +184,4 @@ class SiteReader:
             return None
 
     def _text(self, program: str, *arguments: str) -> str:
-        return text_of(self._commands.ask(program, *arguments).output)
+        return ask_text(self._commands, program, *arguments)

@@ -16,6 +16,8 @@ from advisor.errors import DecodeError
 # What stands where Slurm has nothing to say; `(null)` is its C library's word for a missing string.
 UNSET: Final = frozenset(("", "(null)", "n/a", "none", "unknown", "not_set"))
 NO_LIMIT: Final = frozenset(("unlimited", "infinite", "infinity"))
+# Names that Slurm takes on a command line as they are; a comma would name two.
+PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.@][A-Za-z0-9_.@-]*", re.ASCII)
 
 
 # The same few texts fill most fields of a queue; each is read once.

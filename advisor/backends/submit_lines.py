@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from advisor.backends.process import Commands, text_of
+from advisor.backends.process import Commands, ask_text
 from advisor.backends.text_source import new_delimiter
 from advisor.domain.actions import NodeRange
 from advisor.errors import DecodeError
@@ -42,8 +42,8 @@ def accounted_texts(commands: Commands, fields: Sequence[str], *options: str) ->
     row of a job in that time only hides its texts, since an id that has two rows is left out.
     """
     delimiter, names = new_delimiter(), ",".join(("JobIDRaw", *fields))
-    answer = commands.ask("sacct", "-a", "-n", "-X", "-p", f"--delimiter={delimiter}", *options, "-o", names)
-    *cells, rest = text_of(answer.output).split(delimiter)
+    shown = ask_text(commands, "sacct", "-a", "-n", "-X", "-p", f"--delimiter={delimiter}", *options, "-o", names)
+    *cells, rest = shown.split(delimiter)
     job_ids = [job_id.removeprefix("\n") for job_id in cells[:: 1 + len(fields)]]
     is_whole = len(cells) == len(job_ids) * (1 + len(fields)) and not rest.strip("\n")
     if not is_whole or not all(job_id.isascii() and job_id.isdecimal() for job_id in job_ids):

@@ -7,7 +7,7 @@ import typer
 
 from advisor.cli.fitting import check_fitting, left_out_words, print_card, use_one_thread
 from advisor.cli.models import Folder, library
-from advisor.cli.options import ConfigFile
+from advisor.cli.options import ConfigFile, option
 from advisor.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -21,20 +21,15 @@ CONFIGURED = "journal"
 
 
 def performance(
-    source: Annotated[
-        str,
-        typer.Option("--from", metavar="FILE|journal", help="A journal, or journal for that of the configuration."),
-    ],
+    source: Annotated[str, option("--from FILE|journal", "A journal, or journal for that of the configuration.")],
     models: Folder = None,
     config: ConfigFile = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random draws of the fit.")] = 0,
-    user_share: Annotated[
-        float, typer.Option("--user-share", metavar="X", min=0.0, max=1.0, help="Largest share of one user's jobs.")
-    ] = 0.1,
+    seed: Annotated[int, option("--seed N", "Seed of the random draws of the fit.", min=0)] = 0,
+    user_share: Annotated[float, option("--user-share X", "Largest share of one user's jobs.", min=0.0, max=1.0)] = 0.1,
     account_share: Annotated[
-        float, typer.Option("--account-share", metavar="X", min=0.0, max=1.0, help="Largest share of one account's.")
+        float, option("--account-share X", "Largest share of one account's.", min=0.0, max=1.0)
     ] = 0.3,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Fit, judge and print the card, write nothing.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Fit, judge and print the card, write nothing.")] = False,
 ) -> None:
     """Adapt the performance model to this site: effects of GPU types, places and neighbours on run times.
 

@@ -66,12 +66,17 @@ class LazyGroup(TyperGroup):
 
 def command_of(name: str) -> Any:
     """Return a command or a group of commands of the program, imported; typer keeps the type of both to itself."""
+    # The help of the program needs no options of commands.
+    from advisor.cli.option_groups import spread
+
     branch = BRANCHES[name]
     found = getattr(import_module(f"advisor.cli.{branch.module}"), branch.attribute)
     if isinstance(found, typer.Typer):
+        for command in found.registered_commands:
+            command.callback = command.callback and spread(command.callback)
         return typer.main.get_command(found)
     alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-    alone.command(name, short_help=branch.short_help)(found)
+    alone.command(name, short_help=branch.short_help)(spread(found))
     return typer.main.get_command(alone)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from advisor.backends.probe import probes
 from advisor.backends.process import Commands, SlurmCommands
 from advisor.backends.submit_lines import read_submitted
-from advisor.cli.options import Cluster, ConfigFile, Demo, Json, NoHeader, Parsable, SnapshotFile, Source, Timeout
+from advisor.cli.options import Form
+from advisor.cli.reading_options import AnyQueue
 from advisor.config import Config
 from advisor.diagnose.site_checks import Check, Status, site_checks
 from advisor.domain.lease import Lease
@@ -27,9 +28,8 @@ from advisor.site.status_words import pause_line
 from advisor.view.breaker_words import probation_line, stop_line
 from advisor.view.documents import meta
 from advisor.view.table_layout import TableForm
-from advisor.view.terminal import print_json, print_rows, print_table
 from advisor.watch.queue_source import open_queue
-from advisor.watch.reading import Reading, journal_file
+from advisor.watch.reading import journal_file
 
 _COSTS = {
     "run_time": "run times are assumed as shares of the time limits, and no soft limit is proposed",
@@ -42,30 +42,19 @@ _MOST_STRAYS = 50
 _STRAY_COST = "nothing reverts it: if it is not the user's own, restore it with scontrol"
 
 
-def check(
-    snapshot: SnapshotFile = None,
-    demo: Demo = False,
-    source: Source = None,
-    cluster: Cluster = None,
-    timeout: Timeout = None,
-    config: ConfigFile = None,
-    json: Json = False,
-    parsable: Parsable = False,
-    noheader: NoHeader = False,
-) -> None:
+def check(reading: AnyQueue, output: Form) -> None:
     """Check the Slurm release, topology, parameters, privileges, load and readers, with what it costs to lack each.
 
     Asks slurmctld a little more than a snapshot does; run it by hand, not in a loop.
     """
-    reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     settings = reading.load_config()
     opened = open_queue(reading, settings)
     seen = opened.snapshot()
     checks = [*site_checks(seen, settings.guard), *_models(settings), *_what_if(seen)]
-    if not demo and snapshot is None:
+    if reading.is_live:
         checks += [*_trust(settings, seen.taken_at), *_notices(settings)]
         timeout_s = reading.timeout_of(settings)
-        commands = SlurmCommands(timeout_s=timeout_s, cluster=cluster)
+        commands = SlurmCommands(timeout_s=timeout_s, cluster=reading.cluster)
         checks = [
             *probes(seen, commands, source=opened, pacing=settings.daemon),
             *checks,
@@ -73,16 +62,9 @@ def check(
         ]
     header = ["check", "status", "finding", "cost of lacking it"]
     rows = [[result.name, str(result.status), result.text, result.cost] for result in checks]
-    if json:
-        print_json(
-            {"meta": meta(seen, "sadvise.check/1", opened.name), "checks": [asdict(result) for result in checks]}
-        )
-    elif parsable:
-        print_rows(header, rows, as_parsable=True, noheader=noheader)
-    else:
-        warns = {str(status): "yellow" for status in (Status.LACKS, Status.UNKNOWN)}
-        form = TableForm(folded=(header[0], *header[2:]), styles=warns)
-        print_table(header, rows, form=form, noheader=noheader)
+    document = {"meta": meta(seen, "sadvise.check/1", opened.name), "checks": [asdict(result) for result in checks]}
+    warns = {str(status): "yellow" for status in (Status.LACKS, Status.UNKNOWN)}
+    output.show(document, header, rows, form=TableForm(folded=(header[0], *header[2:]), styles=warns))
 
 
 def _what_if(seen: Snapshot) -> Iterator[Check]:

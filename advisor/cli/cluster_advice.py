@@ -9,7 +9,6 @@ from typing import Final
 
 from rich.text import Text
 
-from advisor import __version__
 from advisor.cli.advice import Advice, document, print_advice
 from advisor.cli.filters import JobFilter
 from advisor.cli.plan_simulation import trial_of
@@ -19,7 +18,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError
 from advisor.view.documents import FIELDS, ChangeDocument
 from advisor.view.lines import one_line
-from advisor.view.terminal import console, print_json, print_rows
+from advisor.view.terminal import Output, console, print_json, print_rows, tool_meta
 from advisor.watch.clusters import MOST_AT_ONCE
 from advisor.watch.planned import plan_now
 from advisor.watch.queue_source import open_queue
@@ -113,7 +112,7 @@ def print_documents(answers: Sequence[ClusterAdvice]) -> None:
     if len(answers) == 1 and answers[0].advice is not None:
         print_json(document(answers[0].advice))
         return
-    meta = {"tool": "sadvise", "version": __version__, "schema": SEVERAL_SCHEMA, "now": SystemClock().now()}
+    meta = tool_meta(SEVERAL_SCHEMA, now=SystemClock().now())
     clusters = [
         {
             "cluster": answer.name,
@@ -126,12 +125,7 @@ def print_documents(answers: Sequence[ClusterAdvice]) -> None:
 
 
 def print_fields(
-    answers: Sequence[ClusterAdvice],
-    fields: Sequence[str],
-    widths: Sequence[int],
-    *,
-    is_parsable: bool,
-    noheader: bool,
+    answers: Sequence[ClusterAdvice], fields: Sequence[str], widths: Sequence[int], output: Output
 ) -> None:
     """Print the changes of all clusters as lines of fields."""
     rows = [
@@ -139,7 +133,7 @@ def print_fields(
         for answer in answers
         for row in answer.rows
     ]
-    print_rows(fields, rows, as_parsable=is_parsable, noheader=noheader, widths=widths)
+    print_rows(fields, rows, as_parsable=output.parsable, noheader=output.noheader, widths=widths)
 
 
 def print_answers(answers: Sequence[ClusterAdvice], *, long: bool, noheader: bool) -> None:

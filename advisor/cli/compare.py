@@ -78,17 +78,8 @@ def compare(
             ("--config", config),
         ],
     )
-    study = study_of(
-        traces,
-        cluster_texts,
-        numbers,
-        setting,
-        settings,
-        first=jobs,
-        skip_bad=skip_bad,
-        report=report,
-        command=command,
-    )
+    pairs = list(zip(traces, cluster_texts, strict=True))
+    study = study_of(command, pairs, numbers, setting, settings, first=jobs, skip_bad=skip_bad, report=report)
     results = run_study(
         study,
         noun="runs",

@@ -4,11 +4,10 @@ import os
 
 import typer
 
-from advisor import __version__
-from advisor.cli.options import ConfigFile, Json, NoHeader, Parsable
+from advisor.cli.options import ConfigFile, Form
 from advisor.config import effective_values, example_toml, load_config
 from advisor.view.table_layout import TableForm
-from advisor.view.terminal import print_json, print_rows, print_table
+from advisor.view.terminal import tool_meta
 
 app = typer.Typer(
     add_completion=False,
@@ -33,20 +32,16 @@ def check(config: ConfigFile = None) -> None:
 
 
 @app.command()
-def show(config: ConfigFile = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
+def show(*, config: ConfigFile = None, output: Form) -> None:
     """Print every value in effect and its source."""
-    values = effective_values(load_config(config, os.environ))
     header = ["key", "value", "origin"]
-    rows = [[key, str(value), origin] for key, value, origin in values]
-    if json:
-        meta = {"tool": "sadvise", "version": __version__, "schema": "sadvise.config/1"}
-        print_json(
-            {"meta": meta, "values": [{"key": key, "value": value, "origin": origin} for key, value, origin in values]}
-        )
-    elif parsable:
-        print_rows(header, rows, as_parsable=True, noheader=noheader)
-    else:
-        print_table(header, rows, form=TableForm(whole=("key",), folded=("value", "origin")), noheader=noheader)
+    values = [dict(zip(header, each, strict=True)) for each in effective_values(load_config(config, os.environ))]
+    output.show(
+        {"meta": tool_meta("sadvise.config/1"), "values": values},
+        header,
+        [[str(field) for field in value.values()] for value in values],
+        form=TableForm(whole=("key",), folded=("value", "origin")),
+    )
 
 
 @app.command()

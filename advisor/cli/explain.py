@@ -8,7 +8,8 @@ import typer
 from advisor.backends.particulars_reader import read_particulars
 from advisor.backends.process import SlurmCommands
 from advisor.cli.filters import job_name
-from advisor.cli.options import Cluster, ConfigFile, Demo, JournalFile, Json, SnapshotFile, Source, Timeout
+from advisor.cli.options import JournalFile, Json, option
+from advisor.cli.reading_options import AnyQueue
 from advisor.domain.job import Job
 from advisor.domain.particulars import Particulars
 from advisor.domain.snapshot import Snapshot
@@ -18,20 +19,14 @@ from advisor.view.terminal import console, print_json, print_labelled
 from advisor.watch.job_answer import job_answer
 from advisor.watch.planned import forecaster_of, plan_now
 from advisor.watch.queue_source import open_queue
-from advisor.watch.reading import Reading
 
 
 def explain(
     job: Annotated[str, typer.Argument(metavar="JOBID", help="The job: 123, 123_4, 123_[1-9] or 123+1.")],
-    snapshot: SnapshotFile = None,
-    demo: Demo = False,
-    source: Source = None,
-    cluster: Cluster = None,
-    timeout: Timeout = None,
-    config: ConfigFile = None,
+    reading: AnyQueue,
     journal: JournalFile = None,
     long: Annotated[
-        bool, typer.Option("--long", help="Add the numbers behind each cause, and what the forecasts rest on.")
+        bool, option("--long", "Add the numbers behind each cause, and what the forecasts rest on.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -44,7 +39,6 @@ def explain(
     accounts, reservations, licences and the parts of the priority. It says what could not be read.
     """
     name = job_name(job)
-    reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     settings = reading.load_config()
     opened = open_queue(reading, settings)
     seen = opened.snapshot()
@@ -59,14 +53,13 @@ def explain(
     if forecaster is not None:
         starts = forecaster.with_starts(planned.record.forecasts, seen, [target.job_id])
         planned = replace(planned, record=replace(planned.record, forecasts=starts))
-    is_file = snapshot is not None or demo
-    asked = None if is_file else _particulars(target, seen, cluster, reading.timeout_of(settings))
+    asked = _particulars(target, seen, reading.cluster, reading.timeout_of(settings)) if reading.is_live else None
     bases = () if forecaster is None or not target.gang.wants_gpus else forecaster.bases(target, seen)
     answer = job_answer(target, seen, settings, planned, bases, asked)
     if json:
         print_json({"meta": meta(seen, "sadvise.explain/1", opened.name), "diagnosis": answer.document()})
         return
-    for number, group in enumerate(answer.groups(cluster, opened.name, is_long=long)):
+    for number, group in enumerate(answer.groups(reading.cluster, opened.name, is_long=long)):
         if number:
             console().print()
         for label, text in group:

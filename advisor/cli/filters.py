@@ -2,8 +2,11 @@
 
 import re
 from dataclasses import dataclass
+from typing import Annotated
 
 from advisor.backends.spelling import node_names
+from advisor.cli.option_groups import OptionGroup
+from advisor.cli.options import FILTERS, shared
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ConfigError, DecodeError, OptionsError
@@ -70,8 +73,21 @@ class JobFilter:
         return any(not wanted.isdisjoint(by_name[name].nodes) for name in job.partitions if name in by_name)
 
 
+Partitions = Annotated[str | None, shared("-p --partition LIST", "Only jobs of these partitions.", FILTERS)]
+Users = Annotated[str | None, shared("-u --user LIST", "Only jobs of these users.", FILTERS)]
+Accounts = Annotated[str | None, shared("-A --account LIST", "Only jobs of these accounts.", FILTERS)]
+Jobs = Annotated[str | None, shared("-j --jobs LIST", "Only these jobs: 123, 123_4, 123_[1-9] or 123+1.", FILTERS)]
+Nodes = Annotated[
+    str | None, shared("-w --nodelist HOSTLIST", "Only jobs whose partitions contain one of these nodes.", FILTERS)
+]
+
+
 def job_filter(
-    partitions: str | None, users: str | None, accounts: str | None, jobs: str | None, nodes: str | None
+    partitions: Partitions = None,
+    users: Users = None,
+    accounts: Accounts = None,
+    jobs: Jobs = None,
+    nodes: Nodes = None,
 ) -> JobFilter:
     """Parse the filter options; raises `OptionsError` for a word that is not a job or a node."""
     return JobFilter(
@@ -81,6 +97,10 @@ def job_filter(
         jobs=None if jobs is None else tuple(job_name(word) for word in sorted(_names(jobs, "-j") or ())),
         nodes=None if nodes is None else _nodes(nodes),
     )
+
+
+# The jobs that a command is about.
+Wanted = Annotated[JobFilter, OptionGroup(job_filter)]
 
 
 def job_name(word: str) -> JobName:

@@ -10,7 +10,7 @@ import typer
 from advisor.cli.adaptation import performance
 from advisor.cli.fitting import check_fitting, left_out_words, print_card
 from advisor.cli.models import Folder
-from advisor.cli.options import LIVE, RECENT, Cluster, ConfigFile, JournalFile, Since, Timeout
+from advisor.cli.options import LIVE, RECENT, Cluster, ConfigFile, JournalFile, Since, Timeout, option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,18 +31,14 @@ app = typer.Typer(
 
 app.command()(performance)
 
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random draws of the fit.")]
-Files = Annotated[
-    list[Path], typer.Option("--from", metavar="FILE", help="A file of measurements; repeat for several.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Fit and print the card, write nothing.")]
+Seed = Annotated[int, option("--seed N", "Seed of the random draws of the fit.", min=0)]
+Files = Annotated[list[Path], option("--from FILE", "A file of measurements; repeat for several.")]
+DryRun = Annotated[bool, option("--dry-run", "Fit and print the card, write nothing.")]
 
 
 @app.command()
 def runtime(
-    source: Annotated[
-        str, typer.Option("--from", metavar="FILE|live", help="Output of sacct, plain or gzip, or live to run it.")
-    ],
+    source: Annotated[str, option("--from FILE|live", "Output of sacct, plain or gzip, or live to run it.")],
     since: Since = RECENT,
     cluster: Cluster = None,
     timeout: Timeout = None,
@@ -95,7 +91,7 @@ def throughput(source: Files, models: Folder = None, seed: Seed = 0, dry_run: Dr
     check_fitting(models, dry_run=dry_run)
     from advisor.fit.throughput_fit import fit_throughput
 
-    _publish(fit_throughput(source, form="auto", seed=seed), models, dry_run=dry_run)
+    _publish(fit_throughput(source, seed=seed), models, dry_run=dry_run)
 
 
 @app.command()
@@ -202,31 +198,24 @@ def _publish(
     fitted: "Fitted", folder: Path | None, *, dry_run: bool, write: "Callable[..., Entry] | None" = None
 ) -> None:
     """Export, check parity, write and put in use; print the card."""
+    from tempfile import TemporaryDirectory
+
     from advisor.cli.models import library
     from advisor.clock import SystemClock
     from advisor.fit.publish import publish
-    from advisor.predict.library import read_card
+    from advisor.predict.library import Library, read_card
     from advisor.view.terminal import instant
 
-    held, written = library(folder), publish if write is None else write
-    today = instant(SystemClock().now())[:10]
-    if dry_run:
-        import tempfile
-
-        from advisor.predict.library import Library
-
-        with tempfile.TemporaryDirectory() as scratch:
-            written(fitted, Path(scratch), "dry-run", today=today)
-            card = read_card(Library(Path(scratch), Path(scratch) / "none").find(fitted.kind, "dry-run"))
-        version = None
-    else:
-        version = held.next_version(fitted.kind)
-        written(fitted, held.site, version, today=today)
-        held.use(fitted.kind, version)
-        card = read_card(held.find(fitted.kind, version))
-    print_card(card, whole=version is None)
-    text = "nothing was written" if version is None else f"version {version} is in use; {held.site} holds it"
-    typer.echo(f"{fitted.kind}: {text}", err=True)
-    if version is not None:
-        show, undo = (f"sadvise models {command} {fitted.kind}" for command in ("show", "rollback"))
-        typer.echo(f"{fitted.kind}: `{show}` prints the rest of the card, `{undo}` undoes this", err=True)
+    held, kind, today = library(folder), fitted.kind, instant(SystemClock().now())[:10]
+    with TemporaryDirectory() as scratch:
+        version = "dry-run" if dry_run else held.next_version(kind)
+        written = Path(scratch) if dry_run else held.site
+        (write or publish)(fitted, written, version, today=today)
+        if not dry_run:
+            held.use(kind, version)
+        print_card(read_card(Library(written, held.shipped).find(kind, version)), whole=dry_run)
+    text = "nothing was written" if dry_run else f"version {version} is in use; {held.site} holds it"
+    typer.echo(f"{kind}: {text}", err=True)
+    if not dry_run:
+        show, undo = (f"sadvise models {command} {kind}" for command in ("show", "rollback"))
+        typer.echo(f"{kind}: `{show}` prints the rest of the card, `{undo}` undoes this", err=True)

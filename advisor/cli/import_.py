@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.options import LIVE, RECENT, Cluster, Since, Timeout
+from advisor.cli.options import LIVE, RECENT, Cluster, Since, Timeout, option
 from advisor.cli.site_history import accounting_commands
 from advisor.domain.units import plural
 from advisor.errors import OptionsError
@@ -41,30 +41,19 @@ def import_(
         Path,
         typer.Argument(metavar="IN", help="Input file, plain or gzip; - is standard input; sacct: live runs it."),
     ],
-    output: Annotated[
-        Path,
-        typer.Option("-o", "--output", metavar="OUT", help="Output file; - is standard output, .gz compresses."),
-    ],
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip bad rows instead of refusing the file.")] = False,
+    output: Annotated[Path, option("-o --output OUT", "Output file; - is standard output, .gz compresses.")],
+    skip_bad: Annotated[bool, option("--skip-bad", "Skip bad rows instead of refusing the file.")] = False,
     seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed", metavar="N", min=0, help="Draw columns that the source lacks at random, from this seed."
-        ),
+        int | None, option("--seed N", "Draw columns that the source lacks at random, from this seed.", min=0)
     ] = None,
-    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="Name of the trace instead of the file's.")] = "",
+    name: Annotated[str, option("--name TEXT", "Name of the trace instead of the file's.")] = "",
     gpus_per_node: Annotated[
-        int,
-        typer.Option(
-            "--gpus-per-node", metavar="N", min=1, help="With --seed: node counts of jobs with a fixed node count."
-        ),
+        int, option("--gpus-per-node N", "With --seed: node counts of jobs with a fixed node count.", min=1)
     ] = 8,
     cpu_jobs: Annotated[
-        bool, typer.Option("--cpu-jobs", help="sacct: keep jobs without GPUs, which are left out otherwise.")
+        bool, option("--cpu-jobs", "sacct: keep jobs without GPUs, which are left out otherwise.")
     ] = False,
-    virtual_cluster: Annotated[
-        str | None, typer.Option("--vc", metavar="NAME", help="philly: only this virtual cluster.")
-    ] = None,
+    virtual_cluster: Annotated[str | None, option("--vc NAME", "philly: only this virtual cluster.")] = None,
     since: Since = RECENT,
     cluster: Cluster = None,
     timeout: Timeout = None,

@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from advisor import __version__
 from advisor.cli.instants import instant_of
-from advisor.cli.options import FILTERS, OUTPUT, Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable
+from advisor.cli.options import FILTERS, OUTPUT, Form, JournalFile, option
+from advisor.cli.reading_options import Site
 from advisor.clock import SystemClock
 from advisor.domain.actions import Action, Published, exchanged_with
 from advisor.domain.lease import Lease
@@ -23,16 +23,7 @@ from advisor.journal.disclosure import Disclosure
 from advisor.journal.views import RowQuery
 from advisor.site.lease_socket import asked
 from advisor.view.table_layout import TableForm
-from advisor.view.terminal import (
-    instant,
-    is_terminal,
-    print_json,
-    print_labelled,
-    print_rows,
-    print_table,
-    short_instant,
-)
-from advisor.watch.reading import Reading
+from advisor.view.terminal import Output, instant, is_terminal, print_json, print_labelled, short_instant, tool_meta
 from advisor.watch.reading import journal_file as chosen
 
 SCHEMA = "sadvise.journal/1"
@@ -51,6 +42,7 @@ class View(StrEnum):
 
 
 def journal(
+    *,
     view: Annotated[
         View,
         typer.Argument(
@@ -59,30 +51,14 @@ def journal(
             "back; cycles; audit; verify: whether the audit and the tables that decide are intact.",
         ),
     ] = View.LEASES,
-    jobs: Annotated[
-        str | None,
-        typer.Option(
-            "-j", "--jobs", metavar="LIST", help="Only these jobs, separated by commas.", rich_help_panel=FILTERS
-        ),
-    ] = None,
+    jobs: Annotated[str | None, option("-j --jobs LIST", "Only these jobs, separated by commas.", FILTERS)] = None,
     since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="TIME",
-            help="Only rows since: 90s, 30m, 2h, 3d, 1w ago, or 2026-03-01T12:00.",
-            rich_help_panel=FILTERS,
-        ),
+        str | None, option("--since TIME", "Only rows since: 90s, 30m, 2h, 3d, 1w ago, or 2026-03-01T12:00.", FILTERS)
     ] = None,
-    most: Annotated[
-        int, typer.Option("-n", "--lines", min=1, help="Show only the newest N rows.", rich_help_panel=OUTPUT)
-    ] = 50,
+    most: Annotated[int, option("-n --lines", "Show only the newest N rows.", OUTPUT, min=1)] = 50,
     journal_file: JournalFile = None,
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    json: Json = False,
-    parsable: Parsable = False,
-    noheader: NoHeader = False,
+    site: Site,
+    output: Form,
 ) -> None:
     """Print the journal, newest rows first; read-only, also while the daemon runs.
 
@@ -90,35 +66,34 @@ def journal(
     audit, or a table that decides, was changed by another program, and names the first broken row and the tables.
     """
     looked = _looked(jobs, since, most)
-    settings = Reading(config=config, cluster=cluster).load_config()
+    settings = site.load_config()
     path = chosen(settings, journal_file)
     if is_closed(path):
         disclosure = _disclosed(path, Path(settings.daemon.runtime_folder), view)
         rows = _lease_rows((lease for lease in disclosure.leases if lease.ending is None), looked)
-        _print(view, rows, disclosure.cluster, json=json, parsable=parsable, noheader=noheader)
+        _print(view, rows, disclosure.cluster, output)
         return
     held = SqliteJournal.read_only(path)
     try:
         if view is View.VERIFY:
-            _verify(held, json=json)
+            _verify(held, json=output.json)
             return
         rows = _rows(held, view, looked)
         cluster = held.cluster()
     finally:
         held.close_file()
-    _print(view, rows, cluster, json=json, parsable=parsable, noheader=noheader)
+    _print(view, rows, cluster, output)
 
 
-def _print(view: View, rows: list[Row], cluster: str | None, *, json: bool, parsable: bool, noheader: bool) -> None:
-    if json:
-        print_json({"meta": _meta(cluster), view.value: rows})
-        return
-    columns = _columns(view)
-    lines = [[as_text(row) for as_text in columns.values()] for row in rows]
-    if parsable:
-        print_rows(list(columns), lines, as_parsable=True, noheader=noheader)
-    elif lines:
-        print_table(list(columns), lines, right=(0,), form=_form(view), noheader=noheader)
+def _print(view: View, rows: list[Row], cluster: str | None, output: Output) -> None:
+    columns = _COLUMNS[view]
+    if rows or not output.is_for_people:
+        # A pipe gets the year as well.
+        when = short_instant if is_terminal() else instant
+        lines = [[_field(name, row[name], when) for name in columns] for row in rows]
+        document = {"meta": tool_meta(SCHEMA, cluster=cluster), view.value: rows}
+        form = TableForm(whole=_WHOLE, folded=("said", "note", "detail"), omissible=_OMISSIBLE.get(view, ()))
+        output.show(document, columns, lines, right=(0,), form=form)
     else:
         print_labelled("nothing", "of ours is out" if view is View.LEASES else "is written down")
 
@@ -127,7 +102,7 @@ def _verify(held: SqliteJournal, *, json: bool) -> None:
     """Verify the audit and the tables that decide, and exit with 1 if one of them was changed by another program."""
     result = held.verify()
     if json:
-        print_json({"meta": _meta(held.cluster()), "verify": asdict(result)})
+        print_json({"meta": tool_meta(SCHEMA, cluster=held.cluster()), "verify": asdict(result)})
     else:
         if result.broken is None:
             print_labelled(
@@ -233,63 +208,48 @@ def _values(action: Published, undo: Published) -> Row:
     return {"before": undo["after"], "after": action["after"]}
 
 
-def _columns(view: View) -> Mapping[str, Callable[[Row], str]]:
-    """Map the columns of a view to how they are spelled for people."""
-    # A pipe gets the year as well.
-    when = short_instant if is_terminal() else instant
-
-    def plain(names: Sequence[str]) -> dict[str, Callable[[Row], str]]:
-        return {name: lambda row, name=name: _spelled(row[name]) for name in names}  # type: ignore[misc]  # bound here
-
-    def times(names: Sequence[str]) -> dict[str, Callable[[Row], str]]:
-        return {
-            name: lambda row, name=name: "" if row[name] is None else when(row[name])  # type: ignore[misc]  # bound here
-            for name in names
-        }
-
-    def ids(row: Row) -> str:
-        return ",".join(map(str, row["job_ids"]))
-
-    match view:
-        case View.LEASES:
-            return {
-                **plain(("job_id", "lever", "state", "before", "after", "user", "account")),
-                **times(("applied_time", "due_time")),
-                "added_delay_s": lambda row: f"{row['added_delay_s']:.0f}",
-                "job_ids": ids,
-            }
-        case View.CYCLES:
-            return {
-                **plain(("cycle_id",)),
-                **times(("taken_at",)),
-                **plain(("pending", "proposed", "recommended", "left_alone", "applied", "held_back", "record_bytes")),
-                "digest": lambda row: str(row["digest"])[:12],
-                **plain(("note",)),
-            }
-        case View.CHANGES:
-            return {
-                **times(("time",)),
-                **plain(("cycle_id", "job_id", "lever", "done", "before", "after", "said", "user", "account")),
-                "job_ids": ids,
-            }
-        case View.AUDIT | View.VERIFY:
-            return {**plain(("number",)), **times(("time",)), **plain(("event", "detail"))}
+_AUDIT: Final = ("number", "time", "event", "detail")
+_COLUMNS: Final[Mapping[View, Sequence[str]]] = {
+    View.LEASES: (
+        "job_id", "lever", "state", "before", "after", "user", "account", "applied_time", "due_time", "added_delay_s",
+        "job_ids",
+    ),
+    View.CYCLES: (
+        "cycle_id", "taken_at", "pending", "proposed", "recommended", "left_alone", "applied", "held_back",
+        "record_bytes", "digest", "note",
+    ),
+    View.CHANGES: (
+        "time", "cycle_id", "job_id", "lever", "done", "before", "after", "said", "user", "account", "job_ids",
+    ),
+    View.AUDIT: _AUDIT,
+    View.VERIFY: _AUDIT,
+}  # fmt: skip
+_TIMES: Final = ("time", "taken_at", "applied_time", "due_time")
+# What a narrow terminal never cuts, and what it leaves out first.
+_WHOLE: Final = (
+    "job_id", "job_ids", "lever", "state", "done", "cycle_id", "number", *_TIMES, "pending", "proposed", "recommended",
+    "applied",
+)  # fmt: skip
+_OMISSIBLE: Final[Mapping[View, tuple[str, ...]]] = {
+    View.LEASES: ("job_ids", "added_delay_s", "account", "before"),
+    View.CYCLES: ("digest", "record_bytes", "held_back", "left_alone"),
+    View.CHANGES: ("job_ids", "account", "cycle_id", "user", "before"),
+}
 
 
-def _form(view: View) -> TableForm:
-    """Return which columns of a view give way on a narrow terminal."""
-    ids = ("job_id", "job_ids", "lever", "state", "done", "cycle_id", "number")
-    whole = (*ids, "applied_time", "due_time", "taken_at", "time", "pending", "proposed", "recommended", "applied")
-    match view:
-        case View.LEASES:
-            omissible: tuple[str, ...] = ("job_ids", "added_delay_s", "account", "before")
-        case View.CYCLES:
-            omissible = ("digest", "record_bytes", "held_back", "left_alone")
-        case View.CHANGES:
-            omissible = ("job_ids", "account", "cycle_id", "user", "before")
-        case View.AUDIT | View.VERIFY:
-            omissible = ()
-    return TableForm(whole=whole, folded=("said", "note", "detail"), omissible=omissible)
+def _field(name: str, value: Any, when: Callable[[float], str]) -> str:
+    """Return a value of a column for people."""
+    match name:
+        case "job_ids":
+            return ",".join(map(str, value))
+        case "digest":
+            return str(value)[:12]
+        case "added_delay_s":
+            return f"{value:.0f}"
+        case _ if name in _TIMES and value is not None:
+            return when(value)
+        case _:
+            return _spelled(value)
 
 
 def _spelled(value: object) -> str:
@@ -300,7 +260,3 @@ def _spelled(value: object) -> str:
             return value
         case _:
             return json.dumps(value, separators=(",", ":"))
-
-
-def _meta(cluster: str | None) -> Row:
-    return {"tool": "sadvise", "version": __version__, "schema": SCHEMA, "cluster": cluster}

@@ -8,29 +8,25 @@ from typing import Annotated, Final
 
 import typer
 
-from advisor.cli.options import OUTPUT, ConfigFile, JournalFile, Json
-from advisor.cli.simulate import DEMO_CLUSTER
+from advisor.cli.options import OUTPUT, ConfigFile, JournalFile, Json, option
 from advisor.cli.simulation import (
     Study,
-    demo_trace_path,
     meta_of,
     setting_of,
-    shown_progress,
+    shown_runs,
     spelled_command,
     study_of,
 )
 from advisor.cli.simulation_options import (
     RUNS,
-    ClusterText,
     CoreWorkers,
-    DemoTrace,
     Execution,
     FirstJobs,
     Repeats,
+    Replayed,
     SimulationSeed,
     SkipBad,
     StoreFolder,
-    TraceFile,
 )
 from advisor.clock import SystemClock
 from advisor.config import Config, load_config
@@ -38,11 +34,9 @@ from advisor.domain.notice import ALL, Notice
 from advisor.domain.units import DAY_S, plural
 from advisor.errors import ConfigError, NoticeError, OptionsError
 from advisor.journal import SqliteJournal
-from advisor.sim.study.cell import Cell, drawn
+from advisor.sim.study.cell import drawn
 from advisor.sim.study.limit_advice import LimitAdvice, LimitStudy, NoAdvice, Suggestion, suggested, users_by_waste
 from advisor.sim.study.perturbation import perturbed
-from advisor.sim.study.result import RunResult
-from advisor.sim.study.sweep import run_sweep
 from advisor.sim.traces.trace import Trace
 from advisor.site.delivery import deliver
 from advisor.text import escaped, named
@@ -62,38 +56,23 @@ SCHEMA: Final = "sadvise.limits/1"
 
 
 def limits(
-    trace: TraceFile = None,
-    demo: DemoTrace = False,
-    cluster: ClusterText = None,
-    users: Annotated[
-        list[str] | None,
-        typer.Option("-u", "--user", metavar="NAME", help="A user; repeat it for more.", rich_help_panel=RUNS),
-    ] = None,
+    replayed: Replayed,
+    users: Annotated[list[str] | None, option("-u --user NAME", "A user; repeat it for more.", RUNS)] = None,
     top: Annotated[
         int,
-        typer.Option(
-            "--top",
-            metavar="N",
-            min=1,
-            help="Without --user: the N users who ask the most GPU time that they do not use.",
-            rich_help_panel=RUNS,
-        ),
+        option("--top N", "Without --user: the N users who ask the most GPU time that they do not use.", RUNS, min=1),
     ] = 5,
     max_killed: Annotated[
         float,
-        typer.Option(
-            "--max-killed",
-            metavar="PERCENT",
+        option(
+            "--max-killed PERCENT",
+            "Suggest no limit that more than this share of the user's later jobs ran beyond.",
+            RUNS,
             min=0.0,
             max=20.0,
-            help="Suggest no limit that more than this share of the user's later jobs ran beyond.",
-            rich_help_panel=RUNS,
         ),
     ] = 2.0,
-    policy: Annotated[
-        str,
-        typer.Option("--policy", metavar="NAME", help="Policy of the replay: slurm, or lift.", rich_help_panel=RUNS),
-    ] = "slurm",
+    policy: Annotated[str, option("--policy NAME", "Policy of the replay: slurm, or lift.", RUNS)] = "slurm",
     repeats: Repeats = 8,
     seed: SimulationSeed = 0,
     jobs: FirstJobs = None,
@@ -103,12 +82,7 @@ def limits(
     config: ConfigFile = None,
     journal: JournalFile = None,
     mail: Annotated[
-        bool,
-        typer.Option(
-            "--mail",
-            help="Mail each user who would clearly gain, as notify.users allows.",
-            rich_help_panel=OUTPUT,
-        ),
+        bool, option("--mail", "Mail each user who would clearly gain, as notify.users allows.", OUTPUT)
     ] = False,
     json: Json = False,
 ) -> None:
@@ -116,27 +90,25 @@ def limits(
 
     A limit is suggested from the earlier half of the trace and judged on the later half. Sends nothing without --mail.
     """
-    if demo == (trace is not None):
-        raise OptionsError("give either a TRACE or --demo")
-    if demo and mail:
+    if replayed.is_demo and mail:
         raise OptionsError("--mail excludes --demo: its users are made up")
-    if cluster is None and not demo:
-        raise OptionsError("--cluster is missing: give live, a file, or a short form such as nodes=64,gpus=8,leaf=8")
     settings = load_config(config, os.environ)
     if mail and not settings.notify.reaches_users:
         raise ConfigError('--mail needs [notify] users = "hint" or "all" in sadvise.toml')
     # Run times are those that were recorded, whatever nodes the replay chooses.
     setting = setting_of([policy], Execution.IDEAL, "estimated", settings)
-    place = cluster or DEMO_CLUSTER
     command = spelled_command(
         "limits",
-        ["--demo"] if trace is None else [str(trace)],
-        [("--cluster", place), ("--policy", policy), ("--repeats", repeats), ("--seed", seed), ("--jobs", jobs)],
+        replayed.words,
+        [
+            ("--cluster", replayed.cluster),
+            ("--policy", policy),
+            ("--repeats", repeats),
+            ("--seed", seed),
+            ("--jobs", jobs),
+        ],
     )
-    study = study_of(
-        [demo_trace_path() if trace is None else trace], [place], [seed], setting, settings,
-        first=jobs, skip_bad=skip_bad, report=None, command=command,
-    )  # fmt: skip
+    study = study_of(command, [replayed.pair], [seed], setting, settings, first=jobs, skip_bad=skip_bad)
     (read,) = study.traces
     whole = drawn(read, study.clusters[read.name], seed)
     found = [suggested(whole, user, killed_ratio=max_killed / 100.0) for user in _chosen(whole, users, top)]
@@ -174,12 +146,8 @@ def _chosen(trace: Trace, names: list[str] | None, top: int) -> list[int]:
 def _run(
     study: LimitStudy, suggestions: Sequence[Suggestion], workers: int | None, store: Path | None
 ) -> list[LimitAdvice]:
-    with shown_progress(study.runs(len(suggestions)), "runs", store=store) as progress:
-
-        def run_cells(cells: Sequence[Cell], done: int) -> list[RunResult]:
-            more = None if progress is None else lambda share: progress(done + share)
-            return run_sweep(cells, store=store, workers=workers or len(os.sched_getaffinity(0)), progress=more)
-
+    at_once = workers or len(os.sched_getaffinity(0))
+    with shown_runs(study.runs(len(suggestions)), "runs", store=store, workers=at_once) as run_cells:
         return study.advice(suggestions, run_cells)
 
 

@@ -1,21 +1,34 @@
 """`sadvise models compare`: judge two versions of a learned policy on the recorded cycles of the journal."""
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from advisor.cli.options import ConfigFile, JournalFile, Json, NoHeader
-
-if TYPE_CHECKING:
-    from advisor.features.policy import Policy
-    from advisor.journal import SqliteJournal
-    from advisor.predict.library import Library
-    from advisor.replay.place_comparison import PlaceComparison, PlacesCompared
-    from advisor.replay.policy_comparison import PlanComparison, PlannedBy, PlanPair, RolledOut
+from advisor.cli.progress import progress_bar, terminated_as_interrupted
+from advisor.domain.units import duration, plural
+from advisor.errors import JournalError, OptionsError
+from advisor.features.observe.known_models import NO_MODELS
+from advisor.features.policy import Policy, models_of
+from advisor.journal import SqliteJournal
+from advisor.predict.library import Library
+from advisor.predict.manifest import POLICY
+from advisor.predict.served_policy import open_policy
+from advisor.replay.place_comparison import PlaceComparison, PlacesCompared
+from advisor.replay.policy_comparison import (
+    PlanComparison,
+    PlannedBy,
+    PlanPair,
+    PolicyComparison,
+    RolledOut,
+    rolled_out,
+)
+from advisor.sim.live.slurm_rollout import SlurmRollout
+from advisor.site.shadow import EVENT
+from advisor.view.terminal import Output, instant, print_json, print_labelled, print_table, tool_meta
+from advisor.view.trial_words import signed
 
 SCHEMA = "sadvise.models.compare/1"
 RULES = "rules"
@@ -47,21 +60,17 @@ class _Seen:
     """What the journal shows of each side by its name: in shadow, and the places that it names."""
 
     in_shadow: Mapping[str, InShadow | None]
-    places: "Mapping[str, PlacesCompared]"
+    places: Mapping[str, PlacesCompared]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
     name: str
-    policy: "Policy | None"
+    policy: Policy | None
 
     @property
-    def comparison(self) -> "PlaceComparison | None":
+    def comparison(self) -> PlaceComparison | None:
         """What compares the nodes that it names; None for the rules and a policy without a performance model."""
-        from advisor.features.observe.known_models import NO_MODELS
-        from advisor.features.policy import models_of
-        from advisor.replay.place_comparison import PlaceComparison
-
         models = models_of(self.policy, NO_MODELS)
         return None if models.speeds is None else PlaceComparison(models)
 
@@ -71,62 +80,34 @@ class _Side:
         return "" if self.policy is None else self.policy.digest
 
 
-def compare(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="policy-NAME.")],
-    a: Annotated[str, typer.Argument(metavar="A", help="A version, as `sadvise models list` shows it, or rules.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another version, or rules.")],
-    cycles: Annotated[
-        int, typer.Option("--cycles", metavar="N", min=1, help="Compare the last N recorded cycles.")
-    ] = 20,
-    rollout: Annotated[
-        bool,
-        typer.Option(
-            "--rollout", help=f"Simulate 12 h after up to {SNAPSHOTS} of their snapshots under the plan of each."
-        ),
-    ] = False,
-    journal: JournalFile = None,
-    config: ConfigFile = None,
-    models: Annotated[
-        Path | None,
-        typer.Option(
-            "--models", metavar="DIR", envvar="SADVISE_MODELS", help="The site's models, instead of forecasts.models."
-        ),
-    ] = None,
-    json: Json = False,
-    noheader: NoHeader = False,
+def compare_versions(
+    kind: str,
+    versions: tuple[str, str],
+    *,
+    cycles: int,
+    rollout: bool,
+    journal: Path,
+    library: Library,
+    output: Output,
 ) -> None:
-    """Compare two versions of a policy, or one and the rules.
-
-    Plans recorded cycles of the journal again with both. Where a policy names nodes by a performance model, shows what
-    that expects of them against the nodes on which the gangs started. Changes nothing, and puts neither in use.
-    """
-    from advisor.cli.progress import progress_bar, terminated_as_interrupted
-    from advisor.journal import SqliteJournal
-    from advisor.predict.library import Library
-    from advisor.watch.reading import Reading, journal_file
-
-    settings = Reading(config=config).load_config()
-    library = Library(Path(settings.forecasts.models) if models is None else models)
-    sides = _sides(library, kind, a, b)
-    with terminated_as_interrupted(), SqliteJournal.read_only(journal_file(settings, journal)) as past:
+    """Compare two versions of a policy on the last cycles of a journal, and print what differs."""
+    sides = _sides(library, kind, *versions)
+    with terminated_as_interrupted(), SqliteJournal.read_only(journal) as past:
         cycle_ids = _recorded_ids(past, cycles)
         tried = _spread(cycle_ids, SNAPSHOTS) if rollout else ()
         with progress_bar(len(cycle_ids) + len(tried), "cycles") as show:
             found, pairs, places = _compared(past, cycle_ids, frozenset(tried), sides, show)
             values = _rolled_out(pairs, len(cycle_ids), show) if rollout else None
         in_shadow = {side.name: _in_shadow(past, side.digest) for side in sides if side.digest}
-    if json:
-        _print_json(kind, sides, found, values, _Seen(in_shadow=in_shadow, places=places))
+    seen = _Seen(in_shadow=in_shadow, places=places)
+    if output.json:
+        print_json(_document(kind, sides, found, values, seen))
     else:
-        _print(sides, found, values, _Seen(in_shadow=in_shadow, places=places), noheader=noheader)
+        _print(sides, found, values, seen, noheader=output.noheader)
 
 
-def _sides(library: "Library", kind: str, a: str, b: str) -> tuple[_Side, _Side]:
+def _sides(library: Library, kind: str, a: str, b: str) -> tuple[_Side, _Side]:
     """Open both versions; raises `OptionsError` or `ModelError`."""
-    from advisor.errors import OptionsError
-    from advisor.predict.manifest import POLICY
-    from advisor.predict.served_policy import open_policy
-
     if not kind.startswith(POLICY):
         raise OptionsError(f"{kind!a} forecasts, and what is compared are policies: give {POLICY}NAME")
     if a == b:
@@ -137,9 +118,7 @@ def _sides(library: "Library", kind: str, a: str, b: str) -> tuple[_Side, _Side]
     return first, second
 
 
-def _recorded_ids(past: "SqliteJournal", most: int) -> tuple[int, ...]:
-    from advisor.errors import JournalError
-
+def _recorded_ids(past: SqliteJournal, most: int) -> tuple[int, ...]:
     ids = past.recorded_ids(most)
     if not ids:
         raise JournalError(f"{past.path}: no cycle is recorded in full: nothing to compare")
@@ -153,17 +132,13 @@ def _spread(cycle_ids: Sequence[int], most: int) -> tuple[int, ...]:
 
 
 def _compared(
-    past: "SqliteJournal",
+    past: SqliteJournal,
     cycle_ids: Sequence[int],
     tried: frozenset[int],
     sides: tuple[_Side, _Side],
-    show: "Callable[[float], None] | None",
-) -> "tuple[PlanComparison, list[PlanPair], dict[str, PlacesCompared]]":
+    show: Callable[[float], None] | None,
+) -> tuple[PlanComparison, list[PlanPair], dict[str, PlacesCompared]]:
     """Plan the cycles with both sides; return the plans of those that are to be rolled out, and the places by side."""
-    import time
-
-    from advisor.replay.policy_comparison import PolicyComparison
-
     comparison = PolicyComparison((sides[0].policy, sides[1].policy), time.perf_counter)
     pairs, of_places = [], [side.comparison for side in sides]
     for recorded in past.recorded_cycles(cycle_ids):
@@ -179,12 +154,7 @@ def _compared(
     return comparison.found, pairs, places
 
 
-def _rolled_out(pairs: "Iterable[PlanPair]", before: int, show: "Callable[[float], None] | None") -> "RolledOut":
-    from itertools import count
-
-    from advisor.replay.policy_comparison import rolled_out
-    from advisor.sim.live.slurm_rollout import SlurmRollout
-
+def _rolled_out(pairs: Iterable[PlanPair], before: int, show: Callable[[float], None] | None) -> RolledOut:
     done = count(before + 1)
     return rolled_out(
         pairs,
@@ -195,10 +165,8 @@ def _rolled_out(pairs: "Iterable[PlanPair]", before: int, show: "Callable[[float
     )
 
 
-def _in_shadow(past: "SqliteJournal", digest: str) -> InShadow | None:
+def _in_shadow(past: SqliteJournal, digest: str) -> InShadow | None:
     """Return what the journal keeps of a model in shadow; None if it holds nothing of it."""
-    from advisor.site.shadow import EVENT
-
     rows = [row for row in past.audit_after(0) if row.event == EVENT and row.detail.get("digest") == digest]
     if not rows:
         return None
@@ -218,16 +186,13 @@ def _in_shadow(past: "SqliteJournal", digest: str) -> InShadow | None:
 
 def _print(
     sides: tuple[_Side, _Side],
-    found: "PlanComparison",
-    values: "RolledOut | None",
+    found: PlanComparison,
+    values: RolledOut | None,
     seen_in: _Seen,
     *,
     noheader: bool,
 ) -> None:
     """Print a table with a column for each side, and what holds for both as sentences."""
-    from advisor.domain.units import duration, plural
-    from advisor.view.terminal import instant, print_labelled, print_table
-
     names = [side.name for side in sides]
     rows = [[label, *(text(side) for side in found.sides)] for label, text in _ROWS.items()]
     print_table(("", *names), rows, right=(1, 2), noheader=noheader)
@@ -272,10 +237,8 @@ def _print(
             print_labelled("not in it", sentence, width=11)
 
 
-def _verdict(names: Sequence[str], values: "RolledOut") -> str:
+def _verdict(names: Sequence[str], values: RolledOut) -> str:
     """Return which side is better in one sentence, or that there is no clear difference."""
-    from advisor.view.trial_words import signed
-
     if not values.differing:
         return _NOT_SIMULATED if values.named else "no clear difference: both plan the same"
     interval = f"95 % interval {signed(values.low)} to {signed(values.high)}"
@@ -290,10 +253,8 @@ def _verdict(names: Sequence[str], values: "RolledOut") -> str:
     )
 
 
-def _places(found: "PlacesCompared") -> str:
+def _places(found: PlacesCompared) -> str:
     """Return what the named nodes are expected to change, as one sentence."""
-    from advisor.domain.units import plural
-
     rest = [
         *([f"{found.same} of them on the same nodes"] if found.same else []),
         *([f"{found.by_name} more started on nodes that were named"] if found.by_name else []),
@@ -317,17 +278,15 @@ def _percent(share: float) -> str:
     return f"{100.0 * share:+.1f} %"
 
 
-def _saving(side: "PlannedBy") -> str:
-    from advisor.domain.units import duration
-
+def _saving(side: PlannedBy) -> str:
     return f"{duration(side.saved_s_low)} to {duration(side.saved_s_high)}" if side.changes else "none"
 
 
-def _time_per_decision(side: "PlannedBy") -> str:
+def _time_per_decision(side: PlannedBy) -> str:
     return "-" if side.s_per_decision is None else f"{side.s_per_decision * 1e6:.0f} us"
 
 
-_ROWS: "Mapping[str, Callable[[PlannedBy], str]]" = {
+_ROWS: Mapping[str, Callable[[PlannedBy], str]] = {
     "decisions": lambda side: str(side.decisions),
     "time per decision": _time_per_decision,
     "changes": lambda side: str(side.changes),
@@ -337,16 +296,10 @@ _ROWS: "Mapping[str, Callable[[PlannedBy], str]]" = {
 }
 
 
-def _print_json(
-    kind: str,
-    sides: tuple[_Side, _Side],
-    found: "PlanComparison",
-    values: "RolledOut | None",
-    seen_in: _Seen,
-) -> None:
-    from advisor import __version__
-    from advisor.view.terminal import print_json
-
+def _document(
+    kind: str, sides: tuple[_Side, _Side], found: PlanComparison, values: RolledOut | None, seen_in: _Seen
+) -> dict[str, object]:
+    """Return the comparison as published."""
     documents = [
         {
             "version": side.name,
@@ -358,14 +311,12 @@ def _print_json(
         }
         for side, sums in zip(sides, found.sides, strict=True)
     ]
-    print_json(
-        {
-            "meta": {"tool": "sadvise", "version": __version__, "schema": SCHEMA},
-            "kind": kind,
-            "cycles": found.cycles,
-            "equal": found.equal,
-            "both": found.both,
-            "sides": documents,
-            "rollout": None if values is None else {**asdict(values), "is_clear": values.is_clear},
-        }
-    )
+    return {
+        "meta": tool_meta(SCHEMA),
+        "kind": kind,
+        "cycles": found.cycles,
+        "equal": found.equal,
+        "both": found.both,
+        "sides": documents,
+        "rollout": None if values is None else {**asdict(values), "is_clear": values.is_clear},
+    }

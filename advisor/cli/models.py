@@ -6,15 +6,13 @@ from typing import Annotated
 
 import typer
 
-from advisor import __version__
-from advisor.cli.model_comparison import compare
-from advisor.cli.options import Json, NoHeader, Parsable
+from advisor.cli.options import ConfigFile, Form, JournalFile, Json, NoHeader, option, shared
 from advisor.errors import ModelError
 from advisor.predict.forecaster import checked
 from advisor.predict.library import SITE_FOLDER, Held, Library, read_card
 from advisor.text import escaped
 from advisor.view.table_layout import TableForm
-from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
+from advisor.view.terminal import Output, print_json, print_labelled, tool_meta
 
 app = typer.Typer(
     add_completion=False,
@@ -23,22 +21,12 @@ app = typer.Typer(
     help="List, check, compare and choose models and learned policies.",
 )
 
-app.command()(compare)
-
 SCHEMA = "sadvise.models/1"
 _HEADER = ("kind", "version", "in use", "from", "fitted", "parity", "sound")
 # What a narrow terminal leaves out first.
 _LESS = ("parity", "fitted")
 
-Folder = Annotated[
-    Path | None,
-    typer.Option(
-        "--models",
-        metavar="DIR",
-        envvar="SADVISE_MODELS",
-        help="The site's models, instead of /var/lib/sadvise/models.",
-    ),
-]
+Folder = Annotated[Path | None, shared("--models DIR", "The site's models, instead of /var/lib/sadvise/models.")]
 Kind = Annotated[
     str,
     typer.Argument(metavar="KIND", help="run_time, start_time, throughput, interference, performance or policy-NAME."),
@@ -50,21 +38,47 @@ def library(folder: Path | None) -> Library:
     return Library(SITE_FOLDER if folder is None else folder)
 
 
+@app.command()
+def compare(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="policy-NAME.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="A version, as `sadvise models list` shows it, or rules.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another version, or rules.")],
+    cycles: Annotated[int, option("--cycles N", "Compare the last N recorded cycles.", min=1)] = 20,
+    rollout: Annotated[
+        bool,
+        option("--rollout", "Simulate 12 h after up to 10 of their snapshots under the plan of each."),
+    ] = False,
+    journal: JournalFile = None,
+    config: ConfigFile = None,
+    models: Annotated[Path | None, shared("--models DIR", "The site's models, instead of forecasts.models.")] = None,
+    json: Json = False,
+    noheader: NoHeader = False,
+) -> None:
+    """Compare two versions of a policy, or one and the rules.
+
+    Plans recorded cycles of the journal again with both. Where a policy names nodes by a performance model, shows what
+    that expects of them against the nodes on which the gangs started. Changes nothing, and puts neither in use.
+    """
+    # What plans and simulates is no part of the other commands.
+    from advisor.cli.model_comparison import compare_versions
+    from advisor.watch.reading import Reading, journal_file
+
+    settings = Reading(config=config).load_config()
+    held = Library(Path(settings.forecasts.models) if models is None else models)
+    output = Output(json=json, noheader=noheader)
+    path = journal_file(settings, journal)
+    compare_versions(kind, (a, b), cycles=cycles, rollout=rollout, journal=path, library=held, output=output)
+
+
 @app.command("list")
-def list_(models: Folder = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
+def list_(*, models: Folder = None, output: Form) -> None:
     """Print every model, whether it ships or was fitted here, and which one of each kind is in use, and why."""
     held = library(models).held()
-    if json:
-        print_json({"meta": _meta(), "models": [_document(artefact) for artefact in held]})
-        return
-    header, rows = list(_HEADER[:-1]), [_row(artefact) for artefact in held]
-    if parsable:
-        print_rows(header, rows, as_parsable=True, noheader=noheader)
-    else:
-        print_table(header, rows, form=TableForm(omissible=_LESS), noheader=noheader)
-        for artefact in held:
-            if artefact.in_use and artefact.entry.reason:
-                print_labelled(artefact.name, artefact.entry.reason)
+    document = {"meta": tool_meta(SCHEMA), "models": [_document(artefact) for artefact in held]}
+    output.show(document, _HEADER[:-1], [_row(artefact) for artefact in held], form=TableForm(omissible=_LESS))
+    for artefact in held if output.is_for_people else ():
+        if artefact.in_use and artefact.entry.reason:
+            print_labelled(artefact.name, artefact.entry.reason)
 
 
 @app.command()
@@ -79,14 +93,14 @@ def show(
     """Print the card of a model: what it was fitted on, how well it did on other rows, what it is made of."""
     held = library(models).find(kind, version)
     if json:
-        print_json({"meta": _meta(), "model": _document(held)})
+        print_json({"meta": tool_meta(SCHEMA), "model": _document(held)})
         return
     for line in read_card(held).splitlines():
         sys.stdout.write(escaped(line) + "\n")
 
 
 @app.command()
-def verify(models: Folder = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
+def verify(*, models: Folder = None, output: Form) -> None:
     """Open every model and compare digests and fingerprints; exit with 1 if one is invalid."""
     rows, documents, faults = [], [], 0
     for artefact in library(models).held():
@@ -97,12 +111,8 @@ def verify(models: Folder = None, json: Json = False, parsable: Parsable = False
             fault, faults = str(err), faults + 1
         rows.append([*_row(artefact), fault or "yes"])
         documents.append({**_document(artefact), "sound": not fault, "fault": fault or None})
-    if json:
-        print_json({"meta": _meta(), "models": documents})
-    elif parsable:
-        print_rows(list(_HEADER), rows, as_parsable=True, noheader=noheader)
-    else:
-        print_table(list(_HEADER), rows, noheader=noheader, form=TableForm(folded=("sound",), omissible=_LESS))
+    form = TableForm(folded=("sound",), omissible=_LESS)
+    output.show({"meta": tool_meta(SCHEMA), "models": documents}, _HEADER, rows, form=form)
     if faults:
         raise typer.Exit(1)
 
@@ -144,7 +154,3 @@ def _document(held: Held) -> dict[str, object]:
         "shipped": held.shipped,
         "folder": str(held.files),
     }
-
-
-def _meta() -> dict[str, str]:
-    return {"tool": "sadvise", "version": __version__, "schema": SCHEMA}

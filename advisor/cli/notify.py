@@ -5,8 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from advisor import __version__
-from advisor.cli.options import ConfigFile, JournalFile, Json
+from advisor.cli.options import ConfigFile, JournalFile, Json, option
 from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.domain.notice import Notice
@@ -17,16 +16,14 @@ from advisor.site.delivery import deliver, targets_of
 from advisor.site.digests import user_mails, weekly_digest
 from advisor.view.notice_documents import body_of, subject_of, webhook_document
 from advisor.view.notice_words import trial_notice
-from advisor.view.terminal import console, print_json, print_labelled
+from advisor.view.terminal import console, print_json, print_labelled, tool_meta
 from advisor.watch.reading import Reading, journal_file
 
 SCHEMA: Final = "sadvise.notify/1"
 
 
 def notify(
-    test: Annotated[
-        bool, typer.Option("--test", help="Send a test notice to every target that is configured.")
-    ] = False,
+    test: Annotated[bool, option("--test", "Send a test notice to every target that is configured.")] = False,
     config: ConfigFile = None,
     journal: JournalFile = None,
     json: Json = False,
@@ -58,7 +55,10 @@ def _try_targets(settings: Config, now: float, *, as_json: bool) -> None:
         raise ConfigError("no target is configured: set mail_to or webhook in [notify] of sadvise.toml")
     if as_json:
         print_json(
-            {"meta": _meta(now), "targets": [{"target": name, "fault": fault} for name, fault in results.items()]}
+            {
+                "meta": tool_meta(SCHEMA, now=now),
+                "targets": [{"target": name, "fault": fault} for name, fault in results.items()],
+            }
         )
     else:
         for name, fault in results.items():
@@ -85,7 +85,7 @@ def _show(settings: Config, notices: list[Notice], *, as_json: bool) -> None:
     users = {notice.user: settings.notify.address_of_user(notice.user) for notice in notices if notice.user}
     if as_json:
         documents = [{"to": users.get(notice.user), "document": webhook_document(notice)} for notice in notices]
-        print_json({"meta": _meta(notices[0].time), "notices": documents})
+        print_json({"meta": tool_meta(SCHEMA, now=notices[0].time), "notices": documents})
         return
     out = console()
     for notice in notices:
@@ -95,7 +95,3 @@ def _show(settings: Config, notices: list[Notice], *, as_json: bool) -> None:
         out.print()
         out.print(body_of(notice), markup=False, highlight=False, soft_wrap=True)
     print_labelled("sent", "nothing; to do: `sadvise notify --test` tries the targets")
-
-
-def _meta(now: float) -> dict[str, object]:
-    return {"tool": "sadvise", "version": __version__, "schema": SCHEMA, "now": now}

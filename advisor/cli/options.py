@@ -2,11 +2,13 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
+from advisor.cli.option_groups import OptionGroup
 from advisor.errors import OptionsError
+from advisor.view.terminal import Output
 
 
 class Reader(StrEnum):
@@ -18,141 +20,62 @@ class Reader(StrEnum):
     PYSLURM = "pyslurm"
 
 
-READING = "Source"
+READING: Final = "Source"
 # In place of a file of sacct: run it, by default for the jobs of three months.
-LIVE = "live"
-RECENT = "now-90days"
-FILTERS = "Filters"
-OUTPUT = "Output"
+LIVE: Final = "live"
+RECENT: Final = "now-90days"
+FILTERS: Final = "Filters"
+OUTPUT: Final = "Output"
+
+
+def option(usage: str, text: str, panel: str | None = None, **settings: Any) -> Any:
+    """Return an option that is used as `-u --user LIST` states, with its help, below a heading of that."""
+    names = [word for word in usage.split() if word.startswith("-")]
+    metavar = next((word for word in usage.split() if not word.startswith("-")), None)
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **settings)
+
+
+def shared(usage: str, text: str, panel: str | None = None, *, prefix: str = "SADVISE", **settings: Any) -> Any:
+    """Return an option that is also the environment variable of its long name."""
+    long = next(word for word in usage.split() if word.startswith("--"))
+    return option(usage, text, panel, envvar=f"{prefix}_{long[2:].upper()}", **settings)
+
+
+_CLUSTER_VARIABLES: Final = ["SADVISE_CLUSTERS", "SLURM_CLUSTERS"]
 
 SnapshotFile = Annotated[
     Path | None,
-    typer.Option(
-        "--snapshot",
-        metavar="FILE",
-        envvar="SADVISE_SNAPSHOT",
-        help="Read a snapshot file instead of the live queue; - reads standard input.",
-        rich_help_panel=READING,
-    ),
+    shared("--snapshot FILE", "Read a snapshot file instead of the live queue; - reads standard input.", READING),
 ]
 JournalFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--journal",
-        metavar="FILE",
-        envvar="SADVISE_JOURNAL",
-        help="Journal file, instead of the configuration's journal.file.",
-        rich_help_panel=READING,
-    ),
+    Path | None, shared("--journal FILE", "Journal file, instead of the configuration's journal.file.", READING)
 ]
-Demo = Annotated[
-    bool,
-    typer.Option("--demo", help="Use the queue that ships with sadvise; needs no Slurm.", rich_help_panel=READING),
-]
-Source = Annotated[
-    Reader | None,
-    typer.Option(
-        "--source", envvar="SADVISE_SOURCE", help="Select the reader of the live queue.", rich_help_panel=READING
-    ),
-]
+Demo = Annotated[bool, option("--demo", "Use the queue that ships with sadvise; needs no Slurm.", READING)]
+Source = Annotated[Reader | None, shared("--source", "Select the reader of the live queue.", READING)]
 Cluster = Annotated[
     str | None,
-    typer.Option(
-        "-M",
-        "--clusters",
-        metavar="NAME",
-        envvar=["SADVISE_CLUSTERS", "SLURM_CLUSTERS"],
-        help="Another cluster known to slurmdbd; one at a time.",
-        rich_help_panel=READING,
+    option(
+        "-M --clusters NAME",
+        "Another cluster known to slurmdbd; one at a time.",
+        READING,
+        envvar=_CLUSTER_VARIABLES,
     ),
 ]
 Clusters = Annotated[
     str | None,
-    typer.Option(
-        "-M",
-        "--clusters",
-        metavar="NAMES",
-        envvar=["SADVISE_CLUSTERS", "SLURM_CLUSTERS"],
-        help="Read other clusters known to slurmdbd: NAME, a list, or all that have a file in /etc/sadvise/clusters.",
-        rich_help_panel=READING,
+    option(
+        "-M --clusters NAMES",
+        "Read other clusters known to slurmdbd: NAME, a list, or all that have a file in /etc/sadvise/clusters.",
+        READING,
+        envvar=_CLUSTER_VARIABLES,
     ),
 ]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        "--timeout",
-        metavar="SECONDS",
-        min=0.1,
-        envvar="SADVISE_TIMEOUT",
-        help="Time limit of a Slurm command.",
-        rich_help_panel=READING,
-    ),
-]
+Timeout = Annotated[float | None, shared("--timeout SECONDS", "Time limit of a Slurm command.", READING, min=0.1)]
 Since = Annotated[
-    str,
-    typer.Option(
-        "--since", metavar="TIME", help="With live: start time, as for sacct -S: 2026-01-31, now-90days or now-12hours."
-    ),
+    str, option("--since TIME", "With live: start time, as for sacct -S: 2026-01-31, now-90days or now-12hours.")
 ]
 ConfigFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        envvar="SADVISE_CONFIG",
-        help="Configuration file, instead of /etc/sadvise/sadvise.toml.",
-    ),
-]
-
-Partitions = Annotated[
-    str | None,
-    typer.Option(
-        "-p",
-        "--partition",
-        metavar="LIST",
-        envvar="SADVISE_PARTITION",
-        help="Only jobs of these partitions.",
-        rich_help_panel=FILTERS,
-    ),
-]
-Users = Annotated[
-    str | None,
-    typer.Option(
-        "-u", "--user", metavar="LIST", envvar="SADVISE_USER", help="Only jobs of these users.", rich_help_panel=FILTERS
-    ),
-]
-Accounts = Annotated[
-    str | None,
-    typer.Option(
-        "-A",
-        "--account",
-        metavar="LIST",
-        envvar="SADVISE_ACCOUNT",
-        help="Only jobs of these accounts.",
-        rich_help_panel=FILTERS,
-    ),
-]
-Jobs = Annotated[
-    str | None,
-    typer.Option(
-        "-j",
-        "--jobs",
-        metavar="LIST",
-        envvar="SADVISE_JOBS",
-        help="Only these jobs: 123, 123_4, 123_[1-9] or 123+1.",
-        rich_help_panel=FILTERS,
-    ),
-]
-Nodes = Annotated[
-    str | None,
-    typer.Option(
-        "-w",
-        "--nodelist",
-        metavar="HOSTLIST",
-        envvar="SADVISE_NODELIST",
-        help="Only jobs whose partitions contain one of these nodes.",
-        rich_help_panel=FILTERS,
-    ),
+    Path | None, shared("--config FILE", "Configuration file, instead of /etc/sadvise/sadvise.toml.")
 ]
 
 
@@ -164,28 +87,16 @@ def _one_format(context: typer.Context, param: typer.CallbackParam, value: bool)
     return value
 
 
-Json = Annotated[
-    bool,
-    typer.Option("--json", help="Print JSON, versioned in meta.schema.", rich_help_panel=OUTPUT, callback=_one_format),
-]
+Json = Annotated[bool, option("--json", "Print JSON, versioned in meta.schema.", OUTPUT, callback=_one_format)]
 Parsable = Annotated[
-    bool,
-    typer.Option(
-        "-P",
-        "--parsable2",
-        help="Print fields separated by |, without a trailing one.",
-        rich_help_panel=OUTPUT,
-        callback=_one_format,
-    ),
+    bool, option("-P --parsable2", "Print fields separated by |, without a trailing one.", OUTPUT, callback=_one_format)
 ]
-NoHeader = Annotated[bool, typer.Option("-h", "--noheader", help="Omit the header.", rich_help_panel=OUTPUT)]
-Format = Annotated[
-    str | None,
-    typer.Option(
-        "-o",
-        "--format",
-        metavar="FIELDS",
-        help="Fields as a comma separated list, each with an optional width: job_id,kind:12,text.",
-        rich_help_panel=OUTPUT,
-    ),
-]
+NoHeader = Annotated[bool, option("-h --noheader", "Omit the header.", OUTPUT)]
+
+
+def _output(json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> Output:
+    return Output(json=json, parsable=parsable, noheader=noheader)
+
+
+# The form in which a command prints a document and its rows.
+Form = Annotated[Output, OptionGroup(_output)]

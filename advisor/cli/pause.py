@@ -4,9 +4,8 @@ import getpass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from advisor.cli.options import Cluster, ConfigFile
+from advisor.cli.options import option
+from advisor.cli.reading_options import Site
 from advisor.site.pause_file import pause as pause_daemon
 from advisor.site.pause_file import resume as resume_daemon
 from advisor.view.terminal import print_labelled
@@ -14,32 +13,30 @@ from advisor.watch.reading import Reading
 
 
 def pause(
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="The reason, shown in the log and in the journal.")
-    ] = "",
+    *,
+    reason: Annotated[str, option("--reason TEXT", "The reason, shown in the log and in the journal.")] = "",
     freeze: Annotated[
-        bool, typer.Option("--freeze", help="Also leave in effect what is due to be reverted, until `sadvise resume`.")
+        bool, option("--freeze", "Also leave in effect what is due to be reverted, until `sadvise resume`.")
     ] = False,
-    cluster: Cluster = None,
-    config: ConfigFile = None,
+    site: Site,
 ) -> None:
     """Stop the daemon from making new changes, effective at once; it continues to read and recommend.
 
     Outstanding changes are reverted when they are due; with --freeze they stay as well. `sadvise revert --all` reverts
     them now, in either case. The pause is a file in the runtime folder.
     """
-    folder = _folder(config, cluster)
+    folder = _folder(site)
     pause_daemon(folder, by=getpass.getuser(), reason=reason, freeze=freeze)
     print_labelled("paused", f"{folder}; `sadvise resume` ends the pause")
 
 
-def resume(cluster: Cluster = None, config: ConfigFile = None) -> None:
+def resume(site: Site) -> None:
     """Let the daemon change jobs again."""
-    folder = _folder(config, cluster)
+    folder = _folder(site)
     was = resume_daemon(folder)
     print_labelled("resumed" if was else "nothing", str(folder) if was else "was paused")
 
 
-def _folder(config: Path | None, cluster: str | None) -> Path:
+def _folder(site: Reading) -> Path:
     """Return the runtime folder of the configuration in force."""
-    return Path(Reading(config=config, cluster=cluster).load_config().daemon.runtime_folder)
+    return Path(site.load_config().daemon.runtime_folder)

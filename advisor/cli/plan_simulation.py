@@ -1,17 +1,17 @@
 """Prints what rollouts found about a plan."""
 
-from typing import TYPE_CHECKING
+from advisor.config import Config
+from advisor.cycle import CycleRecord
+from advisor.domain.units import duration
+from advisor.planning.case import Case
+from advisor.planning.plan_effect import PlanEffect
+from advisor.planning.plan_trial import PlanTrial
+from advisor.view.terminal import print_labelled
+from advisor.view.trial_words import change_in_words, trial_lines
 
-if TYPE_CHECKING:
-    from advisor.config import Config
-    from advisor.cycle import CycleRecord
-    from advisor.planning.plan_effect import PlanEffect
-    from advisor.planning.plan_trial import PlanTrial
 
-
-def trial_of(record: "CycleRecord", config: "Config") -> "PlanTrial":
+def trial_of(record: CycleRecord, config: Config) -> PlanTrial:
     """Return the trial of a plan; one that was not tried, as lifts alone are not, is tried now, without a deadline."""
-    from advisor.planning.case import Case
     from advisor.sim.live.rollout_trial import RolloutTrial
 
     if record.trial.effect is not None:
@@ -20,11 +20,8 @@ def trial_of(record: "CycleRecord", config: "Config") -> "PlanTrial":
     return RolloutTrial().tried(case, record.judged)
 
 
-def print_trial(trial: "PlanTrial") -> None:
+def print_trial(trial: PlanTrial) -> None:
     """Print what a plan changes for all jobs together, each change alone, and what the simulation leaves out."""
-    from advisor.view.terminal import print_labelled
-    from advisor.view.trial_words import trial_lines
-
     if trial.effect is not None:
         _print_effect(trial.effect)
     if trial.fault:
@@ -35,11 +32,7 @@ def print_trial(trial: "PlanTrial") -> None:
         print_labelled("not in it", sentence, width=11)
 
 
-def _print_effect(effect: "PlanEffect") -> None:
-    from advisor.domain.units import duration
-    from advisor.view.terminal import print_labelled
-    from advisor.view.trial_words import change_in_words
-
+def _print_effect(effect: PlanEffect) -> None:
     verdict = "" if effect.gains else "; not a clear gain"
     print_labelled(
         "rollout",

@@ -1,5 +1,6 @@
 """`sadvise recommend`: one dry-run cycle."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -12,80 +13,54 @@ from advisor.cli.cluster_advice import (
     print_faults,
     print_fields,
 )
-from advisor.cli.filters import job_filter
-from advisor.cli.options import (
-    OUTPUT,
-    Accounts,
-    Clusters,
-    ConfigFile,
-    Demo,
-    Format,
-    Jobs,
-    JournalFile,
-    Json,
-    Nodes,
-    NoHeader,
-    Parsable,
-    Partitions,
-    SnapshotFile,
-    Source,
-    Timeout,
-    Users,
-)
+from advisor.cli.filters import Wanted
+from advisor.cli.options import OUTPUT, Form, JournalFile, option
+from advisor.cli.reading_options import SeveralQueues
 from advisor.errors import OptionsError
 from advisor.view.documents import FIELDS
 from advisor.view.terminal import chosen_fields
 from advisor.watch.clusters import check_one_journal, readings_of
-from advisor.watch.reading import Reading
 
 
 def recommend(
-    snapshot: SnapshotFile = None,
-    demo: Demo = False,
-    source: Source = None,
-    cluster: Clusters = None,
-    timeout: Timeout = None,
-    config: ConfigFile = None,
+    *,
+    reading: SeveralQueues,
     journal: JournalFile = None,
     policy: Annotated[
         str | None,
-        typer.Option(
-            "--policy",
-            metavar="NAME[@VERSION]",
-            help="Choose with this learned policy, of the site or the package; default: the rules.",
+        option(
+            "--policy NAME[@VERSION]",
+            "Choose with this learned policy, of the site or the package; default: the rules.",
         ),
     ] = None,
     rollout: Annotated[
         bool,
-        typer.Option(
-            "--rollout",
-            help="Simulate the next 12 h with and without the plan, and print what it and each change gain.",
+        option(
+            "--rollout", "Simulate the next 12 h with and without the plan, and print what it and each change gain."
         ),
     ] = False,
-    partitions: Partitions = None,
-    users: Users = None,
-    accounts: Accounts = None,
-    jobs: Jobs = None,
-    nodes: Nodes = None,
-    json: Json = False,
-    parsable: Parsable = False,
-    noheader: NoHeader = False,
-    format_: Format = None,
+    wanted: Wanted,
+    output: Form,
+    format_: Annotated[
+        str | None,
+        option(
+            "-o --format FIELDS",
+            "Fields as a comma separated list, each with an optional width: job_id,kind:12,text.",
+            OUTPUT,
+        ),
+    ] = None,
     top: Annotated[
-        int | None,
-        typer.Option("--top", metavar="N", min=1, help="Only the N changes that should save most job completion time."),
+        int | None, option("--top N", "Only the N changes that should save most job completion time.", min=1)
     ] = None,
     long: Annotated[
         bool,
-        typer.Option(
+        option(
             "--long",
-            help="For each change also why, what its gain rests on, and the commands to apply and revert it.",
-            rich_help_panel=OUTPUT,
+            "For each change also why, what its gain rests on, and the commands to apply and revert it.",
+            OUTPUT,
         ),
     ] = False,
-    exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 3 if there is something to recommend.")
-    ] = False,
+    exit_code: Annotated[bool, option("--exit-code", "Exit with 3 if there is something to recommend.")] = False,
 ) -> None:
     """Print which GPU jobs to reorder, resize, consolidate or stop, those that save most first.
 
@@ -93,31 +68,20 @@ def recommend(
     by hand. Read-only: nothing is changed. Of several clusters (-M all), it prints the advice for each under its name;
     filters and --top apply to each. Exits with 1 if one of them cannot be read.
     """
-    if json and (parsable or format_ is not None):
+    if output.json and (output.parsable or format_ is not None):
         raise OptionsError("--json excludes -P and -o: give one")
-    wanted = job_filter(partitions, users, accounts, jobs, nodes)
-    reading = Reading(
-        snapshot=snapshot,
-        demo=demo,
-        source=source,
-        cluster=cluster,
-        timeout_s=timeout,
-        config=config,
-        policy=policy,
-        tries_plans=True,
-    )
-    readings = readings_of(reading)
+    readings = readings_of(replace(reading, policy=policy, tries_plans=True))
     check_one_journal(readings, journal)
     usual = FIELDS if len(readings) == 1 else ("cluster", *FIELDS)
     fields, widths = chosen_fields(format_ or ",".join(usual), [*FIELDS, "cluster"])
     request = AdviceRequest(journal=journal, wanted=wanted, top=top, policy=policy, has_trial=rollout)
     answers = request.answers(readings)
-    if json:
+    if output.json:
         print_documents(answers)
-    elif parsable or format_ is not None:
-        print_fields(answers, fields, widths, is_parsable=parsable, noheader=noheader)
+    elif output.parsable or format_ is not None:
+        print_fields(answers, fields, widths, output)
     else:
-        print_answers(answers, long=long, noheader=noheader)
+        print_answers(answers, long=long, noheader=output.noheader)
     print_faults(answers)
     if status := exit_status(answers, tells=exit_code):
         raise typer.Exit(status)

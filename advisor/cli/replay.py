@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from advisor import __version__
-from advisor.cli.options import Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable
+from advisor.cli.options import Form, JournalFile, option
+from advisor.cli.reading_options import Site
 from advisor.config import Config
 from advisor.cycle import Cycle
 from advisor.errors import JournalError, OptionsError
@@ -14,8 +15,8 @@ from advisor.journal import SqliteJournal
 from advisor.journal.cycle_record import Recorded, digest_of, present_outcome, removed_reasons
 from advisor.replay.deviations import Deviation, cycle_of, deviations, replayed
 from advisor.view.table_layout import TableForm
-from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
-from advisor.watch.reading import Reading, journal_file
+from advisor.view.terminal import Output, print_labelled, tool_meta
+from advisor.watch.reading import journal_file
 
 SCHEMA = "sadvise.replay/1"
 COLUMNS = ("job_id", "what", "recorded", "replayed")
@@ -23,17 +24,14 @@ LAST = "last"
 
 
 def replay(
+    *,
     cycle: Annotated[str, typer.Argument(metavar="CYCLE", help="Number of a cycle, or last.")] = LAST,
     with_config: Annotated[
-        bool,
-        typer.Option("--with-config", help="Plan with the current settings, and show what would differ."),
+        bool, option("--with-config", "Plan with the current settings, and show what would differ.")
     ] = False,
     journal: JournalFile = None,
-    cluster: Cluster = None,
-    config: ConfigFile = None,
-    json: Json = False,
-    parsable: Parsable = False,
-    noheader: NoHeader = False,
+    site: Site,
+    output: Form,
 ) -> None:
     """Plan a recorded cycle again from its snapshot, forecasts and settings.
 
@@ -42,7 +40,7 @@ def replay(
     """
     if cycle != LAST and not (cycle.isascii() and cycle.isdecimal() and len(cycle) <= 18):
         raise OptionsError(f"{cycle!a} is not a cycle: give its number, or {LAST}")
-    settings = Reading(config=config, cluster=cluster).load_config()
+    settings = site.load_config()
     held = SqliteJournal.read_only(journal_file(settings, journal))
     try:
         record = held.recorded(None if cycle == LAST else int(cycle))
@@ -56,7 +54,7 @@ def replay(
     recorded = present_outcome(record.outcome)
     again = replayed(record, _today(record, settings) if with_config else cycle_of(record))
     differing = deviations(recorded, again)
-    _print(record, digest_of(again), differing, same=again == recorded, json=json, parsable=parsable, noheader=noheader)
+    _print(record, digest_of(again), differing, output, same=again == recorded)
     if again != recorded and not with_config:
         raise typer.Exit(1)
 
@@ -66,45 +64,25 @@ def _today(record: Recorded, settings: Config) -> Cycle:
     return Cycle(planning=settings.planning, limits=settings.guard, levers=record.levers, modes=settings.mode)
 
 
-def _print(
-    record: Recorded,
-    digest: str,
-    differing: tuple[Deviation, ...],
-    *,
-    same: bool,
-    json: bool,
-    parsable: bool,
-    noheader: bool,
-) -> None:
-    rows = [[str(deviation.job_id), deviation.what, deviation.recorded, deviation.replayed] for deviation in differing]
-    if json:
-        meta = {
-            "tool": "sadvise",
-            "version": __version__,
-            "schema": SCHEMA,
-            "cluster": record.snapshot.config.cluster or None,
-        }
-        cycle = {
+def _print(record: Recorded, digest: str, differing: tuple[Deviation, ...], output: Output, *, same: bool) -> None:
+    if output.is_for_people and same:
+        print_labelled("same", f"cycle {record.cycle_id}, digest {digest}")
+        return
+    if output.is_for_people:
+        print_labelled("differs", f"cycle {record.cycle_id}, digest {record.digest} recorded, {digest} now", width=9)
+        if record.version != __version__:
+            print_labelled("recorded", f"by sadvise {record.version}, which may have planned otherwise", width=10)
+    document = {
+        "meta": tool_meta(SCHEMA, cluster=record.snapshot.config.cluster or None),
+        "cycle": {
             "cycle_id": record.cycle_id,
             "taken_at": record.snapshot.taken_at,
             "version": record.version,
             "digest": record.digest,
-        }
-        print_json(
-            {
-                "meta": meta,
-                "cycle": cycle,
-                "same": same,
-                "digest": digest,
-                "differences": [asdict(deviation) for deviation in differing],
-            }
-        )
-    elif parsable:
-        print_rows(COLUMNS, rows, as_parsable=True, noheader=noheader)
-    elif same:
-        print_labelled("same", f"cycle {record.cycle_id}, digest {digest}")
-    else:
-        print_labelled("differs", f"cycle {record.cycle_id}, digest {record.digest} recorded, {digest} now", width=9)
-        if record.version != __version__:
-            print_labelled("recorded", f"by sadvise {record.version}, which may have planned otherwise", width=10)
-        print_table(COLUMNS, rows, form=TableForm(folded=COLUMNS[1:]), noheader=noheader)
+        },
+        "same": same,
+        "digest": digest,
+        "differences": [asdict(deviation) for deviation in differing],
+    }
+    rows = [[str(deviation.job_id), deviation.what, deviation.recorded, deviation.replayed] for deviation in differing]
+    output.show(document, COLUMNS, rows, form=TableForm(folded=COLUMNS[1:]))

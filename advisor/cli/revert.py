@@ -5,35 +5,30 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.options import Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable, Source, Timeout
+from advisor.cli.options import Form, JournalFile, option
+from advisor.cli.reading_options import LiveQueue
 from advisor.errors import OptionsError
 from advisor.planning.strays import Stray
 from advisor.view.documents import meta
-from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
+from advisor.view.terminal import print_labelled
 from advisor.watch.changes import COLUMNS, FORM, fields_of, revert_changes, revert_strays, stray_documents
-from advisor.watch.reading import Reading
 
 SCHEMA = "sadvise.revert/1"
 
 
 def revert(
+    *,
     jobs: Annotated[
         list[int] | None,
         typer.Argument(metavar="[JOBID]...", min=1, help="Ids of the jobs whose changes are reverted."),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Revert every outstanding change.")] = False,
+    every: Annotated[bool, option("--all", "Revert every outstanding change.")] = False,
     strays: Annotated[
-        bool,
-        typer.Option("--strays", help="Revert what carries the mark of sadvise and the journal does not know."),
+        bool, option("--strays", "Revert what carries the mark of sadvise and the journal does not know.")
     ] = False,
-    source: Source = None,
-    cluster: Cluster = None,
-    timeout: Timeout = None,
-    config: ConfigFile = None,
+    reading: LiveQueue,
     journal: JournalFile = None,
-    json: Json = False,
-    parsable: Parsable = False,
-    noheader: NoHeader = False,
+    output: Form,
 ) -> None:
     """Revert applied changes, due or not, if the pending job still holds the value that sadvise set.
 
@@ -47,22 +42,18 @@ def revert(
     if bool(jobs) == every and not strays:
         raise OptionsError("name the jobs whose changes are to be reverted, or give --all")
     named = frozenset(jobs) if jobs else None
-    reading = Reading(source=source, cluster=cluster, timeout_s=timeout, config=config)
     done = (revert_strays if strays else revert_changes)(reading, journal, named)
     rows = [fields_of(row) for row in done.rows]
-    if json:
-        print_json(
-            {"meta": meta(done.seen, SCHEMA, done.source), "changes": done.rows, "strays": stray_documents(done.strays)}
-        )
-    elif parsable:
-        print_rows(COLUMNS, rows, as_parsable=True, noheader=noheader)
-    elif rows:
-        print_table(COLUMNS, rows, form=FORM, noheader=noheader)
-        if not strays:
-            print_labelled("next", _next(reading.load_config().breakers.max_objections))
+    document = {
+        "meta": meta(done.seen, SCHEMA, done.source), "changes": done.rows, "strays": stray_documents(done.strays)
+    }  # fmt: skip
+    if rows or not output.is_for_people:
+        output.show(document, COLUMNS, rows, form=FORM)
     elif not done.strays:
         print_labelled("nothing", "of ours is out on these jobs" if named else "of ours is out")
-    if not json and not parsable:
+    if output.is_for_people:
+        if rows and not strays:
+            print_labelled("next", _next(reading.load_config().breakers.max_objections))
         _print_strays(done.strays, {row.job_id for row in done.rows})
     done.raise_fault()
 

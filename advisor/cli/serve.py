@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.options import ConfigFile
+from advisor.cli.options import ConfigFile, option
 from advisor.config import load_config
 from advisor.daemon.launch import one_round, run
 
 
 def serve(
     config: ConfigFile = None,
-    once: Annotated[bool, typer.Option("--once", help="Run one round, then exit; changes stay in effect.")] = False,
+    once: Annotated[bool, option("--once", "Run one round, then exit; changes stay in effect.")] = False,
 ) -> None:
     """Run the daemon: read the cluster every minute, and recommend or apply as [mode] says; observes by default.
 

@@ -9,7 +9,6 @@ from advisor.cli.options import ConfigFile, Json
 from advisor.cli.simulation import (
     Study,
     command_line,
-    demo_trace_path,
     drawn_in_words,
     publish,
     run_study,
@@ -17,21 +16,18 @@ from advisor.cli.simulation import (
     study_of,
 )
 from advisor.cli.simulation_options import (
-    ClusterText,
-    DemoTrace,
     Execution,
     ExecutionOf,
     FirstJobs,
     PolicyNames,
+    Replayed,
     Report,
     SimulationSeed,
     SkipBad,
     SpeedSource,
-    TraceFile,
 )
 from advisor.config import load_config
 from advisor.domain.units import plural
-from advisor.errors import OptionsError
 from advisor.sim.study.comparison import PairedDifference
 from advisor.sim.study.result import RunResult
 from advisor.text import escaped
@@ -40,13 +36,10 @@ from advisor.view.terminal import console, print_labelled, print_table
 from advisor.view.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
 
 SCHEMA = "sadvise.simulate/1"
-DEMO_CLUSTER = "nodes=16,gpus=8,leaf=4"
 
 
 def simulate(
-    trace: TraceFile = None,
-    demo: DemoTrace = False,
-    cluster: ClusterText = None,
+    replayed: Replayed,
     policies: PolicyNames = None,
     seed: SimulationSeed = 0,
     jobs: FirstJobs = None,
@@ -62,33 +55,25 @@ def simulate(
     Touches no cluster, except that --cluster live reads it. Compares each policy with the first on the same jobs, with
     95 % intervals.
     """
-    path = demo_trace_path() if trace is None else trace
-    if demo == (trace is not None):
-        raise OptionsError("give either a TRACE or --demo")
-    if cluster is None and not demo:
-        raise OptionsError("--cluster is missing: give live, a file, or a short form such as nodes=64,gpus=8,leaf=8")
     settings = load_config(config, os.environ)
     setting = setting_of(policies, execution, speeds, settings)
-    cluster_text = cluster or DEMO_CLUSTER
     command = command_line(
         "simulate",
-        ["--demo"] if trace is None else [str(trace)],
+        replayed.words,
         setting,
         [
-            ("--cluster", cluster_text),
+            ("--cluster", replayed.cluster),
             ("--seed", seed),
             ("--jobs", jobs),
             ("--skip-bad", skip_bad),
             ("--config", config),
         ],
     )
-    study = study_of(
-        [path], [cluster_text], [seed], setting, settings, first=jobs, skip_bad=skip_bad, report=report, command=command
-    )
+    study = study_of(command, [replayed.pair], [seed], setting, settings, first=jobs, skip_bad=skip_bad, report=report)
     results = run_study(study, noun="policies")
     subject = {
         "trace": study.traces[0].name,
-        "cluster": cluster_text,
+        "cluster": replayed.cluster,
         "seed": seed,
         "sampled": list(results[0].sampled),
     }

@@ -6,13 +6,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
 import typer
 
-from advisor import __version__
 from advisor.cli.cluster_option import cluster_of
 from advisor.cli.progress import progress_bar, terminated_as_interrupted
 from advisor.cli.simulation_options import Execution
@@ -31,7 +29,7 @@ from advisor.sim.traces.trace_file import read_trace
 from advisor.sim.unmodelled import unmodelled
 from advisor.view.html_report import Origin, check_writable, write_report
 from advisor.view.lines import one_line
-from advisor.view.terminal import print_json
+from advisor.view.terminal import print_json, tool_meta
 
 BASELINE = ("slurm", "rules")
 INTERRUPTED = 130
@@ -56,14 +54,14 @@ class Study:
     """
 
     command: str
-    traces: tuple["Trace", ...]
-    clusters: Mapping[str, "Cluster"]
+    traces: tuple[Trace, ...]
+    clusters: Mapping[str, Cluster]
     cluster_texts: Mapping[str, str]
     seeds: Sequence[int]
     setting: Setting
 
     @property
-    def cells(self) -> list["Cell"]:
+    def cells(self) -> list[Cell]:
         """The runs: every trace under every policy with every seed."""
         return [
             Cell(
@@ -79,7 +77,8 @@ class Study:
         ]
 
 
-Show = Callable[[Study, "Sequence[RunResult]", "Sequence[PairedDifference]"], None]
+RunCells = Callable[[Sequence[Cell], int], list[RunResult]]
+Show = Callable[[Study, Sequence[RunResult], Sequence[PairedDifference]], None]
 
 
 def setting_of(policies: Sequence[str] | None, execution: Execution, speeds: str, config: Config) -> Setting:
@@ -105,22 +104,22 @@ def setting_of(policies: Sequence[str] | None, execution: Execution, speeds: str
 
 
 def study_of(
-    paths: Sequence[Path],
-    cluster_texts: Sequence[str],
+    command: str,
+    replayed: Sequence[tuple[Path, str]],
     seeds: Sequence[int],
     setting: Setting,
     config: Config,
     *,
     first: int | None,
     skip_bad: bool,
-    report: Path | None,
-    command: str,
+    report: Path | None = None,
 ) -> Study:
-    """Read the traces, each with its cluster; note on standard error jobs that never run and facts left out.
+    """Read traces, each with the text of its cluster; note on standard error jobs that never run and facts left out.
 
     `config` says how to read the site. Raises `SimulationError` for a file that cannot be read or written, and for
     several GPU types on unnamed GPUs.
     """
+    paths, cluster_texts = [path for path, _ in replayed], [text for _, text in replayed]
     parsed = {text: cluster_of(text, config) for text in dict.fromkeys(cluster_texts)}
     if report is not None:
         check_writable(report)
@@ -149,24 +148,37 @@ def run_study(
     store: Path | None = None,
     engine: Literal["local", "slurm"] = "local",
     workers: int = 1,
-) -> list["RunResult"]:
+) -> list[RunResult]:
     """Simulate every cell that `store` does not hold.
 
     `noun` is what the progress bar counts; `advice` follows the message that an interruption keeps nothing.
     """
-    cells = study.cells
-    with shown_progress(len(cells), noun, advice=advice, store=store) as progress:
-        return run_sweep(cells, store=store, engine=engine, workers=workers, progress=progress)
+    with shown_runs(len(study.cells), noun, advice=advice, store=store, engine=engine, workers=workers) as run_cells:
+        return run_cells(study.cells, 0)
 
 
 @contextmanager
-def shown_progress(
-    total: int, noun: str, *, advice: str = "", store: Path | None = None
-) -> Iterator[Callable[[float], None] | None]:
-    """Show how many of `total` runs are done; an interruption exits with what is kept in `store`."""
+def shown_runs(
+    total: int,
+    noun: str,
+    *,
+    advice: str = "",
+    store: Path | None = None,
+    engine: Literal["local", "slurm"] = "local",
+    workers: int = 1,
+) -> Iterator[RunCells]:
+    """Yield what simulates cells after as many as are done, and show how many of `total` are.
+
+    An interruption exits with what is kept in `store`.
+    """
     try:
         with terminated_as_interrupted(), progress_bar(total, noun) as progress:
-            yield progress
+
+            def run_cells(cells: Sequence[Cell], done: int) -> list[RunResult]:
+                more = None if progress is None else lambda share: progress(done + share)
+                return run_sweep(cells, store=store, engine=engine, workers=workers, progress=more)
+
+            yield run_cells
     except SweepInterrupted as err:
         kept = f"{err.kept} of {err.cells} runs are kept in {store}: run the same command again to continue"
         sys.stderr.write(f"sadvise: interrupted: {kept if store else f'nothing is kept{advice}'}\n")
@@ -175,7 +187,7 @@ def shown_progress(
 
 def publish(
     study: Study,
-    results: Sequence["RunResult"],
+    results: Sequence[RunResult],
     *,
     schema: str,
     subject: Mapping[str, object],
@@ -206,11 +218,6 @@ def publish(
         show(study, results, differences)
 
 
-def demo_trace_path() -> Path:
-    """Return the trace that ships with the package."""
-    return Path(str(files("advisor") / "demo" / "trace.csv"))
-
-
 def command_line(command: str, words: Sequence[str], setting: Setting, more: Sequence[tuple[str, object]]) -> str:
     """Return a command with every option in force, also from variables and defaults, without None and False."""
     policies = [("--policy", policy) for policy in setting.policies]
@@ -236,7 +243,7 @@ def drawn_in_words(trace: Trace, sampled: Sequence[str]) -> list[str]:
     return [*earlier, *([f"{', '.join(now)}: not in the trace, now from the seed"] if now else [])]
 
 
-def _load(paths: Sequence[Path], first: int | None, skip_bad: bool) -> tuple["Trace", ...]:
+def _load(paths: Sequence[Path], first: int | None, skip_bad: bool) -> tuple[Trace, ...]:
     """Read the traces, or their first jobs; traces with equal names are named by their paths."""
     again = [path for index, path in enumerate(paths) if path in paths[:index]]
     if again:
@@ -253,15 +260,14 @@ def _load(paths: Sequence[Path], first: int | None, skip_bad: bool) -> tuple["Tr
 
 def meta_of(schema: str, study: Study) -> dict[str, object]:
     """Return the metadata of a published document."""
-    return {
-        "tool": "sadvise",
-        "version": __version__,
-        "schema": schema,
-        "command": study.command,
-        "execution": study.setting.execution.value,
-        "speeds": study.setting.speeds,
-        "settings": list(study.setting.changed),
-    }
+    setting = study.setting
+    return tool_meta(
+        schema,
+        command=study.command,
+        execution=setting.execution.value,
+        speeds=setting.speeds,
+        settings=list(setting.changed),
+    )
 
 
 def _run_values(summary: RunSummary) -> dict[str, object]:

@@ -1,17 +1,24 @@
 """Defines the options of `simulate`, `compare` and `tune`."""
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from advisor.cli.options import OUTPUT
+from advisor.cli.option_groups import OptionGroup
+from advisor.cli.options import OUTPUT, option, shared
+from advisor.errors import OptionsError
 
 RUNS = "What is simulated"
 SWEEP = "Parallel runs"
 _MOST_SLURM_JOBS: Final = 64
+_DEMO_CLUSTER: Final = "nodes=16,gpus=8,leaf=4"
 
 
 class Execution(StrEnum):
@@ -32,161 +39,123 @@ class Spread(StrEnum):
         return asked or (_MOST_SLURM_JOBS if self is Spread.SLURM else len(os.sched_getaffinity(0)))
 
 
+_simulated = partial(shared, prefix="SADVISE_SIM")
+
 TraceFile = Annotated[Path | None, typer.Argument(metavar="TRACE", help="A trace, CSV as written by `sadvise import`.")]
 TraceFiles = Annotated[list[Path], typer.Argument(metavar="TRACE", help="Traces, CSV as written by `sadvise import`.")]
-DemoTrace = Annotated[
-    bool, typer.Option("--demo", help="Use the trace and the cluster that ship with sadvise.", rich_help_panel=RUNS)
-]
+DemoTrace = Annotated[bool, option("--demo", "Use the trace and the cluster that ship with sadvise.", RUNS)]
 ClusterText = Annotated[
     str | None,
-    typer.Option(
-        "--cluster",
-        metavar="live|FILE|SHORT",
-        envvar="SADVISE_SIM_CLUSTER",
-        help="live, a cluster or snapshot file, or a short form such as nodes=64,gpus=8,leaf=8.",
-        rich_help_panel=RUNS,
+    _simulated(
+        "--cluster live|FILE|SHORT",
+        "live, a cluster or snapshot file, or a short form such as nodes=64,gpus=8,leaf=8.",
+        RUNS,
     ),
 ]
 ClusterTexts = Annotated[
     list[str] | None,
-    typer.Option(
-        "--cluster",
-        metavar="live|FILE|SHORT",
-        envvar="SADVISE_SIM_CLUSTER",
-        help="live, a cluster or snapshot file, or a short form such as nodes=64,gpus=8,leaf=8; one for all, or each.",
-        rich_help_panel=RUNS,
+    _simulated(
+        "--cluster live|FILE|SHORT",
+        "live, a cluster or snapshot file, or a short form such as nodes=64,gpus=8,leaf=8; one for all, or each.",
+        RUNS,
     ),
 ]
 PolicyNames = Annotated[
     list[str] | None,
-    typer.Option(
-        "--policy",
-        metavar="NAME",
-        envvar="SADVISE_SIM_POLICY",
-        help="A policy to simulate; repeat it for more. The others are compared with the first. Default: slurm, rules.",
-        rich_help_panel=RUNS,
+    _simulated(
+        "--policy NAME",
+        "A policy to simulate; repeat it for more. The others are compared with the first. Default: slurm, rules.",
+        RUNS,
     ),
 ]
-SimulationSeed = Annotated[
-    int,
-    typer.Option(
-        "--seed",
-        metavar="N",
-        min=0,
-        envvar="SADVISE_SIM_SEED",
-        help="Seed of the random draws.",
-        rich_help_panel=RUNS,
-    ),
-]
-Seeds = Annotated[
-    str,
-    typer.Option(
-        "--seeds",
-        metavar="N|LIST",
-        envvar="SADVISE_SIM_SEEDS",
-        help="N for the seeds 0 to N-1, or a list such as 3,5 or 10-19.",
-        rich_help_panel=RUNS,
-    ),
-]
-FirstJobs = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs",
-        metavar="N",
-        min=1,
-        envvar="SADVISE_SIM_JOBS",
-        help="Only the first N jobs of a trace.",
-        rich_help_panel=RUNS,
-    ),
-]
+SimulationSeed = Annotated[int, _simulated("--seed N", "Seed of the random draws.", RUNS, min=0)]
+Seeds = Annotated[str, _simulated("--seeds N|LIST", "N for the seeds 0 to N-1, or a list such as 3,5 or 10-19.", RUNS)]
+FirstJobs = Annotated[int | None, _simulated("--jobs N", "Only the first N jobs of a trace.", RUNS, min=1)]
 ExecutionOf = Annotated[
     Execution,
-    typer.Option(
-        "--execution",
-        envvar="SADVISE_SIM_EXECUTION",
-        help="measured: placement and neighbours slow jobs down as measured; ideal: they do not.",
-        rich_help_panel=RUNS,
+    _simulated(
+        "--execution", "measured: placement and neighbours slow jobs down as measured; ideal: they do not.", RUNS
     ),
 ]
 SpeedSource = Annotated[
     str,
-    typer.Option(
-        "--speeds",
-        metavar="SOURCE",
-        envvar="SADVISE_SIM_SPEEDS",
-        help="Source of the speeds that policies see: oracle, estimated, or noisy=X for X percent of error.",
-        rich_help_panel=RUNS,
+    _simulated(
+        "--speeds SOURCE",
+        "Source of the speeds that policies see: oracle, estimated, or noisy=X for X percent of error.",
+        RUNS,
     ),
 ]
-SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Skip bad rows of a trace, with a warning.", rich_help_panel=RUNS)
-]
+SkipBad = Annotated[bool, option("--skip-bad", "Skip bad rows of a trace, with a warning.", RUNS)]
 Repeats = Annotated[
     int,
-    typer.Option(
-        "--repeats",
-        metavar="N",
+    _simulated(
+        "--repeats N",
+        "Number of copies of the trace, each with jobs submitted up to 5 minutes later, that show what is chance.",
+        RUNS,
         min=2,
         max=100,
-        envvar="SADVISE_SIM_REPEATS",
-        help="Number of copies of the trace, each with jobs submitted up to 5 minutes later, that show what is chance.",
-        rich_help_panel=RUNS,
     ),
 ]
 VariesSlurm = Annotated[
     bool,
-    typer.Option(
+    option(
         "--slurm/--no-slurm",
-        help="Also vary the parameters of slurm.conf, one at a time, without lifts and under the chosen lift.",
-        rich_help_panel=RUNS,
+        "Also vary the parameters of slurm.conf, one at a time, without lifts and under the chosen lift.",
+        RUNS,
     ),
 ]
-ShowsAll = Annotated[
-    bool,
-    typer.Option("--all", help="Also show what another setting beats in every column.", rich_help_panel=OUTPUT),
-]
+ShowsAll = Annotated[bool, option("--all", "Also show what another setting beats in every column.", OUTPUT)]
 Workers = Annotated[
     int | None,
-    typer.Option(
-        "--workers",
-        metavar="N",
-        min=1,
-        envvar="SADVISE_SIM_WORKERS",
-        help="Number of concurrent runs. Default: one per core; with --engine slurm 64.",
-        rich_help_panel=SWEEP,
+    _simulated(
+        "--workers N", "Number of concurrent runs. Default: one per core; with --engine slurm 64.", SWEEP, min=1
     ),
 ]
 CoreWorkers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers",
-        metavar="N",
-        min=1,
-        envvar="SADVISE_SIM_WORKERS",
-        help="Number of concurrent runs. Default: one per core.",
-        rich_help_panel=SWEEP,
-    ),
+    int | None, _simulated("--workers N", "Number of concurrent runs. Default: one per core.", SWEEP, min=1)
 ]
 SpreadOver = Annotated[
     Spread,
-    typer.Option(
+    _simulated(
         "--engine",
-        envvar="SADVISE_SIM_ENGINE",
-        help="local: the cores of this machine; slurm: a job array, with partition, account, memory and "
+        "local: the cores of this machine; slurm: a job array, with partition, account, memory and "
         "time limit from sbatch's variables such as SBATCH_PARTITION.",
-        rich_help_panel=SWEEP,
+        SWEEP,
     ),
 ]
 StoreFolder = Annotated[
     Path | None,
-    typer.Option(
-        "--store",
-        metavar="FOLDER",
-        envvar="SADVISE_SIM_STORE",
-        help="Folder of finished runs; the same command then resumes after an interruption.",
-        rich_help_panel=SWEEP,
+    _simulated(
+        "--store FOLDER", "Folder of finished runs; the same command then resumes after an interruption.", SWEEP
     ),
 ]
-Report = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Also write a report, one self-contained HTML page.")
-]
+Report = Annotated[Path | None, option("--report FILE", "Also write a report, one self-contained HTML page.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneTrace:
+    """The trace to replay, and the text of its cluster; `words` name the trace on a command line."""
+
+    path: Path
+    cluster: str
+    words: Sequence[str]
+    is_demo: bool
+
+    @property
+    def pair(self) -> tuple[Path, str]:
+        """The trace with its cluster."""
+        return self.path, self.cluster
+
+
+def _one_trace(trace: TraceFile = None, demo: DemoTrace = False, cluster: ClusterText = None) -> OneTrace:
+    """Raise `OptionsError` unless a trace with its cluster, or the demo, is given."""
+    if demo == (trace is not None):
+        raise OptionsError("give either a TRACE or --demo")
+    if cluster is None and not demo:
+        raise OptionsError("--cluster is missing: give live, a file, or a short form such as nodes=64,gpus=8,leaf=8")
+    path = Path(str(files("advisor") / "demo" / "trace.csv")) if trace is None else trace
+    words = ["--demo"] if trace is None else [str(trace)]
+    return OneTrace(path=path, cluster=cluster or _DEMO_CLUSTER, words=words, is_demo=demo)
+
+
+Replayed = Annotated[OneTrace, OptionGroup(_one_trace)]

@@ -7,7 +7,6 @@ from typing import Final
 
 import typer
 
-from advisor import __version__
 from advisor.cli.options import Clusters, ConfigFile, JournalFile, Json
 from advisor.clock import SystemClock
 from advisor.domain.units import duration
@@ -15,7 +14,7 @@ from advisor.errors import AdvisorError
 from advisor.site.status_words import NOT_RUNNING as ENDED
 from advisor.site.status_words import Overlook, lines, state_sentence, status_document
 from advisor.view.table_layout import TableForm
-from advisor.view.terminal import print_json, print_labelled, print_table
+from advisor.view.terminal import print_json, print_labelled, print_table, tool_meta
 from advisor.watch.clusters import check_one_journal, readings_of
 from advisor.watch.daemon_state import daemon_state
 from advisor.watch.reading import Reading
@@ -53,7 +52,7 @@ def _one(reading: Reading, journal: Path | None, *, json: bool) -> int:
     """Print the status of one cluster in full, and return its exit code."""
     seen = daemon_state(reading.load_config(), journal, SystemClock().now())
     if json:
-        print_json({"meta": _meta(SCHEMA, seen.now), **asdict(status_document(seen))})
+        print_json({"meta": tool_meta(SCHEMA, now=seen.now), **asdict(status_document(seen))})
     else:
         for label, text in lines(seen):
             print_labelled(label, text, width=10)
@@ -78,7 +77,7 @@ def _several(readings: Sequence[Reading], *, json: bool) -> int:
             documents.append({"cluster": name, "fault": None, **asdict(status_document(seen))})
         worst = max(worst, code, key=_SEVERITY.index)
     if json:
-        print_json({"meta": _meta(SEVERAL_SCHEMA, now), "clusters": documents})
+        print_json({"meta": tool_meta(SEVERAL_SCHEMA, now=now), "clusters": documents})
     else:
         print_table(_HEADER, rows, form=TableForm(folded=("state",)))
     return worst
@@ -99,7 +98,3 @@ def _code(seen: Overlook) -> int:
     if seen.last is not None and seen.last.strays:
         return 1
     return 0 if seen.is_well else DEGRADED
-
-
-def _meta(schema: str, now: float) -> dict[str, object]:
-    return {"tool": "sadvise", "version": __version__, "schema": schema, "now": now}

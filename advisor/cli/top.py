@@ -2,28 +2,21 @@
 
 import os
 import sys
+from dataclasses import replace
 from typing import Annotated
 
-import typer
-
-from advisor.cli.options import Clusters, ConfigFile, Demo, JournalFile, SnapshotFile, Source, Timeout
+from advisor.cli.options import JournalFile, option
+from advisor.cli.reading_options import SeveralQueues
 from advisor.errors import OptionsError
 from advisor.top.live_view import LiveView
 from advisor.watch.clusters import watched_clusters
 from advisor.watch.departure import leave
-from advisor.watch.reading import Reading
 
 
 def top(
-    interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", min=5.0, help="How often the cluster is read.")
-    ] = 30.0,
-    snapshot: SnapshotFile = None,
-    demo: Demo = False,
-    source: Source = None,
-    cluster: Clusters = None,
-    timeout: Timeout = None,
-    config: ConfigFile = None,
+    *,
+    interval: Annotated[float, option("--interval SECONDS", "How often the cluster is read.", min=5.0)] = 30.0,
+    reading: SeveralQueues,
     journal: JournalFile = None,
 ) -> None:
     """Show the cluster live: GPUs, the line with forecast starts, the advice, and which changes are in effect.
@@ -33,16 +26,7 @@ def top(
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") in (None, "", "dumb"):
         raise OptionsError("top needs a terminal: use `sadvise recommend` or `sadvise status` where there is none")
-    reading = Reading(
-        snapshot=snapshot,
-        demo=demo,
-        source=source,
-        cluster=cluster,
-        timeout_s=timeout,
-        config=config,
-        tries_plans=True,
-    )
-    clusters = watched_clusters(reading, journal=journal, max_age_s=interval)
+    clusters = watched_clusters(replace(reading, tries_plans=True), journal=journal, max_age_s=interval)
 
     error = LiveView(clusters, interval_s=interval).run()
     if error is not None:

@@ -7,25 +7,22 @@ from dataclasses import asdict, replace
 from rich.text import Text
 
 from advisor.cli.options import ConfigFile, Json
-from advisor.cli.simulate import DEMO_CLUSTER
 from advisor.cli.simulation import (
     Study,
-    demo_trace_path,
     drawn_in_words,
     known_or_null,
     meta_of,
     setting_of,
-    shown_progress,
+    shown_runs,
     spelled_command,
     study_of,
 )
 from advisor.cli.simulation_options import (
-    ClusterText,
-    DemoTrace,
     Execution,
     ExecutionOf,
     FirstJobs,
     Repeats,
+    Replayed,
     Report,
     ShowsAll,
     SimulationSeed,
@@ -33,18 +30,13 @@ from advisor.cli.simulation_options import (
     Spread,
     SpreadOver,
     StoreFolder,
-    TraceFile,
     VariesSlurm,
     Workers,
 )
 from advisor.config import load_config
 from advisor.domain.units import duration, plural
-from advisor.errors import OptionsError
-from advisor.sim.study.cell import Cell
 from advisor.sim.study.exploration import Exploration
 from advisor.sim.study.frontier import Point, chosen_lift
-from advisor.sim.study.result import RunResult
-from advisor.sim.study.sweep import run_sweep
 from advisor.sim.study.user_losses import LEAST_JOBS, UserLoss
 from advisor.sim.traces.trace import Trace
 from advisor.text import escaped
@@ -57,9 +49,7 @@ SCHEMA = "sadvise.tune/1"
 
 
 def tune(
-    trace: TraceFile = None,
-    demo: DemoTrace = False,
-    cluster: ClusterText = None,
+    replayed: Replayed,
     repeats: Repeats = 4,
     slurm: VariesSlurm = True,
     seed: SimulationSeed = 0,
@@ -79,18 +69,14 @@ def tune(
     Prints what each setting gains, what it costs single users and jobs, and the lines to put into sadvise.toml or
     slurm.conf. Touches no cluster, except that --cluster live reads it and --engine slurm submits the runs as jobs.
     """
-    if demo == (trace is not None):
-        raise OptionsError("give either a TRACE or --demo")
-    if cluster is None and not demo:
-        raise OptionsError("--cluster is missing: give live, a file, or a short form such as nodes=64,gpus=8,leaf=8")
     settings = load_config(config, os.environ)
     setting = setting_of(["slurm", "lift"], execution, "oracle", settings)
     options = replace(setting.options, advise_every_s=settings.daemon.interval_s)
     command = spelled_command(
         "tune",
-        ["--demo"] if trace is None else [str(trace)],
+        replayed.words,
         [
-            ("--cluster", cluster or DEMO_CLUSTER),
+            ("--cluster", replayed.cluster),
             ("--repeats", repeats),
             ("--no-slurm", not slurm),
             ("--seed", seed),
@@ -100,28 +86,17 @@ def tune(
             ("--config", config),
         ],
     )
-    study = study_of(
-        [demo_trace_path() if trace is None else trace],
-        [cluster or DEMO_CLUSTER],
-        [seed],
-        replace(setting, options=options),
-        settings,
-        first=jobs,
-        skip_bad=skip_bad,
-        report=report,
-        command=command,
-    )
+    setting = replace(setting, options=options)
+    study = study_of(command, [replayed.pair], [seed], setting, settings, first=jobs, skip_bad=skip_bad, report=report)
     (read,) = study.traces
     exploration = Exploration.of(
         read, study.clusters[read.name], options, repeats=repeats, seed=seed, varies_slurm=slurm
     )
     advice = ": with --store FOLDER it would be"
-    with shown_progress(exploration.runs, "runs", advice=advice, store=store) as progress:
-
-        def run_cells(cells: Sequence[Cell], done: int) -> list[RunResult]:
-            more = None if progress is None else lambda share: progress(done + share)
-            return run_sweep(cells, store=store, engine=engine.value, workers=engine.at_once(workers), progress=more)
-
+    shown = shown_runs(
+        exploration.runs, "runs", advice=advice, store=store, engine=engine.value, workers=engine.at_once(workers)
+    )
+    with shown as run_cells:
         points = exploration.frontier(run_cells)
     if report is not None:
         origin = Origin(

@@ -3,34 +3,27 @@
 from dataclasses import replace
 from typing import Annotated
 
-import typer
-
-from advisor.cli.options import READING, Clusters, ConfigFile, Demo, JournalFile, SnapshotFile, Source, Timeout
+from advisor.cli.options import READING, JournalFile, option
+from advisor.cli.reading_options import SeveralQueues
 from advisor.errors import OptionsError
 from advisor.site.logs import configure_logs
 from advisor.watch.clusters import check_one_journal, readings_of
 from advisor.watch.departure import leave
-from advisor.watch.reading import Reading, site_config
+from advisor.watch.reading import site_config
 from advisor.web.application import application_of
 from advisor.web.listener import serve_until_stopped
 from advisor.web.served_clusters import served
 
 
 def web(
-    snapshot: SnapshotFile = None,
-    demo: Demo = False,
-    source: Source = None,
-    cluster: Clusters = None,
-    timeout: Timeout = None,
-    config: ConfigFile = None,
+    reading: SeveralQueues,
     journal: JournalFile = None,
     listen: Annotated[
         str | None,
-        typer.Option(
-            "--listen",
-            metavar="ADDRESS",
-            help='Loopback address with a port, or "unix:" and a path, instead of web.listen.',
-            rich_help_panel=READING,
+        option(
+            "--listen ADDRESS",
+            'Loopback address with a port, or "unix:" and a path, instead of web.listen.',
+            READING,
         ),
     ] = None,
 ) -> None:
@@ -40,10 +33,9 @@ def web(
     unless web.actions is on. Give it to more than this host through a reverse proxy (docs/web.md). Of several clusters
     (-M all), the first page shows each in a line, and the pages of each are below /clusters/NAME.
     """
-    reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     readings = readings_of(reading)
     check_one_journal(readings, journal)
-    settings = readings[0].load_config() if len(readings) == 1 else site_config(config)
+    settings = readings[0].load_config() if len(readings) == 1 else site_config(reading.config)
     if listen is not None:
         try:
             settings = replace(settings, web=replace(settings.web, listen=listen))

@@ -1,4 +1,4 @@
-"""Reads measured pairs of jobs in the forms in which they are published."""
+"""Reads measured pairs of jobs: on a GPU in the form of Gavel's tables, of gangs on nodes in that of DeepShare's."""
 
 import csv
 import gzip
@@ -22,7 +22,7 @@ from advisor.predict.interference_items import PROFILE, SETTINGS, Floats, Items,
 LARGEST_BYTES = 256 * 2**20
 Row = Mapping[str, str]
 # Why a side of a pair is no measured speed.
-DID_NOT_RUN, EXTRAPOLATED, ALONE = "of pairs that did not run", "extrapolated, not measured", "of jobs alone"
+DID_NOT_RUN, EXTRAPOLATED = "of pairs that did not run", "extrapolated, not measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +90,15 @@ class Form:
     `singles` are the columns of the table of its jobs alone; none where it has no such table.
     """
 
+    name: str
     columns: tuple[str, ...]
     shared: Shared
-    sides: Callable[["Table"], "Sides"]
+    sides: Callable[["PairTable"], "Sides"]
     singles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class PairTable:
     """The rows of a file, and of the file of jobs alone if that is another."""
 
     path: Path
@@ -106,7 +107,7 @@ class Table:
     singles: tuple[Row, ...] = ()
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> PairTable:
     """Read a table, .csv or .csv.gz; raises `ConfigError`."""
     try:
         with opened(path) as stream:
@@ -125,15 +126,7 @@ def read_table(path: Path) -> Table:
         raise ConfigError(f"{path}: is no table of comma-separated values: {err}") from err
     if not rows:
         raise ConfigError(f"{path}: holds no rows: give a table with a header and measured pairs")
-    return Table(path=path, header=header, rows=rows)
-
-
-def form_of(path: Path, header: Sequence[str]) -> str:
-    """Return the name of the form whose columns are all in a header; raises `ConfigError`."""
-    for name, form in FORMS.items():
-        if set(form.columns) <= set(header):
-            return name
-    raise ConfigError(f"{path}: its columns are of none of the known forms of pairs: {', '.join(FORMS)}")
+    return PairTable(path=path, header=header, rows=rows)
 
 
 def read_files(files: Sequence[Path]) -> tuple[dict[Shared, list[MeasuredSpeed]], tuple[Source, ...]]:
@@ -143,41 +136,46 @@ def read_files(files: Sequence[Path]) -> tuple[dict[Shared, list[MeasuredSpeed]]
     sides: dict[Shared, list[MeasuredSpeed]] = {Shared.GPU: [], Shared.NODE: []}
     sources = []
     for file, header in header_by_file.items():
-        if form := _form_of_singles(header):
-            alone_by_form[form] = file
-            sources.append(source_of(file.name, file.read_bytes(), len(read_table(file).rows)))
+        for form in FORMS:
+            if form.singles and set(form.singles) <= set(header):
+                alone_by_form[form.name] = file
+                sources.append(source_of(file.name, file.read_bytes(), len(read_table(file).rows)))
     for file, header in header_by_file.items():
         if file not in alone_by_form.values():
             form = form_of(file, header)
-            speeds = read_sides(file, form, alone_by_form.get(form))
-            sides[FORMS[form].shared] += speeds
+            speeds = read_sides(file, form, alone_by_form.get(form.name))
+            sides[form.shared] += speeds
             sources.append(source_of(file.name, file.read_bytes(), len(speeds)))
     return sides, tuple(sources)
 
 
-def _form_of_singles(header: Sequence[str]) -> str | None:
-    """Return the form of pairs that a table of jobs alone belongs to; None if it is no such table."""
-    return next((name for name, form in FORMS.items() if form.singles and set(form.singles) <= set(header)), None)
+def form_of(path: Path, header: Sequence[str]) -> Form:
+    """Return the form whose columns are all in a header; raises `ConfigError`."""
+    for form in FORMS:
+        if set(form.columns) <= set(header):
+            return form
+    names = ", ".join(form.name for form in FORMS)
+    raise ConfigError(f"{path}: its columns are of none of the known forms of pairs: {names}")
 
 
-def read_sides(path: Path, form: str, singles: Path | None = None) -> list[MeasuredSpeed]:
+def read_sides(path: Path, form: Form, singles: Path | None = None) -> list[MeasuredSpeed]:
     """Read the measured pairs of a file as one speed per side; raises `ConfigError`."""
     return read_counted(path, form, singles)[0]
 
 
-def read_counted(path: Path, form: str, singles: Path | None = None) -> tuple[list[MeasuredSpeed], Counter[str]]:
+def read_counted(path: Path, form: Form, singles: Path | None = None) -> tuple[list[MeasuredSpeed], Counter[str]]:
     """Read the measured pairs of a file, and count the sides that are left out by reason; raises `ConfigError`."""
     table = read_table(path)
-    if missing := [name for name in FORMS[form].columns if name not in table.header]:
-        raise ConfigError(f"{path}: column {missing[0]} is missing: the form {form} needs it")
+    if missing := [name for name in form.columns if name not in table.header]:
+        raise ConfigError(f"{path}: column {missing[0]} is missing: the form {form.name} needs it")
     if singles is not None:
         alone = read_table(singles)
-        if not FORMS[form].singles:
-            raise ConfigError(f"{singles}: the form {form} takes no table of jobs alone")
-        if missing := [name for name in FORMS[form].singles if name not in alone.header]:
-            raise ConfigError(f"{singles}: column {missing[0]} is missing: jobs alone of the form {form} need it")
-        table = Table(path=path, header=table.header, rows=table.rows, singles=alone.rows)
-    sides = list(FORMS[form].sides(table))
+        if not form.singles:
+            raise ConfigError(f"{singles}: the form {form.name} takes no table of jobs alone")
+        if missing := [name for name in form.singles if name not in alone.header]:
+            raise ConfigError(f"{singles}: column {missing[0]} is missing: jobs alone of the form {form.name} need it")
+        table = PairTable(path=path, header=table.header, rows=table.rows, singles=alone.rows)
+    sides = list(form.sides(table))
     return (
         [side for side in sides if isinstance(side, MeasuredSpeed)],
         Counter(side for side in sides if isinstance(side, str)),
@@ -229,7 +227,7 @@ def items_of(jobs: Sequence[MeasuredJob]) -> Items:
     return with_saturation(items, np.array([job.steps_per_s for job in jobs], np.float64))
 
 
-def number(table: Table, line: int, column: str, *, most: float = math.inf, empty: float | None = None) -> float:
+def number(table: PairTable, line: int, column: str, *, most: float = math.inf, empty: float | None = None) -> float:
     """Read a number of at least 0; `empty` is the value of an empty cell. Raises `ConfigError`."""
     text = (table.rows[line].get(column) or "").strip()
     if not text and empty is not None:
@@ -243,7 +241,7 @@ def number(table: Table, line: int, column: str, *, most: float = math.inf, empt
     return value
 
 
-def text(table: Table, line: int, column: str) -> str:
+def text(table: PairTable, line: int, column: str) -> str:
     """Read a name; raises `ConfigError` if the cell is empty."""
     value = (table.rows[line].get(column) or "").strip()
     if not value:
@@ -251,7 +249,7 @@ def text(table: Table, line: int, column: str) -> str:
     return value
 
 
-def _gavel(table: Table) -> Sides:
+def _gavel(table: PairTable) -> Sides:
     for line in range(len(table.rows)):
         alone = [number(table, line, f"isolated{side}") for side in "12"]
         beside = [number(table, line, f"colocated{side}") for side in "12"]
@@ -265,12 +263,12 @@ def _gavel(table: Table) -> Sides:
             for side, speed in zip("12", alone, strict=True)
         ]
         if min(alone) > 0:
-            yield from _both(jobs, [with_it / without for with_it, without in zip(beside, alone, strict=True)])
+            yield from both_sides(jobs, [with_it / without for with_it, without in zip(beside, alone, strict=True)])
         else:
             yield from (DID_NOT_RUN, DID_NOT_RUN)
 
 
-def _both(jobs: Sequence[MeasuredJob], speeds: Sequence[float]) -> Sides:
+def both_sides(jobs: Sequence[MeasuredJob], speeds: Sequence[float]) -> Sides:
     """Return the two sides of a pair; tables record one that did not run as speed 0 on both sides."""
     if max(speeds) > 0:
         yield MeasuredSpeed(mine=jobs[0], other=jobs[1], speed=speeds[0])
@@ -279,7 +277,7 @@ def _both(jobs: Sequence[MeasuredJob], speeds: Sequence[float]) -> Sides:
         yield from (DID_NOT_RUN, DID_NOT_RUN)
 
 
-def _deepshare(table: Table) -> Sides:
+def _deepshare(table: PairTable) -> Sides:
     alone = _deepshare_alone(table)
     for line in range(len(table.rows)):
         mine, other = (_deepshare_job(table, line, side, alone) for side in ("", "corunner_"))
@@ -290,7 +288,7 @@ def _deepshare(table: Table) -> Sides:
 
 
 def _deepshare_job(
-    table: Table, line: int, side: str, alone: Mapping[tuple[str, float, float], float] | None = None
+    table: PairTable, line: int, side: str, alone: Mapping[tuple[str, float, float], float] | None = None
 ) -> MeasuredJob:
     model = text(table, line, f"{side}model")
     gpus, nodes = (number(table, line, f"{side}{column}") for column in ("gpus", "nodes"))
@@ -298,9 +296,9 @@ def _deepshare_job(
     return MeasuredJob(model=model, gpus=gpus, nodes=nodes, steps_per_s=speed)
 
 
-def _deepshare_alone(table: Table) -> dict[tuple[str, float, float], float]:
+def _deepshare_alone(table: PairTable) -> dict[tuple[str, float, float], float]:
     """Return the samples per second of jobs alone, by model, GPUs and nodes, without extrapolated rows."""
-    singles = Table(path=table.path, header=(), rows=table.singles)
+    singles = PairTable(path=table.path, header=(), rows=table.singles)
     jobs = [_deepshare_job(singles, line, "") for line in range(len(singles.rows))]
     return {
         (name_key(job.model), job.gpus, job.nodes): number(singles, line, "samples_per_s")
@@ -309,105 +307,20 @@ def _deepshare_alone(table: Table) -> dict[tuple[str, float, float], float]:
     }
 
 
-def _blox(table: Table) -> Sides:
-    alone: dict[tuple[str, float, str], float] = {}
-    paired: list[tuple[int, MeasuredJob, MeasuredJob]] = []
-    for line in range(len(table.rows)):
-        job = _blox_job(table, line, "1")
-        if text(table, line, "model2") == "Empty":
-            alone[job.model, job.gpus, job.variant] = number(table, line, "speed1")
-            yield ALONE
-        else:
-            paired.append((line, job, _blox_job(table, line, "2")))
-    for line, *jobs in paired:
-        # Speeds are relative to the fastest plan of the model alone; divide by the same plan alone if it was measured.
-        bases = [alone.get((job.model, job.gpus, job.variant), 0.0) or 1.0 for job in jobs]
-        speeds = [number(table, line, f"speed{side}") for side in "12"]
-        yield from _both(jobs, [speed / base for speed, base in zip(speeds, bases, strict=True)])
-
-
-def _blox_job(table: Table, line: int, side: str) -> MeasuredJob:
-    plan = (table.rows[line].get("pipeline_strategy") or "").strip() if side == "1" else ""
-    sizes = (table.rows[line].get(f"batch_size{side}") or "").strip().split("/")
-    try:
-        batch = float(sizes[0]) if sizes[0] else math.nan
-    except ValueError as err:
-        raise ConfigError(
-            f"{table.path}: line {line + 2}: batch_size{side} is {'/'.join(sizes)!r}: give a number, or two as 256/16"
-        ) from err
-    return MeasuredJob(
-        model=text(table, line, f"model{side}"),
-        variant="" if plan in {"", "NA"} else plan,
-        batch=batch if batch > 0 else math.nan,
-        gpus=number(table, line, f"gpu_num{side}"),
-    )
-
-
-def _lucid(table: Table) -> Sides:
-    single_table = Table(path=table.path, header=(), rows=table.singles)
-    alone = {
-        _lucid_key(single, "", "batchsize"): (
-            number(single_table, line, "speed", empty=math.nan),
-            number(single_table, line, "gpu_util", empty=math.nan),
-            number(single_table, line, "gmem_util", empty=math.nan),
-            number(single_table, line, "gmem", empty=math.nan),
-        )
-        for line, single in enumerate(table.singles)
-    }
-    for line, row in enumerate(table.rows):
-        jobs = []
-        for side in "12":
-            figures = alone.get(_lucid_key(row, side, f"batchsize{side}"), (math.nan,) * 4)
-            jobs.append(
-                MeasuredJob(
-                    model=text(table, line, f"model{side}"),
-                    variant=" ".join(_lucid_key(row, side, f"batchsize{side}")[i] for i in (1, 3)),
-                    batch=number(table, line, f"batchsize{side}", empty=math.nan),
-                    gpus=number(table, line, f"gpu_num{side}", empty=1.0),
-                    steps_per_s=figures[0],
-                    gpu_busy=figures[1],
-                    memory_busy=figures[2],
-                    memory=figures[3],
-                )
-            )
-        yield from _both(jobs, [number(table, line, f"speed{side}") for side in "12"])
-
-
-def _lucid_key(row: Row, side: str, batch: str) -> tuple[str, str, str, str]:
-    cells = (
-        (row.get(column) or "").strip().lower() for column in (f"model{side}", f"dataset{side}", batch, f"amp{side}")
-    )
-    model, data_set, size, amp = cells
-    return name_key(model), data_set, size.removesuffix(".0"), amp.removesuffix(".0")
-
-
-FORMS: Mapping[str, Form] = {
-    "gavel": Form(
-        columns=(
-            "gpu_type", "model1", "batch_size1", "model2", "batch_size2", "isolated1", "isolated2", "colocated1",
-            "colocated2",
-        ),
-        shared=Shared.GPU,
-        sides=_gavel,
+GPU_PAIRS = Form(
+    name="gavel",
+    columns=(
+        "gpu_type", "model1", "batch_size1", "model2", "batch_size2", "isolated1", "isolated2", "colocated1",
+        "colocated2",
     ),
-    "deepshare": Form(
-        columns=(
-            "model", "gpus", "nodes", "corunner_model", "corunner_gpus", "corunner_nodes", "throughput_ratio",
-        ),
-        shared=Shared.NODE,
-        sides=_deepshare,
-        singles=("model", "gpus", "nodes", "samples_per_s"),
-    ),
-    "blox": Form(
-        columns=("model1", "gpu_num1", "batch_size1", "speed1", "pipeline_strategy", "model2", "gpu_num2",
-                 "batch_size2", "speed2"),
-        shared=Shared.GPU,
-        sides=_blox,
-    ),
-    "lucid": Form(
-        columns=("model1", "batchsize1", "amp1", "speed1", "model2", "batchsize2", "amp2", "speed2"),
-        shared=Shared.GPU,
-        sides=_lucid,
-        singles=("model", "dataset", "batchsize", "amp", "speed", "gpu_util", "gmem_util", "gmem"),
-    ),
-}  # fmt: skip
+    shared=Shared.GPU,
+    sides=_gavel,
+)  # fmt: skip
+GANG_PAIRS = Form(
+    name="deepshare",
+    columns=("model", "gpus", "nodes", "corunner_model", "corunner_gpus", "corunner_nodes", "throughput_ratio"),
+    shared=Shared.NODE,
+    sides=_deepshare,
+    singles=("model", "gpus", "nodes", "samples_per_s"),
+)
+FORMS = (GPU_PAIRS, GANG_PAIRS)

@@ -10,9 +10,9 @@ from advisor.errors import ModelError
 from advisor.fit.performance_graph import performance_exported
 from advisor.fit.performance_samples import JournalJobs
 from advisor.fit.performance_site import SiteFit
-from advisor.fit.publish import Exported, publish_graph
-from advisor.predict.library import PERFORMANCE, Held, Library, checked_content
-from advisor.predict.manifest import GRAPH, PARAMETERS, POLICY, Entry
+from advisor.fit.publish import Exported, exported_again, publish_graph
+from advisor.predict.library import PERFORMANCE, Held, Library
+from advisor.predict.manifest import POLICY, Entry
 
 # The policy that looks at a performance model, where a library holds it.
 POLICY_KIND: Final = f"{POLICY}metarl"
@@ -101,16 +101,7 @@ def publish_site(
 
 def _with_performance(policy: Held, version: str) -> Exported:
     """Return a policy with the same graph that looks at another version of the performance model."""
-    content, entry = checked_content(policy), policy.entry
-    return Exported(
-        graph=content[GRAPH],
-        kind=entry.kind,
-        columns=entry.columns,
-        outputs=entry.outputs,
-        parameters=json.dumps({**json.loads(content[PARAMETERS]), PERFORMANCE: version}, sort_keys=True),
-        parity=entry.parity,
-        seed=entry.seed,
-    )
+    return exported_again(policy, lambda text: json.dumps({**json.loads(text), PERFORMANCE: version}, sort_keys=True))
 
 
 def _card_of_policy(entry: Entry, policy: Held | None, version: str) -> str:

@@ -5,6 +5,7 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from advisor.files import EVERYONE, OWNER_AND_GROUP
 from advisor.fit.card import card
 from advisor.fit.export import predictions, to_onnx
 from advisor.fit.fitted import Fitted
+from advisor.predict.library import Held, checked_content
 from advisor.predict.manifest import (
     CARD,
     GRAPH,
@@ -75,6 +77,21 @@ class Exported:
     private: bool = False
     tested: Coverage | None = None
     reason: str = ""
+
+
+def exported_again(held: Held, change: Callable[[str], str], **facts: Any) -> Exported:
+    """Return the graph of a version with changed parameters, and more facts; raises `ModelError` for a damaged one."""
+    content, entry = checked_content(held), held.entry
+    return Exported(
+        graph=content[GRAPH],
+        kind=entry.kind,
+        columns=entry.columns,
+        outputs=entry.outputs,
+        parameters=change(content[PARAMETERS].decode()),
+        parity=entry.parity,
+        seed=entry.seed,
+        **facts,
+    )
 
 
 def publish_graph(exported: Exported, folder: Path, version: str, *, today: str, card: Callable[[Entry], str]) -> Entry:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from advisor.fit.card import card
 from advisor.fit.fitted import Fitted
-from advisor.fit.publish import Exported, publish_graph
-from advisor.predict.library import Held, checked_content
-from advisor.predict.manifest import GRAPH, PARAMETERS, Entry
+from advisor.fit.publish import exported_again, publish_graph
+from advisor.predict.library import Held
+from advisor.predict.manifest import Entry
 from advisor.predict.run_time import RunTimeParameters
 
 
@@ -18,21 +18,14 @@ def publish_with_forests_of(
 
     Raises `ModelError` where the shipped model is damaged.
     """
-    content, entry = checked_content(shipped), shipped.entry
-    parameters = RunTimeParameters.model_validate_json(content[PARAMETERS])
     history = RunTimeParameters.model_validate_json(fitted.parameters).history
-    exported = Exported(
-        graph=content[GRAPH],
-        kind=entry.kind,
-        columns=entry.columns,
-        outputs=entry.outputs,
-        parameters=parameters.model_copy(update={"history": history}).model_dump_json(),
-        parity=entry.parity,
-        seed=entry.seed,
-        private=private,
-        tested=fitted.tested,
-        reason=fitted.reason,
-    )
+
+    def with_history(parameters: str) -> str:
+        forests = RunTimeParameters.model_validate_json(parameters)
+        return forests.model_copy(update={"history": history}).model_dump_json()
+
+    kept = {"private": private, "tested": fitted.tested, "reason": fitted.reason}
+    exported, entry = exported_again(shipped, with_history, **kept), shipped.entry
     text = (
         f"The forests of {shipped.name}, fitted on another site (`sadvise models show {entry.kind} {entry.version}`), "
         "with the history of the users of this one. It learns from every job that ends."

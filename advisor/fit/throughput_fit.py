@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from advisor.errors import TraceError
 from advisor.features.columns import Columns
 from advisor.fit.fitted import Fitted, Regressor, Source
-from advisor.fit.throughput_data import StepTimes, files_of, read_measured, sources_of
+from advisor.fit.throughput_data import StepTimes, files_of, read_step_times, sources_of
 from advisor.fit.throughput_population import Group, Learned, learn_laws
 from advisor.predict.interference_items import name_key
 from advisor.predict.scaling import SCALE, Vector, log_step, reference_batch, taught
@@ -39,10 +39,10 @@ class PlacementPairs(Columns):
     cluster: NDArray[np.str_]
 
 
-def fit_throughput(files: Sequence[Path], *, form: str, seed: int) -> Fitted:
-    """Fit to files or folders of step times; `form` is one of `FORMS`. Raises `TraceError`."""
+def fit_throughput(files: Sequence[Path], *, seed: int) -> Fitted:
+    """Fit to files or folders of step times; raises `TraceError`."""
     read = files_of(files)
-    measured = read_measured(read, form)
+    measured = read_step_times(read)
     return fit_measured(measured, seed=seed, sources=sources_of(read, measured))
 
 

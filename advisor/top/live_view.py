@@ -34,7 +34,7 @@ from advisor.top.summary import gpu_lines, head
 from advisor.view.documents import ChangeDocument
 from advisor.watch.cluster_view import ClusterView
 from advisor.watch.clusters import ClusterLook, WatchedCluster, looks
-from advisor.watch.job_lines import job_lines
+from advisor.watch.job_answer import job_lines
 
 LEAST_REFRESH_S: Final = 5.0
 _TICK_S: Final = 1.0
@@ -176,7 +176,7 @@ class LiveView(App[Exception]):
         chosen, seen = job_id, view
 
         def explained() -> Message:
-            lines = tuple(job_lines(seen, cluster.reading.load_config(), chosen))
+            lines = tuple(job_lines(seen.planned, cluster.reading.load_config(), chosen))
             return Lines(title=f"Why job {chosen} waits", lines=lines or (("", "it is not in the queue any more"),))
 
         self._in_thread(explained)

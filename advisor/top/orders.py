@@ -12,7 +12,6 @@ from advisor.top.cells import change_in_words
 from advisor.view.documents import ChangeDocument, shell
 from advisor.watch.changes import ChangesMade, ChosenJobs, apply_changes, revert_changes
 from advisor.watch.clusters import WatchedCluster
-from advisor.watch.command_lines import command_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ def apply_order(cluster: WatchedCluster, row: ChangeDocument) -> TopOrder:
     ids = row.job_ids
     return TopOrder(
         question=f"Apply: {row.kind} job {', '.join(map(str, ids))}, {change_in_words(row)}?",
-        command=_command(cluster, "apply", "-j", ",".join(map(str, ids))),
+        command=cluster.reading.command_line(cluster.journal, "apply", "-j", ",".join(map(str, ids))),
         details=(
             row.text,
             f"sends {shell(row.command)}",
@@ -57,7 +56,7 @@ def revert_order(cluster: WatchedCluster, job_id: int) -> TopOrder:
     """Return the order to revert the changes to a job."""
     return TopOrder(
         question=f"Revert the changes to job {job_id}?",
-        command=_command(cluster, "revert", str(job_id)),
+        command=cluster.reading.command_line(cluster.journal, "revert", str(job_id)),
         details=("A field that somebody else has changed since is left alone.",),
         run=lambda: _lines(revert_changes(cluster.reading, cluster.journal, frozenset([job_id]))),
     )
@@ -72,21 +71,16 @@ def pause_order(cluster: WatchedCluster) -> TopOrder:
     if in_force is not None:
         return TopOrder(
             question="Let the daemon change jobs again?",
-            command=_command(cluster, "resume"),
+            command=cluster.reading.command_line(cluster.journal, "resume"),
             details=(in_force.text,),
             run=lambda: _resumed(cluster),
         )
     return TopOrder(
         question="Stop the daemon from making new changes?",
-        command=_command(cluster, "pause"),
+        command=cluster.reading.command_line(cluster.journal, "pause"),
         details=("Changes in effect are reverted when they are due.",),
         run=lambda: _paused(cluster),
     )
-
-
-def _command(cluster: WatchedCluster, name: str, *arguments: str) -> str:
-    """Return a command line with the options that select this cluster; `pause` and `resume` ask Slurm nothing."""
-    return command_line(cluster.reading, cluster.journal, name, *arguments)
 
 
 def _lines(done: ChangesMade) -> list[str]:

@@ -4,21 +4,18 @@ Names come from traces and users, so they are written as JSON that cannot end th
 as text only.
 """
 
-import json
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
-from xml.etree.ElementTree import Element
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.units import duration
 from advisor.text import escaped
-from advisor.view.markup import Child, element, table
+from advisor.view.markup import Table, rendered
 
 # A logarithmic axis of durations begins there.
 LEAST_S: Final = 1.0
@@ -26,7 +23,6 @@ LEAST_S: Final = 1.0
 _SHARES: Final = 201
 # Tables of lines have at most this many rows: every n-th point, and the last.
 _MOST_ROWS: Final = 25
-_SCRIPT_ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 Floats = NDArray[np.float64]
 
@@ -38,7 +34,6 @@ class Unit(StrEnum):
     PERCENT = "percent"
     CHANGE = "change"
     DURATION = "duration"
-    INSTANT = "instant"
 
 
 class Hover(StrEnum):
@@ -51,17 +46,13 @@ class Hover(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """An axis with its meaning; without `low` or `high` it ends where its data end.
-
-    `utc_offset_s` shifts instants to the local time of the cluster.
-    """
+    """An axis with its meaning; without `low` or `high` it ends where its data end."""
 
     label: str
     unit: Unit
     is_log: bool = False
     low: float | None = None
     high: float | None = None
-    utc_offset_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +101,21 @@ class Bars:
     values: tuple[float, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A chart with its title and description, its configuration for static/charts.js, and its data as a table."""
+
+    ident: str
+    title: str
+    description: str
+    config: Mapping[str, object]
+    data: Table
+
+    def __html__(self) -> str:
+        """Return the figure as HTML, which templates do not escape again."""
+        return rendered("figure.html", made=self)
+
+
 def distribution(name: str, values: Floats) -> Line:
     """Return the duration that each share of values, in percent, does not exceed; what is below 1 s counts as 1 s."""
     shares = np.linspace(0.0, 1.0, _SHARES)
@@ -125,12 +131,6 @@ def duration_axis(label: str) -> Axis:
 def elapsed_axis(label: str, high_s: float) -> Axis:
     """Return an axis of the time since a beginning."""
     return Axis(label=label, unit=Unit.DURATION, low=0.0, high=high_s)
-
-
-def instant_axis(label: str, low: float, high: float) -> Axis:
-    """Return an axis from one instant to another, spelled in local time."""
-    offset_s = float(time.localtime(low).tm_gmtoff)
-    return Axis(label=label, unit=Unit.INSTANT, low=low, high=high, utc_offset_s=offset_s)
 
 
 def count_axis(label: str, low: float | None = 0.0) -> Axis:
@@ -158,7 +158,7 @@ def line_chart(
     lines: Sequence[Line],
     limit: Limit | None = None,
     hover: Hover = Hover.X,
-) -> Element:
+) -> Figure:
     """Return a figure of lines; `ident` is unique on the page.
 
     With `Hover.Y`, all lines have the same `y`, and the table names its rows by it.
@@ -174,12 +174,13 @@ def line_chart(
             for line in lines
         ],
     }
-    return _figure(ident, title, description, config, _line_table(title, x_axis, y_axis, lines, hover))
+    data = _line_table(title, x_axis, y_axis, lines, hover)
+    return Figure(ident=ident, title=title, description=description, config=config, data=data)
 
 
 def point_chart(
     *, ident: str, title: str, description: str, x_axis: Axis, y_axis: Axis, series: Sequence[Series]
-) -> Element:
+) -> Figure:
     """Return a figure of points with their intervals; `ident` is unique on the page."""
     config = {
         "kind": "points",
@@ -188,13 +189,13 @@ def point_chart(
         "y": _axis_values(y_axis),
         "series": [{"name": escaped(one.name), "marks": [_mark_values(mark) for mark in one.marks]} for one in series],
     }
-    rows: list[list[Child]] = [
+    rows = [
         [f"{mark.label}. {mark.name}", one.name, _with_interval(x_axis, mark), spelled(y_axis, mark.y)]
         for one in series
         for mark in one.marks
     ]
-    data = table(f"{title}: data", ["point", "kind", x_axis.label, y_axis.label], rows)
-    return _figure(ident, title, description, config, data)
+    data = Table(caption=f"{title}: data", header=["point", "kind", x_axis.label, y_axis.label], rows=rows)
+    return Figure(ident=ident, title=title, description=description, config=config, data=data)
 
 
 def bar_chart(
@@ -206,59 +207,34 @@ def bar_chart(
     categories: Sequence[str],
     y_axis: Axis,
     bars: Sequence[Bars],
-    is_stacked: bool = False,
-) -> Element:
+) -> Figure:
     """Return a figure of bars, one for each category and name; `ident` is unique on the page."""
     config = {
         "kind": "bars",
         "hover": Hover.X,
-        "stacked": is_stacked,
         "x": {"label": category_label, "categories": [escaped(category) for category in categories]},
         "y": _axis_values(y_axis),
         "series": [{"name": escaped(one.name), "y": [_rounded(value) for value in one.values]} for one in bars],
     }
-    rows: list[list[Child]] = [
-        [category, *(spelled(y_axis, one.values[row]) for one in bars)] for row, category in enumerate(categories)
-    ]
-    data = table(f"{title}: data", [category_label, *(one.name for one in bars)], rows)
-    return _figure(ident, title, description, config, data)
+    rows = [[category, *(spelled(y_axis, one.values[row]) for one in bars)] for row, category in enumerate(categories)]
+    data = Table(caption=f"{title}: data", header=[category_label, *(one.name for one in bars)], rows=rows)
+    return Figure(ident=ident, title=title, description=description, config=config, data=data)
 
 
 def spelled(axis: Axis, value: float) -> str:
     """Return a value of an axis with its unit; empty if there is none."""
-    return "" if math.isnan(value) else _SPELLINGS[axis.unit](axis, value)
+    return "" if math.isnan(value) else _SPELLINGS[axis.unit](value)
 
 
-def _instant(axis: Axis, value: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(value + axis.utc_offset_s))
-
-
-_SPELLINGS: Final[Mapping[Unit, Callable[[Axis, float], str]]] = {
-    Unit.COUNT: lambda _, value: f"{round(value, 2):,.12g}",
-    Unit.PERCENT: lambda _, value: f"{value:.3g} %",
-    Unit.CHANGE: lambda _, value: f"{value:+.1f} %",
-    Unit.DURATION: lambda _, value: duration(value),
-    Unit.INSTANT: _instant,
+_SPELLINGS: Final[Mapping[Unit, Callable[[float], str]]] = {
+    Unit.COUNT: lambda value: f"{round(value, 2):,.12g}",
+    Unit.PERCENT: lambda value: f"{value:.3g} %",
+    Unit.CHANGE: lambda value: f"{value:+.1f} %",
+    Unit.DURATION: duration,
 }
 
 
-def _figure(ident: str, title: str, description: str, config: Mapping[str, object], data: Element) -> Element:
-    """Return a canvas with its title, its description, its configuration and its data as a table."""
-    text = json.dumps(config, separators=(",", ":"), allow_nan=False).translate(_SCRIPT_ESCAPES)
-    names = f"{ident}-title {ident}-desc"
-    return element(
-        "figure",
-        element("figcaption", title, id=f"{ident}-title"),
-        element("p", description, id=f"{ident}-desc", class_="faint"),
-        element("div", element("canvas", role="img", aria_labelledby=names), class_="plot"),
-        element("script", text, type="application/json"),
-        element("details", element("summary", "Data as a table"), data),
-        class_="chart",
-        id=ident,
-    )
-
-
-def _line_table(title: str, x_axis: Axis, y_axis: Axis, lines: Sequence[Line], hover: Hover) -> Element:
+def _line_table(title: str, x_axis: Axis, y_axis: Axis, lines: Sequence[Line], hover: Hover) -> Table:
     """Return every n-th point of the lines: a row for each place on the axis that they share."""
     key, other = (y_axis, x_axis) if hover is Hover.Y else (x_axis, y_axis)
     columns = [
@@ -268,11 +244,12 @@ def _line_table(title: str, x_axis: Axis, y_axis: Axis, lines: Sequence[Line], h
     places = sorted({place for column in columns for place in column})
     step = max(1, math.ceil((len(places) - 1) / (_MOST_ROWS - 1)))
     kept = [*places[:-1:step], *places[-1:]]
-    rows: list[list[Child]] = [
+    rows = [
         [spelled(key, place), *(spelled(other, column.get(place, math.nan)) for column in columns)] for place in kept
     ]
     note = f", one point of {step}" if step > 1 else ""
-    return table(f"{title}: {other.label} by {key.label}{note}", [key.label, *(line.name for line in lines)], rows)
+    caption = f"{title}: {other.label} by {key.label}{note}"
+    return Table(caption=caption, header=[key.label, *(line.name for line in lines)], rows=rows)
 
 
 def _points(line: Line) -> Iterator[tuple[float, float]]:
@@ -299,7 +276,6 @@ def _axis_values(axis: Axis) -> dict[str, object]:
         "log": axis.is_log,
         "low": axis.low,
         "high": axis.high,
-        "offset": axis.utc_offset_s,
     }
 
 

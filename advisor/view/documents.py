@@ -3,7 +3,8 @@
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, TypeVar
 
 from advisor import __version__
 from advisor.backends.commands import apply_argv, revert_argv
@@ -17,7 +18,11 @@ from advisor.planning.timer_out import TimerOut
 from advisor.view.overall import COLUMNS, change_in_short, cost_in_words, cost_to_others, total
 from advisor.view.sentences import assumption, sentence, timer_out_sentence
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 SCHEMA = "sadvise.recommend/1"
+_Document = TypeVar("_Document", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +99,12 @@ class SkippedDocument:
 
     job_id: int
     rule: str
+
+
+def document_of(kind: type[_Document], value: object, **facts: object) -> _Document:
+    """Return a document whose fields are those of a value of the same names, beside the facts that are given."""
+    own = {field.name: getattr(value, field.name) for field in fields(kind) if field.name not in facts}
+    return kind(**own, **facts)
 
 
 def meta(snapshot: Snapshot, schema: str, source: str) -> MetaDocument:

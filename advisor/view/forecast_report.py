@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from advisor.cycle import CycleRecord
-from advisor.domain.forecast import ForecastBasis, Forecasts, Interval, JobForecast, Placement, RunTime
+from advisor.domain.forecast import ForecastBasis, Forecasts, Interval, JobForecast, Placement
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import duration, plural
+from advisor.view.documents import document_of
 from advisor.view.terminal import instant
 
 _TIERS = {
@@ -57,17 +58,14 @@ class ForecastDocument:
 def forecast_document(forecasts: Forecasts, job_id: int, bases: Iterable[ForecastBasis]) -> ForecastDocument:
     """Return the forecasts of a job as published."""
     forecast = forecasts.of(job_id)
+    run_time = forecast.run_time
     return ForecastDocument(
-        run_time_s=None if forecast.run_time is None else _run_time(forecast.run_time),
+        run_time_s=None
+        if run_time is None
+        else document_of(RunTimeDocument, run_time.interval_s, mean=run_time.mean_s),
         start_s=forecast.start_s,
         speeds=tuple(
-            SpeedDocument(
-                gpus=placement.gpus,
-                tier=placement.tier.name.lower(),
-                low=speed.low,
-                median=speed.median,
-                high=speed.high,
-            )
+            document_of(SpeedDocument, speed, gpus=placement.gpus, tier=placement.tier.name.lower())
             for placement, speed in _ordered(forecast)
         ),
         inflation_beside=forecast.inflation_beside,
@@ -77,11 +75,6 @@ def forecast_document(forecasts: Forecasts, job_id: int, bases: Iterable[Forecas
         on_probation=tuple(forecasts.on_probation),
         bases=tuple(bases),
     )
-
-
-def _run_time(run_time: RunTime) -> RunTimeDocument:
-    interval = run_time.interval_s
-    return RunTimeDocument(low=interval.low, median=interval.median, high=interval.high, mean=run_time.mean_s)
 
 
 def lines(

@@ -1,7 +1,7 @@
 """The frontier of `sadvise tune` as people read it, on a terminal and in a report."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from advisor.domain.units import duration
@@ -22,6 +22,14 @@ HEADER: Final = (
     "worst user",
     "changes per job",
 )
+FAMILIES: Final[Mapping[str, str]] = {
+    Family.PLAIN: "Slurm as it is",
+    Family.LIFT: "lifts",
+    Family.CEILING: "lifts with true run times",
+    Family.LOWER: "jobs only put back",
+    Family.SLURM: "slurm.conf alone",
+    Family.BOTH: "slurm.conf under the chosen lift",
+}
 
 
 def shown_points(points: Sequence[Point], *, with_dominated: bool) -> list[Point]:

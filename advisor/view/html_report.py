@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree.ElementTree import Element
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +34,7 @@ from advisor.sim.study.result import RunResult
 from advisor.sim.study.statistics import RelativeChange
 from advisor.sim.traces.trace import Trace
 from advisor.view.charts import (
+    Figure,
     Hover,
     Limit,
     Line,
@@ -45,7 +45,7 @@ from advisor.view.charts import (
     line_chart,
     percent_axis,
 )
-from advisor.view.markup import Cell, Child, Number, element, page, table, unbroken
+from advisor.view.markup import Table, TableCell, page
 from advisor.view.verdict_words import (
     JCT_EXPLAINED,
     JctOutcome,
@@ -60,17 +60,6 @@ from advisor.view.wording import LABELS, basis, change_in_words, ends_in_words, 
 
 USERS_SHOWN = 20
 _METRICS = (*COMPARED, "finished", "preemptions", "resizes", "changes")
-_NOTES = (
-    "JCT is end minus submit, over the jobs that finished; jobs killed by their time limit are counted apart.",
-    "Queueing delay is first start minus submit, over the jobs that ended.",
-    f"Bounded slowdown is JCT over run time, which counts as {SLOWDOWN_BOUND_S:.0f} s at least; it is 1 at least.",
-    "GPUs allocated is GPU time held over GPU time there was; GPUs that jobs share count once for each job.",
-    "Communication overhead is exposed communication time over GPU time held.",
-    "A change is of the mean over the jobs that finished under both policies; below 0 is lower.",
-    "Intervals are 95 % intervals of a paired bootstrap. Jobs submitted together are drawn together.",
-    "On a cluster near saturation and on short traces the intervals are still too narrow.",
-    "Every row stands for itself: of twenty rows without any effect, one will show one.",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +79,28 @@ class Origin:
     def groupings(self, grouping: Grouping, results: Results) -> Groupings:
         """Return a grouping of the jobs of a trace by cell."""
         return parted(grouping, results) if self.jobs_by_seed else dict.fromkeys(results, grouping)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gains:
+    """Who gains and who loses under a policy: in words, by jobs and by users, and as tables."""
+
+    title: str
+    by_job: str
+    by_user: str
+    tables: Sequence[Table]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Section:
+    """The results on one trace."""
+
+    trace: str
+    metrics: Table
+    changes: Sequence[tuple[Table, str]]
+    ends: Sequence[str]
+    charts: Sequence[Figure]
+    gains: Sequence[_Gains]
 
 
 def check_writable(path: Path) -> None:
@@ -118,40 +129,38 @@ def write_page(text: str, path: Path) -> None:
 
 def report_page(results: Sequence[RunResult], *, origin: Origin, seed: int) -> str:
     """Return the report as HTML."""
-    policies, traces = list(by_policy(results)), traces_of(results)
+    policies, traces = by_policy(results), traces_of(results)
     differences = compare(results, seed=seed)
-    title = f"{', '.join(policies)} on {', '.join(traces)}"
-    body: list[Child] = [element("h1", title), _subtitle(results, origin), *_opening(results, differences, origin)]
-    if len(traces) > 1:
-        overall = [difference for difference in differences if difference.trace is None]
-        body += [element("h2", "Over all traces"), element("div", *_changes(overall), class_="tables")]
-    for index, trace in enumerate(traces):
-        of_trace = [result for result in results if result.summary.trace == trace]
-        of_differences = [difference for difference in differences if difference.trace == trace]
-        body += _trace_section(f"t{index}", of_trace, of_differences, origin, seed)
-    made = [element("h2", "How these figures were made"), _facts(results, origin, seed)]
-    return page(f"sadvise: {title}", *body, *_notes(), *made)
+    outcomes = best_first(_outcomes(policies, differences, origin))
+    return page(
+        "simulated.html",
+        title=f"{', '.join(policies)} on {', '.join(traces)}",
+        subtitle=_subtitle(results, origin),
+        opening=lead(outcomes, traces=len(traces)) if outcomes else figures_in_words(*next(iter(policies.items()))),
+        tone=tone_of(outcomes[0].change) if outcomes else "",
+        explained=JCT_EXPLAINED,
+        others=[outcome_in_words(outcome) for outcome in outcomes[1:]],
+        overall=_changes([difference for difference in differences if difference.trace is None and len(traces) > 1]),
+        sections=[
+            _section(
+                f"t{index}",
+                [result for result in results if result.summary.trace == trace],
+                [difference for difference in differences if difference.trace == trace],
+                origin,
+                seed,
+            )
+            for index, trace in enumerate(traces)
+        ],
+        slowdown_bound_s=SLOWDOWN_BOUND_S,
+        named=_facts(results, origin, seed),
+    )
 
 
-def _subtitle(results: Sequence[RunResult], origin: Origin) -> Element:
+def _subtitle(results: Sequence[RunResult], origin: Origin) -> str:
     """Return the size of what was simulated."""
     parts = [f"{plural(len(origin.traces[name]), 'job')} on {origin.clusters[name]}" for name in traces_of(results)]
     seeds = len({result.summary.seed for result in results})
-    return element("p", "; ".join(parts), f", {plural(seeds, 'seed')}" if seeds > 1 else "", class_="subtitle")
-
-
-def _opening(results: Sequence[RunResult], differences: Sequence[PairedDifference], origin: Origin) -> list[Child]:
-    """Return the verdict, what JCT is, and the verdicts on the other policies."""
-    policies, explained = by_policy(results), element("p", JCT_EXPLAINED)
-    if len(policies) == 1:
-        ((policy, of_policy),) = policies.items()
-        return [element("p", *unbroken(figures_in_words(policy, of_policy)), class_="verdict"), explained]
-    outcomes = best_first(_outcomes(policies, differences, origin))
-    opening = element(
-        "p", *unbroken(lead(outcomes, traces=len(traces_of(results)))), class_=f"verdict {tone_of(outcomes[0].change)}"
-    )
-    others = [element("li", *unbroken(outcome_in_words(outcome))) for outcome in outcomes[1:]]
-    return [opening, explained, *([element("ul", *others, class_="notes")] if others else [])]
+    return "; ".join(parts) + (f", {plural(seeds, 'seed')}" if seeds > 1 else "")
 
 
 def _outcomes(
@@ -195,10 +204,11 @@ def _names_users(trace: Trace, results: Results) -> bool:
     return not is_drawn and len(by_user(trace).names) > 1
 
 
-def _facts(results: Sequence[RunResult], origin: Origin, seed: int) -> Element:
+def _facts(results: Sequence[RunResult], origin: Origin, seed: int) -> list[tuple[str, str]]:
+    """Return what the figures rest on, by name."""
     seeds = sorted({result.summary.seed for result in results})
-    facts: list[tuple[str, Child]] = [
-        ("Command", element("code", origin.command)),
+    facts = [
+        ("Command", origin.command),
         ("sadvise", __version__),
         ("Seeds", f"{', '.join(map(str, seeds))}; intervals are drawn with seed {seed}"),
     ]
@@ -212,56 +222,50 @@ def _facts(results: Sequence[RunResult], origin: Origin, seed: int) -> Element:
             ("Drawn at random when the trace was made", ", ".join(trace.sampled) or "nothing"),
             ("Drawn at random for the runs, not in the trace", ", ".join(sampled) or "nothing"),
         ]
-    facts.append(("Settings that differ from the defaults", ", ".join(origin.settings) or "none"))
-    return element("dl", *(part for name, fact in facts for part in (element("dt", name), element("dd", fact))))
+    return [*facts, ("Settings that differ from the defaults", ", ".join(origin.settings) or "none")]
 
 
-def _trace_section(
+def _section(
     ident: str, results: Sequence[RunResult], differences: Sequence[PairedDifference], origin: Origin, seed: int
-) -> list[Child]:
+) -> _Section:
+    """Return the results on one trace."""
     policies, name = by_policy(results), results[0].summary.trace
-    return [
-        element("h2", f"Results on {name}"),
-        element("div", _metrics(policies), *_changes(differences), class_="tables"),
-        *_ends(policies),
-        *_charts(ident, policies),
-        *_gains(policies, origin, origin.traces[name], seed),
-    ]
+    ends = {policy: ends_in_words(ends_of(of_policy), seeds=len(of_policy)) for policy, of_policy in policies.items()}
+    return _Section(
+        trace=name,
+        metrics=_metrics(policies),
+        changes=_changes(differences),
+        ends=[f"{policy}: {text}." for policy, text in ends.items() if text],
+        charts=_charts(ident, policies),
+        gains=_gains(policies, origin, origin.traces[name], seed),
+    )
 
 
-def _metrics(policies: Mapping[str, Results]) -> Element:
+def _metrics(policies: Mapping[str, Results]) -> Table:
     seeds = max(len(results) for results in policies.values())
-    caption = "Metrics" if seeds == 1 else f"Metrics, means over {seeds} seeds"
-    rows: list[list[Child]] = [
-        [LABELS[metric], *(shown(metric, mean_of(metric, results)) for results in policies.values())]
-        for metric in _METRICS
-    ]
-    return table(caption, ["metric", *policies], rows)
+    return Table(
+        caption="Metrics" if seeds == 1 else f"Metrics, means over {seeds} seeds",
+        header=["metric", *policies],
+        rows=[
+            [LABELS[metric], *(shown(metric, mean_of(metric, results)) for results in policies.values())]
+            for metric in _METRICS
+        ],
+    )
 
 
-def _ends(policies: Mapping[str, Results]) -> list[Child]:
-    ends = {policy: ends_in_words(ends_of(results), seeds=len(results)) for policy, results in policies.items()}
-    parts = [element("li", f"{policy}: {text}.") for policy, text in ends.items() if text]
-    return [element("p", "Jobs that did not finish:"), element("ul", *parts, class_="notes")] if parts else []
-
-
-def _changes(differences: Sequence[PairedDifference]) -> list[Child]:
-    """Return one table of changes for each policy."""
-    tables: list[Child] = []
+def _changes(differences: Sequence[PairedDifference]) -> list[tuple[Table, str]]:
+    """Return a table of changes for each policy, and what its intervals were drawn from."""
+    changes = []
     for policy in dict.fromkeys(difference.policy for difference in differences):
         own = [difference for difference in differences if difference.policy == policy]
-        rows: list[list[Child]] = [
-            [
-                LABELS[difference.metric],
-                change_in_words(difference.change),
-                _read(difference.change, difference.metric),
-            ]
-            for difference in own
-        ]
-        caption = f"{policy} against {own[0].against}, change with 95 % interval"
-        changes = table(caption, ["metric", "change", "reads as"], rows, text_columns=[2])
-        tables.append(element("div", changes, element("p", _bases(own), class_="basis")))
-    return tables
+        table = Table(
+            caption=f"{policy} against {own[0].against}, change with 95 % interval",
+            header=["metric", "change", "reads as"],
+            rows=[[LABELS[one.metric], change_in_words(one.change), _read(one.change, one.metric)] for one in own],
+            text_columns=[2],
+        )
+        changes.append((table, _bases(own)))
+    return changes
 
 
 def _bases(differences: Sequence[PairedDifference]) -> str:
@@ -277,30 +281,25 @@ def _bases(differences: Sequence[PairedDifference]) -> str:
     return " ".join(sentences)
 
 
-def _read(change: RelativeChange, metric: str = "mean_jct_s") -> Element:
+def _read(change: RelativeChange, metric: str = "mean_jct_s") -> TableCell:
     """Return how a change reads, in the colour of the better or the worse where lower is better."""
-    tone = Tone.UNCLEAR if metric == "gpu_allocated_ratio" else tone_of(change)
-    return element("span", verdict(change), class_=str(tone))
+    return TableCell(verdict(change), tone=Tone.UNCLEAR if metric == "gpu_allocated_ratio" else tone_of(change))
 
 
-def _charts(ident: str, policies: Mapping[str, Results]) -> list[Child]:
+def _charts(ident: str, policies: Mapping[str, Results]) -> list[Figure]:
     jct = {name: [result.jct_s for result in results.values()] for name, results in policies.items()}
     delay = {name: [result.queueing_delay_s for result in results.values()] for name, results in policies.items()}
     label = "queueing delay (below 1 s shown as 1 s)"
     return [
-        element(
-            "div",
-            _distributions(f"{ident}-jct", "Distribution of JCT", "JCT", jct),
-            _distributions(f"{ident}-delay", "Distribution of queueing delay", label, delay),
-            _gpus_chart(f"{ident}-gpus", policies),
-            class_="charts",
-        )
+        _distributions(f"{ident}-jct", "Distribution of JCT", "JCT", jct),
+        _distributions(f"{ident}-delay", "Distribution of queueing delay", label, delay),
+        _gpus_chart(f"{ident}-gpus", policies),
     ]
 
 
 def _distributions(
     ident: str, title: str, label: str, values_by_policy: Mapping[str, Sequence[NDArray[np.float64]]]
-) -> Element:
+) -> Figure:
     lines = []
     for name, values_of_seeds in values_by_policy.items():
         values = np.concatenate(values_of_seeds)
@@ -317,7 +316,7 @@ def _distributions(
     )
 
 
-def _gpus_chart(ident: str, policies: Mapping[str, Results]) -> Element:
+def _gpus_chart(ident: str, policies: Mapping[str, Results]) -> Figure:
     """Draw the first seed's GPUs over time: a mean over seeds would smooth away what it should show."""
     first = {name: next(iter(results.values())) for name, results in policies.items()}
     start = min(result.curve.start_time for result in first.values())
@@ -340,66 +339,54 @@ def _gpus_chart(ident: str, policies: Mapping[str, Results]) -> Element:
     )
 
 
-def _gains(policies: Mapping[str, Results], origin: Origin, trace: Trace, seed: int) -> list[Child]:
-    """Say who gains and who loses against the first policy."""
-    if len(policies) == 1:
-        return []
+def _gains(policies: Mapping[str, Results], origin: Origin, trace: Trace, seed: int) -> list[_Gains]:
+    """Return who gains and who loses against the first policy, under each other one."""
     first, *others = policies
     users, gpu_s = by_user(trace), trace.jobs["gpus"] * trace.jobs["run_time_s"]
     sizes, all_users, shown_users = (
         origin.groupings(grouping, policies[first])
         for grouping in (by_gpus(trace), users, heaviest(users, gpu_s, USERS_SHOWN, "all others"))
     )
-    parts: list[Child] = []
+    gains = []
     for other in others:
-        before, after = policies[first], policies[other]
-        parts += [
-            element("h3", f"Who gains and who loses: {other} against {first}"),
-            element("p", f"By job: {_tally('job', tally_jobs(before, after))}."),
+        before, after, names = policies[first], policies[other], f"{other} against {first}"
+        tables = [
+            _groups(f"{names} by GPUs asked for", "GPUs", first, other, compare_groups(before, after, sizes, seed=seed))
         ]
-        tables: list[Child] = [
-            _groups(
-                f"{other} against {first} by GPUs asked for",
-                "GPUs",
-                first,
-                other,
-                compare_groups(before, after, sizes, seed=seed),
-            )
-        ]
+        by_users = "The trace does not tell its users apart, so that there is no table of them."
         if _names_users(trace, before):
-            tally = _tally("user", tally_groups(before, after, all_users))
-            parts.append(element("p", f"By user, by the mean JCT of their jobs: {tally}."))
-            tables.append(
-                _groups(
-                    f"{other} against {first} by user, the {USERS_SHOWN} with the most GPU time first",
-                    "user",
-                    first,
-                    other,
-                    compare_groups(before, after, shown_users, seed=seed),
-                )
+            by_users = (
+                f"By user, by the mean JCT of their jobs: {_tally('user', tally_groups(before, after, all_users))}."
             )
-        else:
-            parts.append(element("p", "The trace does not tell its users apart, so that there is no table of them."))
-        parts.append(element("div", *tables, class_="tables"))
-    return parts
+            caption = f"{names} by user, the {USERS_SHOWN} with the most GPU time first"
+            groups = compare_groups(before, after, shown_users, seed=seed)
+            tables.append(_groups(caption, "user", first, other, groups))
+        gains.append(
+            _Gains(
+                title=f"Who gains and who loses: {names}",
+                by_job=f"By job: {_tally('job', tally_jobs(before, after))}.",
+                by_user=by_users,
+                tables=tables,
+            )
+        )
+    return gains
 
 
-def _groups(caption: str, kind: str, first: str, other: str, groups: Sequence[GroupDifference]) -> Element:
-    rows: list[list[Cell]] = [
-        [
-            group.group or "(no name)",
-            Number(str(group.jobs), group.jobs),
-            Number(shown("mean_jct_s", group.before_s), group.before_s),
-            Number(shown("mean_jct_s", group.after_s), group.after_s),
-            Number(change_in_words(group.change), group.change.percent),
-            _read(group.change),
-        ]
-        for group in groups
-    ]
-    return table(
-        caption,
-        [kind, "jobs", f"mean JCT, {first}", f"mean JCT, {other}", "change", "reads as"],
-        rows,
+def _groups(caption: str, kind: str, first: str, other: str, groups: Sequence[GroupDifference]) -> Table:
+    return Table(
+        caption=caption,
+        header=[kind, "jobs", f"mean JCT, {first}", f"mean JCT, {other}", "change", "reads as"],
+        rows=[
+            [
+                group.group or "(no name)",
+                TableCell(str(group.jobs), group.jobs),
+                TableCell(shown("mean_jct_s", group.before_s), group.before_s),
+                TableCell(shown("mean_jct_s", group.after_s), group.after_s),
+                TableCell(change_in_words(group.change), group.change.percent),
+                _read(group.change),
+            ]
+            for group in groups
+        ],
         is_sortable=True,
         text_columns=[5],
     )
@@ -410,10 +397,6 @@ def _tally(noun: str, tally: PairedTally) -> str:
         f"lower JCT for {plural(tally.lower, noun)}, higher for {plural(tally.higher, noun)}, "
         f"within a second for {plural(tally.same, noun)}"
     )
-
-
-def _notes() -> list[Child]:
-    return [element("h2", "Notes"), element("ul", *(element("li", note) for note in _NOTES), class_="notes")]
 
 
 def _unwritable(path: Path, err: OSError) -> SimulationError:

@@ -1,117 +1,83 @@
-"""HTML made of elements, so that no text of a trace can become markup."""
+"""Writes HTML with the templates beside it, which escape every text, so that no name of a trace can become markup."""
 
 import re
-from collections.abc import Iterator, Sequence
-from html import escape
-from typing import Final, NamedTuple
-from xml.etree.ElementTree import Element, tostring
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from advisor.text import escaped
 from advisor.view.assets import CHART_SCRIPTS, CHART_STYLE, STYLE, TABLE_SCRIPT, content_policy, inlined
 
-Child = Element | str
-
-# Tables with as many rows get a field that filters them.
-_FILTERED_ROWS: Final = 10
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _MEASURES: Final = re.compile(r"([+-]?\d[\d.,]* (?:%|s|min|h|d|jobs?|users?)(?!\w))")
 
-_HEAD: Final = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-"""
 
-
-class Number(NamedTuple):
-    """A cell with a figure, by which its column is sorted, in a unit that the whole column has."""
+class TableCell(NamedTuple):
+    """A cell with a tone, or with a figure in a unit that its whole column has, by which the column is sorted."""
 
     text: str
-    value: float
+    value: float | None = None
+    tone: str = ""
+
+    @property
+    def key(self) -> str:
+        """The figure for the script that sorts; "", which comes last, for what is no number."""
+        return "" if self.value is None or self.value != self.value else f"{self.value:.9g}"
 
 
-Cell = Child | Number
-
-
-def element(tag: str, *children: Child, **attributes: str) -> Element:
-    """Make an element; `class_` stands for class, and an underline in the name of an attribute for a hyphen."""
-    made = Element(tag, {name.rstrip("_").replace("_", "-"): escaped(value) for name, value in attributes.items()})
-    for child in children:
-        if isinstance(child, Element):
-            made.append(child)
-        elif len(made):
-            made[-1].tail = (made[-1].tail or "") + escaped(child)
-        else:
-            made.text = (made.text or "") + escaped(child)
-    return made
-
-
-def page(title: str, *children: Child) -> str:
-    """Return a whole page that needs nothing but itself as text; it has the scripts of charts and tables."""
-    style, scripts = inlined(STYLE) + inlined(CHART_STYLE), [inlined(name) for name in (*CHART_SCRIPTS, TABLE_SCRIPT)]
-    head = _HEAD.format(policy=content_policy([style], scripts), title=escape(escaped(title)), style=style)
-    parts = (f"<script>{script}</script>\n" for script in scripts)
-    return f"{head}{markup(element('main', *children))}\n{''.join(parts)}</body>\n</html>\n"
-
-
-def markup(part: Element) -> str:
-    """Return an element as HTML."""
-    # As XML, which escapes angle brackets in attributes too; HTML knows no short form of empty elements.
-    return tostring(part, encoding="unicode", short_empty_elements=False)
-
-
-def unbroken(text: str) -> Iterator[Child]:
-    """Yield a sentence in parts, so that no line ends between a number and its unit."""
-    for place, part in enumerate(_MEASURES.split(text)):
-        yield element("span", part, class_="unbroken") if place % 2 else part
-
-
-def table(
-    caption: str,
-    header: Sequence[str],
-    rows: Sequence[Sequence[Cell]],
-    *,
-    is_sortable: bool = False,
-    text_columns: Sequence[int] = (),
-) -> Element:
-    """Return a table whose first column names its rows, in a box in which it scrolls.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table whose first column names its rows.
 
     `is_sortable` lets readers sort the rows by any column; `text_columns` hold words instead of figures.
     """
-    kinds = [{"class_": "text"} if column in text_columns else {} for column in range(len(header))]
-    head = element("tr", *(element("th", name, scope="col", **kind) for name, kind in zip(header, kinds, strict=True)))
-    body = [
-        element(
-            "tr",
-            _cell("th", row[0], scope="row"),
-            *(_cell("td", cell, **kind) for cell, kind in zip(row[1:], kinds[1:], strict=True)),
-        )
-        for row in rows
-    ]
-    uses = [("sortable", is_sortable), ("filterable", is_sortable and len(rows) >= _FILTERED_ROWS)]
-    classes = " ".join(name for name, applies in uses if applies)
-    made = element(
-        "table",
-        element("caption", element("span", caption)),
-        element("thead", head),
-        element("tbody", *body),
-        **({"class_": classes} if classes else {}),
-    )
-    # Reached by keyboard, because it scrolls on a narrow screen.
-    return element("div", made, class_="wide", tabindex="0", role="region", aria_label=caption)
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str | TableCell]]
+    is_sortable: bool = False
+    text_columns: Sequence[int] = ()
+
+    def __html__(self) -> str:
+        """Return the table as HTML, which templates do not escape again."""
+        return rendered("table.html", made=self)
 
 
-def _cell(tag: str, cell: Cell, **attributes: str) -> Element:
-    """Return a cell; one with a figure carries it for the script that sorts."""
-    if not isinstance(cell, Number):
-        return element(tag, cell, **attributes)
-    # What is not a number is compared as nothing, and comes last.
-    return element(
-        tag, cell.text, **attributes, **({"data_value": f"{cell.value:.9g}"} if cell.value == cell.value else {})
+def page(template: str, **values: object) -> str:
+    """Return a whole page that needs nothing but itself as text; it has the scripts of charts and tables."""
+    style, scripts = inlined(STYLE) + inlined(CHART_STYLE), [inlined(name) for name in (*CHART_SCRIPTS, TABLE_SCRIPT)]
+    policy = content_policy([style], scripts)
+    return rendered(template, style=style, scripts=scripts, policy=policy, **values)
+
+
+def rendered(template: str, **values: object) -> str:
+    """Return what a template makes of values."""
+    return _templates().get_template(template).render(values)
+
+
+def shown(value: object) -> object:
+    """Return what a template prints: a text without characters that control or reorder what is read."""
+    return escaped(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+@cache
+def _templates() -> "Environment":
+    """Return the templates; Jinja is imported for the first page."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    templates = Environment(
+        autoescape=True,
+        finalize=shown,
+        keep_trailing_newline=True,
+        loader=PackageLoader("advisor.view"),
+        lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=StrictUndefined,
     )
+    # Splits a sentence, so that no line ends between a number and its unit.
+    templates.filters["measures"] = _MEASURES.split
+    templates.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return templates

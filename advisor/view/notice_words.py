@@ -1,7 +1,6 @@
 """Words the notices of a round to administrators: open breakers, modes, stopped partitions, overruled changes."""
 
-from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from advisor.diagnose.survey import stopped_partitions
 from advisor.domain.lease import Lease
@@ -22,7 +21,12 @@ def round_notices(done: Round, kinds: frozenset[NoticeKind], mode_before: Mode |
 
     A change of the mode by nothing but a breaker is left to the notice about the breaker.
     """
-    notices = [*_breakers(done), *_partitions(done), *_overruled(done)]
+    stopped = () if done.step is None else stopped_partitions(done.step.record.snapshot)
+    notices = [
+        *(_breaker(breaker, done) for breaker in done.breakers),
+        *(_partition(partition, done) for partition in stopped if partition.idle_gpus),
+        *([_overrule(leases, done)] if (leases := done.reconciled.overruled) else []),
+    ]
     if mode_before is not None and mode_before is not done.mode:
         names = {breaker.name for breaker in done.breakers}
         by_breaker = bool(done.held_to) and done.held_to.keys() <= names and NoticeKind.BREAKER_OPENED in kinds
@@ -59,16 +63,14 @@ def summed_up(counts: dict[str, int], now: float) -> Notice:
     )
 
 
-def _breakers(done: Round) -> Iterator[Notice]:
-    for breaker in done.breakers:
-        yield _breaker(breaker, done)
+def _of_round(kind: NoticeKind, done: Round, **facts: Any) -> Notice:
+    return Notice(kind=kind, time=done.started_time, cluster=cluster_of(done), **facts)
 
 
 def _breaker(breaker: OpenBreaker, done: Round) -> Notice:
-    return Notice(
-        kind=NoticeKind.BREAKER_OPENED,
-        time=done.started_time,
-        cluster=cluster_of(done),
+    return _of_round(
+        NoticeKind.BREAKER_OPENED,
+        done,
         topic=f"breaker {breaker.name}",
         value=f"{breaker.opened_time:.0f}",
         subject=f"circuit breaker {breaker.name} is open: nothing is applied",
@@ -77,18 +79,10 @@ def _breaker(breaker: OpenBreaker, done: Round) -> Notice:
     )
 
 
-def _partitions(done: Round) -> Iterator[Notice]:
-    if done.step is not None:
-        for partition in stopped_partitions(done.step.record.snapshot):
-            if partition.idle_gpus:
-                yield _partition(partition, done)
-
-
 def _partition(partition: StoppedPartition, done: Round) -> Notice:
-    return Notice(
-        kind=NoticeKind.PARTITION_DOWN,
-        time=done.started_time,
-        cluster=cluster_of(done),
+    return _of_round(
+        NoticeKind.PARTITION_DOWN,
+        done,
         topic=f"partition {partition.name}",
         value="down",
         subject=f"partition {partition.name} is not up, and {plural(partition.idle_gpus, 'GPU')} idle",
@@ -102,20 +96,13 @@ def _partition(partition: StoppedPartition, done: Round) -> Notice:
     )
 
 
-def _overruled(done: Round) -> Iterator[Notice]:
-    leases = done.reconciled.overruled
-    if leases:
-        yield _overrule(leases, done)
-
-
 def _overrule(leases: tuple[Lease, ...], done: Round) -> Notice:
     jobs = sorted({lease.job_id for lease in leases})
     shown = ", ".join(map(str, jobs[:_MOST_JOBS])) + (", ..." if len(jobs) > _MOST_JOBS else "")
     levers = ", ".join(sorted({str(lease.lever) for lease in leases}))
-    return Notice(
-        kind=NoticeKind.CHANGE_OVERRULED,
-        time=done.started_time,
-        cluster=cluster_of(done),
+    return _of_round(
+        NoticeKind.CHANGE_OVERRULED,
+        done,
         subject=f"{plural(len(leases), 'change')} overruled",
         text=f"A user or an administrator has set another value for {plural(len(leases), 'change')} of sadvise "
         f"({levers}) on {plural(len(jobs), 'job')}: {shown}. These jobs are left alone from now on.\n"
@@ -127,10 +114,9 @@ def _overrule(leases: tuple[Lease, ...], done: Round) -> Notice:
 def _mode(done: Round, before: Mode) -> Notice:
     reasons = "\n".join(f"  {reason}" for reason in done.held_to.values())
     why = f" because of this:\n{reasons}" if reasons else ", as configured."
-    return Notice(
-        kind=NoticeKind.MODE_CHANGED,
-        time=done.started_time,
-        cluster=cluster_of(done),
+    return _of_round(
+        NoticeKind.MODE_CHANGED,
+        done,
         subject=f"mode {done.mode}, {before} before",
         text=f"The mode of the daemon is {done.mode} now, and was {before},{why.lstrip(',')}\n"
         "To do: `sadvise status` shows what holds it.",

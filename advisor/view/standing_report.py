@@ -7,6 +7,7 @@ from typing import Final
 from advisor.domain.forecast import Interval
 from advisor.domain.standings import Standing, Standings
 from advisor.domain.units import duration, plural
+from advisor.view.documents import document_of
 from advisor.view.terminal import instant
 
 # As many of each side are named in words.
@@ -145,13 +146,7 @@ def _signed(seconds: float) -> str:
 
 def standing_document(standing: Standing) -> StandingDocument:
     """Return the standing of a user or an account as published."""
-    return StandingDocument(
-        jobs=standing.jobs,
-        waited_s=standing.waited_s,
-        plain_s=standing.plain_s,
-        difference_s=standing.difference_s,
-        is_known=standing.is_known,
-    )
+    return document_of(StandingDocument, standing)
 
 
 def _figures(section: str, name: str, standing: Standing) -> Iterator[Row]:

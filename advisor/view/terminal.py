@@ -12,6 +12,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from advisor import __version__
 from advisor.domain.overview import GpuTypeOverview, Overview, StoppedPartition
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import duration, plural
@@ -138,6 +139,42 @@ def print_rows(
             for index, (field, width) in enumerate(zip(row, wide, strict=True))
         )
         sys.stdout.write("  ".join(fields).rstrip() + "\n")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """The form in which a command prints: JSON, bare fields, or for people."""
+
+    json: bool = False
+    parsable: bool = False
+    noheader: bool = False
+
+    @property
+    def is_for_people(self) -> bool:
+        """Whether neither JSON nor bare fields are asked for."""
+        return not (self.json or self.parsable)
+
+    def show(
+        self,
+        document: Mapping[str, object],
+        header: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        right: Collection[int] = (),
+        form: TableForm = PLAIN,
+    ) -> None:
+        """Print a document as JSON, or its rows as bare fields or as a table."""
+        if self.json:
+            print_json(document)
+        elif self.parsable:
+            print_rows(header, rows, as_parsable=True, noheader=self.noheader)
+        else:
+            print_table(header, rows, right=right, form=form, noheader=self.noheader)
+
+
+def tool_meta(schema: str, **facts: object) -> dict[str, object]:
+    """Return what every document states of itself, with more facts."""
+    return {"tool": "sadvise", "version": __version__, "schema": schema, **facts}
 
 
 def chosen_fields(text: str, known: Sequence[str]) -> tuple[list[str], list[int]]:

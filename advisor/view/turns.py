@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from advisor.diagnose.turn import JobTurn, PlaceInLine, WithoutAdvice
 from advisor.domain.forecast import Interval
-from advisor.domain.standings import Standing
 from advisor.domain.units import HOUR_S, duration, gpu_time, plural
 from advisor.planning.beliefs import Basis
+from advisor.view.documents import document_of
 from advisor.view.standing_report import credit_words, difference_words
 from advisor.view.terminal import instant
 
@@ -49,34 +49,12 @@ class TurnDocument:
 
 def turn_document(turn: JobTurn, user: str) -> TurnDocument:
     """Return the turn of a job as published."""
+    without, standing = turn.without_advice, turn.standing
+    owed = {"owed": turn.owed, "credit": turn.credit, "max_credit": turn.max_credit}
     return TurnDocument(
         place=turn.place,
-        without_advice=None if turn.without_advice is None else _without_advice_document(turn.without_advice),
-        user_week=None if turn.standing is None else _user_week(turn, turn.standing, user),
-    )
-
-
-def _without_advice_document(without: WithoutAdvice) -> WithoutAdviceDocument:
-    return WithoutAdviceDocument(
-        until=without.until,
-        start_time=without.start_time,
-        late_s=without.late_s,
-        bound_s=without.bound_s,
-        is_late=without.is_late,
-    )
-
-
-def _user_week(turn: JobTurn, standing: Standing, user: str) -> UserWeekDocument:
-    return UserWeekDocument(
-        user=user,
-        jobs=standing.jobs,
-        waited_s=standing.waited_s,
-        plain_s=standing.plain_s,
-        difference_s=standing.difference_s,
-        is_known=standing.is_known,
-        owed=turn.owed,
-        credit=turn.credit,
-        max_credit=turn.max_credit,
+        without_advice=None if without is None else document_of(WithoutAdviceDocument, without),
+        user_week=None if standing is None else document_of(UserWeekDocument, standing, user=user, **owed),
     )
 
 

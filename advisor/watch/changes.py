@@ -22,7 +22,7 @@ from advisor.domain.actions import Action, exchanged_with
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.mode import EVERYTHING
-from advisor.domain.plan import Outcome, Receipt, Recommendation
+from advisor.domain.plan import Outcome, Receipt
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import plural
 from advisor.errors import AdvisorError, DecodeError, JournalError, JournalFullError, SlurmError, SlurmRefusedError
@@ -143,17 +143,17 @@ def apply_changes(reading: Reading, journal: Path | None, wanted: Selection) -> 
             source = applier.source.name
     except (SlurmError, DecodeError, JournalFullError) as err:
         return _due_reverted(reading, journal, err)
-    record, cluster = step.record, reading.cluster
-    rows = [
-        *reconciled_rows(step.reconciled, cluster),
-        *(receipt_row("applied", receipt, cluster) for receipt in step.applied),
-        *(put_off_row("held_back", change, cluster) for change in step.held_back),
-        *(refused_row(change, cluster) for change in record.judged if change.refused_by is not None),
-    ]
+    record = step.record
+    made = ChangeRows(seen=record.snapshot, cluster=reading.cluster)
     return ChangesMade(
         seen=record.snapshot,
         source=source,
-        rows=with_jobs(rows, record.snapshot),
+        rows=[
+            *made.reconciled(step.reconciled),
+            *made.sent("applied", step.applied),
+            *made.put_off("held_back", step.held_back),
+            *(made.row("refused", one.action, one.refused_by) for one in record.judged if one.refused_by is not None),
+        ],
         left_alone=skipped(record),
         fault=refusal_of((*step.reconciled.taken_back, *step.applied)),
     )
@@ -168,20 +168,18 @@ def revert_changes(reading: Reading, journal: Path | None, job_ids: frozenset[in
         seen, reconciled, left, found = _reverted(reading, journal, job_ids, full=False)
     except JournalFullError:
         seen, reconciled, left, found = _reverted(reading, journal, job_ids, full=True)
-    cluster = reading.cluster
-    rows = [
-        *(receipt_row("taken_back", receipt, cluster) for receipt in reconciled.taken_back),
-        *(
-            lease_row("hands_off", lease, CHANGED_MEANWHILE, cluster)
-            for lease in left
-            if lease.state is LeaseState.HANDS_OFF
-        ),
-        *(lease_row("unsettled", lease, UNSETTLED, cluster) for lease in left if lease.state is LeaseState.INTENDED),
-    ]
+    made = ChangeRows(seen=seen, cluster=reading.cluster)
+    overruled, unsettled = (
+        [lease for lease in left if lease.state is state] for state in (LeaseState.HANDS_OFF, LeaseState.INTENDED)
+    )
     return ChangesMade(
         seen=seen,
         source=seen.source,
-        rows=with_jobs(rows, seen),
+        rows=[
+            *made.sent("taken_back", reconciled.taken_back),
+            *made.left("hands_off", overruled, CHANGED_MEANWHILE),
+            *made.left("unsettled", unsettled, UNSETTLED),
+        ],
         left_alone=[],
         fault=refusal_of(reconciled.taken_back) or _unknown(found),
         strays=found,
@@ -202,7 +200,7 @@ def revert_strays(reading: Reading, journal: Path | None, job_ids: frozenset[int
     return ChangesMade(
         seen=seen,
         source=seen.source,
-        rows=with_jobs(reconciled_rows(reconciled, reading.cluster), seen),
+        rows=ChangeRows(seen=seen, cluster=reading.cluster).reconciled(reconciled),
         left_alone=[],
         fault=refusal_of(reconciled.taken_back),
         strays=left,
@@ -256,34 +254,51 @@ def live_applier(
         )
 
 
-def receipt_row(done: str, receipt: Receipt, cluster: str | None) -> DoneDocument:
-    """Return the receipt of a change that was sent, as published."""
-    return replace(_row(done, receipt.action, receipt.text, cluster), outcome=str(receipt.outcome))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRows:
+    """Publishes changes with what a snapshot shows of their jobs, and the commands for a cluster."""
 
+    seen: Snapshot
+    cluster: str | None
 
-def refused_row(change: Recommendation, cluster: str | None) -> DoneDocument:
-    """Return a change that a rule of ours refused, as published."""
-    return _row("refused", change.action, change.refused_by or "", cluster)
+    def row(self, done: str, action: Action, text: str, outcome: str | None = None) -> DoneDocument:
+        """Return a change as published; the name, user, account and partition are "" for a job that is gone."""
+        values, other, job = asdict(action), exchanged_with(action), self.seen.jobs_by_id.get(action.job_id)
+        row = DoneDocument(
+            job_id=action.job_id,
+            job_ids=[action.job_id, *([] if other is None else [other])],
+            lever=str(action.lever),
+            done=done,
+            outcome=outcome,
+            text=text,
+            before=values["before"],
+            after=values["after"],
+            command=apply_argv(action, self.cluster),
+        )
+        if job is None:
+            return row
+        return replace(row, name=job.name, user=job.user, account=job.account, partition=",".join(job.partitions))
 
+    def sent(self, done: str, receipts: Iterable[Receipt]) -> list[DoneDocument]:
+        """Return the receipts of changes that were sent."""
+        return [self.row(done, receipt.action, receipt.text, str(receipt.outcome)) for receipt in receipts]
 
-def put_off_row(done: str, put_off: Receipt, cluster: str | None) -> DoneDocument:
-    """Return a change that must not be sent now, as published."""
-    return _row(done, put_off.action, put_off.text, cluster)
+    def put_off(self, done: str, receipts: Iterable[Receipt]) -> list[DoneDocument]:
+        """Return changes that must not be sent now."""
+        return [self.row(done, receipt.action, receipt.text) for receipt in receipts]
 
+    def left(self, done: str, leases: Iterable[Lease], text: str) -> list[DoneDocument]:
+        """Return changes that were left as they are, with the command that would revert each, if any."""
+        rows = ((lease, self.row(done, lease.undo, text)) for lease in leases)
+        return [row if lease.action.can_be_undone else replace(row, command=None) for lease, row in rows]
 
-def lease_row(done: str, lease: Lease, text: str, cluster: str | None) -> DoneDocument:
-    """Return a change that was left as it is, as published, with the command that would revert it, if any."""
-    row = _row(done, lease.undo, text, cluster)
-    return row if lease.action.can_be_undone else replace(row, command=None)
-
-
-def reconciled_rows(reconciled: Reconciled, cluster: str | None) -> list[DoneDocument]:
-    """Return the changes that were reverted, overruled or postponed, as published."""
-    return [
-        *(receipt_row("taken_back", receipt, cluster) for receipt in reconciled.taken_back),
-        *(lease_row("hands_off", lease, CHANGED_MEANWHILE, cluster) for lease in reconciled.overruled),
-        *(put_off_row("put_off", change, cluster) for change in reconciled.put_off),
-    ]
+    def reconciled(self, reconciled: Reconciled) -> list[DoneDocument]:
+        """Return the changes that were reverted, overruled or postponed."""
+        return [
+            *self.sent("taken_back", reconciled.taken_back),
+            *self.left("hands_off", reconciled.overruled, CHANGED_MEANWHILE),
+            *self.put_off("put_off", reconciled.put_off),
+        ]
 
 
 def stray_documents(found: Iterable[Stray] | None) -> list[StrayDocument] | None:
@@ -291,11 +306,6 @@ def stray_documents(found: Iterable[Stray] | None) -> list[StrayDocument] | None
     if found is None:
         return None
     return [StrayDocument(job_id=stray.job_id, lever=str(stray.lever), text=stray.text) for stray in found]
-
-
-def with_jobs(rows: Iterable[DoneDocument], seen: Snapshot) -> list[DoneDocument]:
-    """Return published changes with the name, user, account and partition of their jobs; "" for a job that is gone."""
-    return [_with_job(row, seen.jobs_by_id.get(row.job_id)) for row in rows]
 
 
 def fields_of(row: DoneDocument) -> list[str]:
@@ -334,20 +344,13 @@ def _due_reverted(reading: Reading, journal: Path | None, fault: AdvisorError) -
         raise AdvisorError(f"{fault}; what is due, if anything, was not reverted: {err}") from fault
     if reconciled == Reconciled():
         raise fault
-    rows = with_jobs(reconciled_rows(reconciled, reading.cluster), seen)
     return ChangesMade(
         seen=seen,
         source=seen.source,
-        rows=rows,
+        rows=ChangeRows(seen=seen, cluster=reading.cluster).reconciled(reconciled),
         left_alone=[],
         fault=AdvisorError(f"{fault}; {_in_words(reconciled)}"),
     )
-
-
-def _with_job(row: DoneDocument, job: Job | None) -> DoneDocument:
-    if job is None:
-        return row
-    return replace(row, name=job.name, user=job.user, account=job.account, partition=",".join(job.partitions))
 
 
 def _in_words(reconciled: Reconciled) -> str:
@@ -387,17 +390,3 @@ def _reverted(
         except (SlurmError, DecodeError):
             found = None
         return seen, reconciled, left, found
-
-
-def _row(done: str, action: Action, text: str, cluster: str | None) -> DoneDocument:
-    values, other = asdict(action), exchanged_with(action)
-    return DoneDocument(
-        job_id=action.job_id,
-        job_ids=[action.job_id, *([] if other is None else [other])],
-        lever=str(action.lever),
-        done=done,
-        text=text,
-        before=values["before"],
-        after=values["after"],
-        command=apply_argv(action, cluster),
-    )

@@ -1,7 +1,7 @@
 """Sums up a cluster for people: GPUs and nodes, the line with forecast starts, the advice, and changes in effect."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from advisor.diagnose.requests import gpus_by_type, tasks_of
 from advisor.diagnose.survey import overview
@@ -13,7 +13,7 @@ from advisor.domain.plan import Kind
 from advisor.domain.snapshot import Snapshot
 from advisor.features.queue import expected_limit_s, highest_tier, slurms_place, tier_by_partition
 from advisor.site.status_words import Overlook
-from advisor.view.documents import ChangeDocument, change_document
+from advisor.view.documents import ChangeDocument, change_document, document_of
 from advisor.view.lease_report import HeldChangeDocument, held_change
 from advisor.watch.planned import Planned
 
@@ -182,8 +182,7 @@ def _line(planned: Planned, starts: Forecasts) -> Iterator[WaitingJob]:
 def _in_effect(lease: Lease, purposes: Purposes) -> ChangeInEffect:
     """Return a change in effect as published, with whose job holds it."""
     change = held_change(lease, purposes.get((lease.job_id, lease.lever)))
-    own = {field.name: getattr(change, field.name) for field in fields(change)}
-    return ChangeInEffect(job_id=lease.job_id, user=lease.user, account=lease.account, **own)
+    return document_of(ChangeInEffect, change, job_id=lease.job_id, user=lease.user, account=lease.account)
 
 
 def _instants(in_s: Interval, now: float) -> Interval:

@@ -17,7 +17,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.planning.case import Case
 from advisor.planning.plan_trial import is_tried
 from advisor.planning.timer_out import TimerOut, timers_out
-from advisor.view.documents import TimerDocument, shell, timer_document
+from advisor.view.documents import TimerDocument, document_of, shell, timer_document
 from advisor.view.explanations import Explanation, Obstacle, explanation, since_sentence
 from advisor.view.forecast_report import ForecastDocument, forecast_document, lines
 from advisor.view.hint_words import hint_sentences
@@ -72,16 +72,11 @@ class JobReport:
 
     def document(self) -> JobDocument:
         """Return the answer as published."""
-        record, job, explained = self.planned.record, self.job, self.explained
+        record, job = self.planned.record, self.job
         note = self.planned.remembered.note
-        return JobDocument(
-            job_id=explained.job_id,
-            slurm_reason=explained.slurm_reason,
-            first=explained.first,
-            further=explained.further,
-            disagreement=explained.disagreement,
-            share=explained.share,
-            unread=explained.unread,
+        return document_of(
+            JobDocument,
+            self.explained,
             forecast=forecast_document(record.forecasts, job.job_id, self.bases),
             hints=job.hints,
             left_alone_by=record.left_alone.get(job.job_id),
@@ -221,6 +216,14 @@ def job_answer(
         timers=timers_out(seen, job.job_id, settings.planning, settings.guard, forecasts, memory),
         left_alone=_left_alone(planned.record.left_alone.get(job.job_id), job, settings),
     )
+
+
+def job_lines(planned: Planned, settings: Config, job_id: int) -> list[Labelled]:
+    """Return labels and sentences about a job of a planned cycle; none if it is not in the queue any more."""
+    snapshot = planned.record.snapshot
+    job = snapshot.jobs_by_id.get(job_id)
+    groups = [] if job is None else job_answer(job, snapshot, settings, planned).groups(None, snapshot.source)
+    return [line for group in groups for line in group]
 
 
 def _left_alone(rule: str | None, job: Job, settings: Config) -> str:

@@ -1,6 +1,7 @@
 """The options that select a source, and the configuration and the journal that go with them."""
 
 import os
+import shlex
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -38,6 +39,18 @@ class Reading:
     def timeout_of(self, config: Config) -> float:
         """Return the time limit of one Slurm command in seconds."""
         return config.source.timeout_s if self.timeout_s is None else self.timeout_s
+
+    def command_line(self, journal: Path | None, name: str, *arguments: str) -> str:
+        """Return the command that does what a live view was asked, with the options that select the same cluster.
+
+        `pause` and `resume` ask Slurm nothing, and name no journal.
+        """
+        timeout = None if self.timeout_s is None else f"{self.timeout_s:g}"
+        options = {"-M": self.cluster, "--config": self.config}
+        if name in ("apply", "revert"):
+            options |= {"--journal": journal, "--source": self.source, "--timeout": timeout}
+        spelled = [word for option, value in options.items() if value is not None for word in (option, str(value))]
+        return shlex.join(["sadvise", name, *arguments, *spelled])
 
 
 def site_config(path: Path | None) -> Config:

@@ -12,12 +12,13 @@ from advisor import __version__
 from advisor.errors import AdvisorError
 from advisor.settings import WebSettings
 from advisor.site.status_words import idle_reason
+from advisor.view.markup import shown
 from advisor.view.terminal import source_in_words, stopped_sentence
 from advisor.web import operations, pages, rest
 from advisor.web.content import Content, NotReadYetError
 from advisor.web.defence import defend, form_token
 from advisor.web.served_clusters import PREFIX, ServedCluster, select_by_address, selected
-from advisor.web.spellings import FILTERS, shown
+from advisor.web.spellings import FILTERS
 
 API: Final = "/api/v1"
 # Addresses of files carry the version, so that a browser can keep them.

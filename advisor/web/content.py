@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.domain.job import Job
-from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN, Coverage
+from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN
 from advisor.errors import AdvisorError
 from advisor.files import is_closed
 from advisor.predict.library import Held, Library
@@ -168,12 +168,23 @@ class Content:
         def row(held: Held) -> ModelRow:
             entry, name = held.entry, f"{held.entry.kind} {held.entry.version}"
             coverage = seen.planned.coverage.get(name) if held.in_use else None
-            proof = (
-                probation_line(name, coverage or NOTHING_ENDED, least, drifted=name in trust.drifted)
-                if held.in_use and name in forecasts.on_probation
-                else ""
+            is_tried = held.in_use and name in forecasts.on_probation
+            return ModelRow(
+                kind=entry.kind,
+                version=entry.version,
+                in_use=held.in_use,
+                shipped=held.shipped,
+                fitted=entry.fitted,
+                parity=entry.parity.max_error,
+                reason=entry.reason,
+                tested_jobs=None if entry.tested is None else entry.tested.jobs,
+                tested_inside=None if entry.tested is None else entry.tested.inside,
+                ended_jobs=None if coverage is None else coverage.jobs,
+                ended_inside=None if coverage is None else coverage.inside,
+                proof=probation_line(name, coverage or NOTHING_ENDED, least, drifted=name in trust.drifted)
+                if is_tried
+                else "",
             )
-            return _model_row(held, coverage, proof, entry.reason)
 
         return tuple(row(held) for held in self._held.value())
 
@@ -213,21 +224,3 @@ class Content:
             return Gains(history=read_gains(path, self._now(), days=_DAYS))
         except (AdvisorError, OSError) as err:
             return Gains(history=GainHistory(), note=str(err))
-
-
-def _model_row(held: Held, coverage: Coverage | None, proof: str, reason: str) -> ModelRow:
-    entry = held.entry
-    return ModelRow(
-        kind=entry.kind,
-        version=entry.version,
-        in_use=held.in_use,
-        shipped=held.shipped,
-        fitted=entry.fitted,
-        parity=entry.parity.max_error,
-        reason=reason,
-        tested_jobs=None if entry.tested is None else entry.tested.jobs,
-        tested_inside=None if entry.tested is None else entry.tested.inside,
-        ended_jobs=None if coverage is None else coverage.jobs,
-        ended_inside=None if coverage is None else coverage.inside,
-        proof=proof,
-    )

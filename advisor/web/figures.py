@@ -2,30 +2,18 @@
 
 import math
 from collections.abc import Sequence
-from typing import Final
-
-from markupsafe import Markup
 
 from advisor.sim.study.tried_settings import Family
-from advisor.view.charts import Axis, Bars, Mark, Series, Unit, bar_chart, change_axis, count_axis, point_chart
-from advisor.view.markup import markup
+from advisor.view.charts import Axis, Bars, Figure, Mark, Series, Unit, bar_chart, change_axis, count_axis, point_chart
+from advisor.view.frontier_table import FAMILIES
 from advisor.watch.gain_history import GainOfDay
 from advisor.web.frontier_file import TunedFrontier, TunedPoint
 
-_FAMILIES: Final[dict[str, str]] = {
-    Family.PLAIN: "Slurm as it is",
-    Family.LIFT: "lifts",
-    Family.CEILING: "lifts with true run times",
-    Family.LOWER: "jobs only put back",
-    Family.SLURM: "slurm.conf alone",
-    Family.BOTH: "slurm.conf under the chosen lift",
-}
 
-
-def gains_figure(days: Sequence[GainOfDay]) -> Markup:
+def gains_figure(days: Sequence[GainOfDay]) -> Figure:
     """Return the mean waits of each day with advice and without it."""
     standings = [gain.standing for gain in days]
-    figure = bar_chart(
+    return bar_chart(
         ident="gains-chart",
         title="Mean wait by day",
         description="Where the bar with advice is shorter, jobs waited less than plain Slurm would have made them.",
@@ -37,13 +25,12 @@ def gains_figure(days: Sequence[GainOfDay]) -> Markup:
             Bars(name="without advice", values=tuple(one.plain_s.median / max(1, one.jobs) for one in standings)),
         ],
     )
-    return Markup(markup(figure))  # noqa: S704  (made of elements, which escape what they hold)
 
 
-def frontier_figure(frontier: TunedFrontier, shown: Sequence[TunedPoint]) -> Markup:
+def frontier_figure(frontier: TunedFrontier, shown: Sequence[TunedPoint]) -> Figure:
     """Return the change of the mean JCT against the users worse off; numbers are those of the table."""
     numbers = {point.setting: str(number) for number, point in enumerate(shown)}
-    families = {point.family: _FAMILIES.get(point.family, point.family) for point in shown}
+    families = {point.family: FAMILIES.get(point.family, point.family) for point in shown}
     series = [
         Series(
             name=name,
@@ -51,7 +38,7 @@ def frontier_figure(frontier: TunedFrontier, shown: Sequence[TunedPoint]) -> Mar
         )
         for family, name in families.items()
     ]
-    figure = point_chart(
+    return point_chart(
         ident="frontier-chart",
         title=f"What settings gain and cost on {frontier.meta.trace}",
         description="Points further left gain more, points further down cost less.",
@@ -59,7 +46,6 @@ def frontier_figure(frontier: TunedFrontier, shown: Sequence[TunedPoint]) -> Mar
         y_axis=count_axis("users worse beyond chance"),
         series=series,
     )
-    return Markup(markup(figure))  # noqa: S704  (made of elements, which escape what they hold)
 
 
 def _mark(point: TunedPoint, label: str) -> Mark:

@@ -12,7 +12,6 @@ from werkzeug.exceptions import NotFound
 from advisor.errors import AdvisorError
 from advisor.site.pause_file import pause, resume
 from advisor.watch.changes import ChosenJobs, DoneDocument, apply_changes, revert_changes
-from advisor.watch.command_lines import command_line
 from advisor.web.defence import refuse
 from advisor.web.served_clusters import selected_content
 
@@ -47,7 +46,7 @@ def _operation(name: str, jobs: str) -> Operation:
     content = selected_content()
 
     def command(*arguments: str) -> str:
-        return command_line(content.reading, content.journal, name, *arguments)
+        return content.reading.command_line(content.journal, name, *arguments)
 
     match name, bool(jobs):
         case "pause", False:

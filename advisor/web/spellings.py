@@ -1,4 +1,4 @@
-"""Spells values on pages; every text from outside goes through `shown`, and templates make no markup of it."""
+"""Spells values on pages; templates escape every text from outside."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -19,11 +19,6 @@ _USED, _FREE, _UNKNOWN = "\u25a0", "\u25a1", "?"
 _MOST_DRAWN: Final = 16
 # The year 5138: no real time is later, and some calendars end.
 _LATEST_S: Final = 1e11
-
-
-def shown(value: object) -> object:
-    """Return what a template prints: a text without characters that control or reorder what is read."""
-    return escaped(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def ticked(value: str) -> Markup:

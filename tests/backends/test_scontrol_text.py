@@ -51,7 +51,7 @@ def test_answer_without_blocks_is_refused(text: str) -> None:
 
 
 def test_block_that_ends_early_is_refused() -> None:
-    with pytest.raises(DecodeError, match="scontrol show partition names no"):
+    with pytest.raises(DecodeError, match="a PartitionName without "):
         scontrol_text.partitions(PARTITIONS[:100])
 
 

@@ -22,9 +22,9 @@ from advisor.settings import Limits
 from advisor.site.pause_file import pause
 from advisor.site.site_gate import RoundDeadline, SiteGate
 from advisor.watch import changes
-from advisor.watch.changes import COLUMNS, DoneDocument, fields_of, lease_row, receipt_row, reconciled_rows, refusal_of
+from advisor.watch.changes import COLUMNS, ChangeRows, DoneDocument, fields_of, refusal_of
 from advisor.watch.reading import Reading
-from tests.builders import make_job
+from tests.builders import make_job, make_snapshot
 from tests.cli.conftest import Sadvise
 from tests.fake_cluster import FakeCluster, fragmented, gang
 
@@ -110,8 +110,13 @@ def test_json_and_lines_exclude_each_other(sadvise: Sadvise, journal: str, comma
     assert "--json excludes -P: give one" in outcome.err
 
 
+def rows_on(cluster: str | None) -> ChangeRows:
+    """What publishes changes of jobs that are gone."""
+    return ChangeRows(seen=make_snapshot(), cluster=cluster)
+
+
 def test_a_change_is_published_with_its_command() -> None:
-    row = receipt_row("applied", Receipt(action=NICE, outcome=Outcome.APPLIED), "far")
+    (row,) = rows_on("far").sent("applied", [Receipt(action=NICE, outcome=Outcome.APPLIED)])
 
     assert row == DoneDocument(
         job_id=7,
@@ -131,18 +136,18 @@ def test_a_change_is_published_with_its_command() -> None:
 def test_what_was_left_names_who_changed_it_and_the_command_that_would_take_it_back() -> None:
     lease = intended(NICE, 0.0)
 
-    (row,) = reconciled_rows(Reconciled(overruled=(lease,)), None)
+    (row,) = rows_on(None).reconciled(Reconciled(overruled=(lease,)))
 
     assert (row.done, row.outcome) == ("hands_off", None)
     assert row.text == "somebody else has changed the field meanwhile"
     assert row.command == ["scontrol", "update", "JobId=7", "Nice=0"]
-    assert lease_row("unsettled", lease, "wait", None).text == "wait"
+    assert rows_on(None).left("unsettled", [lease], "wait")[0].text == "wait"
 
 
 def test_a_job_that_was_stopped_has_no_command_that_takes_it_back() -> None:
     lease = intended(Requeue(job_id=7, for_job_id=9, before=1.0), 2.0)
 
-    row = lease_row("unsettled", lease, "wait", None)
+    (row,) = rows_on(None).left("unsettled", [lease], "wait")
 
     assert (row.lever, row.command) == ("checkpoint_requeue", None)
     assert fields_of(row) == ["7", "checkpoint_requeue", "unsettled", "", "wait", "", *GONE]

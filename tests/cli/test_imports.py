@@ -16,8 +16,9 @@ main()
 # The libraries whose import takes longer than a tenth of that of the smallest command.
 _HEAVY = frozenset(
     (
-        "ClusterShell", "apscheduler", "asyncio", "flask", "google", "joblib", "numpy", "onnx", "onnxruntime", "pandas",
-        "psutil", "pydantic", "rich", "scipy", "sklearn", "sqlite3", "structlog", "textual", "typer", "typing", "yaml",
+        "ClusterShell", "apscheduler", "asyncio", "flask", "google", "jinja2", "joblib", "numpy", "onnx", "onnxruntime",
+        "pandas", "psutil", "pydantic", "rich", "scipy", "sklearn", "sqlite3", "structlog", "textual", "typer",
+        "typing", "yaml",
     )
 )  # fmt: skip
 _READ = {"numpy", "pydantic", "rich", "typer", "typing"}

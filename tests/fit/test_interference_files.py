@@ -7,15 +7,24 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import ConfigError
-from advisor.fit.interference_files import FORMS, form_of, measured, read_files, read_sides, read_table
+from advisor.fit.interference_files import (
+    GANG_PAIRS,
+    GPU_PAIRS,
+    Form,
+    form_of,
+    measured,
+    read_files,
+    read_sides,
+    read_table,
+)
 from advisor.predict.interference_items import PROFILE, Shared
-from tests.fit.interference_tables import BLOX, DEEPSHARE, DEEPSHARE_SINGLES, GAVEL, LUCID, LUCID_SINGLES, write
+from tests.fit.interference_tables import DEEPSHARE, DEEPSHARE_SINGLES, GAVEL, LUCID_SINGLES, write
 
 
 def test_both_sides_of_a_pair_are_read_relative_to_alone(tmp_path: Path) -> None:
     path = write(tmp_path, GAVEL, ["v100,A,16,B,32,10,4,5,1"])
 
-    sides = read_sides(path, "gavel")
+    sides = read_sides(path, GPU_PAIRS)
 
     assert [(side.mine.model, side.other.model, side.speed) for side in sides] == [("A", "B", 0.5), ("B", "A", 0.25)]
 
@@ -23,34 +32,13 @@ def test_both_sides_of_a_pair_are_read_relative_to_alone(tmp_path: Path) -> None
 def test_pairs_that_did_not_run_and_speeds_alone_of_zero_are_no_measurement(tmp_path: Path) -> None:
     path = write(tmp_path, GAVEL, ["v100,A,16,B,32,10,4,0,0", "v100,A,16,B,32,0,4,1,1", "v100,A,,B,32,1,1,1,1"])
 
-    assert len(read_sides(path, "gavel")) == 2
+    assert len(read_sides(path, GPU_PAIRS)) == 2
 
 
 def test_extrapolated_rows_are_no_measurement(tmp_path: Path) -> None:
     path = write(tmp_path, DEEPSHARE, ["A,2,2,B,4,2,0.9,0", "A,2,2,B,8,8,0.5,1"])
 
-    assert [side.speed for side in read_sides(path, "deepshare")] == [0.9]
-
-
-def test_plan_is_compared_to_the_same_plan_alone(tmp_path: Path) -> None:
-    rows = ['0,Bert,W,2,256/16,0.5,NA,"6,6",Empty,NA,0,0,0.0', '1,Bert,W,2,256/16,0.4,"0,1","6,6",Res,I,2,32,0.9']
-    path = write(tmp_path, BLOX, [*rows, '2,Bert,W,2,256/16,0,"0,1",DP,Res,I,2,32,0'])
-
-    sides = read_sides(path, "blox")
-
-    assert [side.speed for side in sides] == [0.8, 0.9]
-    assert sides[0].mine.variant == "6,6"
-
-
-def test_use_of_the_gpu_alone_comes_from_the_singles(tmp_path: Path) -> None:
-    pairs = write(tmp_path, LUCID, ["ResNet,C,1,64,0,0.8,VGG,C,1,128,1,0.7,90,50,3000"])
-    singles = write(tmp_path, LUCID_SINGLES, ["ResNet,C,64,0,12.5,55,20,1500,x"], name="singles.csv")
-
-    sides = read_sides(pairs, "lucid", singles)
-
-    assert sides[0].mine.gpu_busy == 55.0
-    assert sides[0].mine.steps_per_s == 12.5
-    assert sides[1].speed == 0.7
+    assert [side.speed for side in read_sides(path, GANG_PAIRS)] == [0.9]
 
 
 def test_files_of_speeds_alone_are_found_by_their_columns(tmp_path: Path) -> None:
@@ -65,10 +53,10 @@ def test_files_of_speeds_alone_are_found_by_their_columns(tmp_path: Path) -> Non
     assert [(source.name, source.rows) for source in sources] == [("alone.csv", 3), ("pairs.csv", 1)]
 
 
-@pytest.mark.parametrize(("form", "columns"), [("gavel", GAVEL), ("lucid", LUCID)])
-def test_speeds_alone_of_another_form_are_refused(tmp_path: Path, form: str, columns: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("form", "columns"), [(GPU_PAIRS, GAVEL), (GANG_PAIRS, DEEPSHARE)])
+def test_speeds_alone_of_another_form_are_refused(tmp_path: Path, form: Form, columns: tuple[str, ...]) -> None:
     pairs = write(tmp_path, columns, [",".join("1" for _ in columns)])
-    singles = write(tmp_path, DEEPSHARE_SINGLES, ["A,2,2,150,0"], name="alone.csv")
+    singles = write(tmp_path, LUCID_SINGLES, ["A,C,64,0,12.5,55,20,1500,x"], name="alone.csv")
 
     with pytest.raises(ConfigError, match="jobs alone"):
         read_sides(pairs, form, singles)
@@ -77,7 +65,7 @@ def test_speeds_alone_of_another_form_are_refused(tmp_path: Path, form: str, col
 def test_sides_and_repeats_of_a_pair_have_one_number(tmp_path: Path) -> None:
     path = write(tmp_path, GAVEL, ["v100,A,16,B,32,10,4,5,1", "v100,B,32,A,16,4,10,1,6", "k80,A,16,B,32,10,4,5,1"])
 
-    found = measured(read_sides(path, "gavel"), Shared.GPU)
+    found = measured(read_sides(path, GPU_PAIRS), Shared.GPU)
 
     assert len(set(found.pair[:4].tolist())) == 1
     assert found.pair[4] != found.pair[0]
@@ -86,7 +74,7 @@ def test_sides_and_repeats_of_a_pair_have_one_number(tmp_path: Path) -> None:
 def test_saturation_is_the_slope_of_the_step_time_over_the_batch(tmp_path: Path) -> None:
     path = write(tmp_path, GAVEL, ["v100,A,16,B,32,10,4,5,1", "v100,A,32,B,64,5,4,5,1"])
 
-    items = measured(read_sides(path, "gavel"), Shared.GPU).pairs.items
+    items = measured(read_sides(path, GPU_PAIRS), Shared.GPU).pairs.items
 
     slopes = {model: items.profile[row, PROFILE.index("saturation")] for row, model in enumerate(items.model)}
     assert slopes == pytest.approx({"a": 1.0, "b": 0.0})
@@ -97,15 +85,13 @@ def test_packed_files_extra_columns_and_any_order_of_columns_are_read(tmp_path: 
     header, row = "note,throughput_ratio," + ",".join(DEEPSHARE[:6]), "x,0.9,A,2,2,B,4,2"
     path.write_bytes(gzip.compress(f"{header}\n{row}\n".encode()))
 
-    assert form_of(path, read_table(path).header) == "deepshare"
-    assert [side.speed for side in read_sides(path, "deepshare")] == [0.9]
+    assert form_of(path, read_table(path).header) is GANG_PAIRS
+    assert [side.speed for side in read_sides(path, GANG_PAIRS)] == [0.9]
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_form_is_told_by_the_header(tmp_path: Path, form: str) -> None:
-    columns = {"gavel": GAVEL, "deepshare": DEEPSHARE, "blox": BLOX, "lucid": LUCID}[form]
-
-    assert form_of(tmp_path, columns) == form
+@pytest.mark.parametrize(("form", "columns"), [(GPU_PAIRS, GAVEL), (GANG_PAIRS, DEEPSHARE)])
+def test_form_is_told_by_the_header(tmp_path: Path, form: Form, columns: tuple[str, ...]) -> None:
+    assert form_of(tmp_path, columns) is form
 
 
 @pytest.mark.parametrize(
@@ -124,7 +110,7 @@ def test_wrong_row_is_refused_with_its_line(tmp_path: Path, rows: list[str], sai
     path = write(tmp_path, DEEPSHARE, rows)
 
     with pytest.raises(ConfigError, match=said):
-        read_sides(path, "deepshare")
+        read_sides(path, GANG_PAIRS)
 
 
 def test_file_that_is_not_there_or_of_another_form_is_refused(tmp_path: Path) -> None:
@@ -135,12 +121,12 @@ def test_file_that_is_not_there_or_of_another_form_is_refused(tmp_path: Path) ->
     broken.write_bytes(gzip.compress(b"model,gpus\n")[:10] + b"\xff" * 30)
 
     with pytest.raises(ConfigError, match="cannot be read"):
-        read_sides(tmp_path / "missing.csv", "gavel")
+        read_sides(tmp_path / "missing.csv", GPU_PAIRS)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_table(damaged)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_table(broken)
     with pytest.raises(ConfigError, match="column gpu_type is missing"):
-        read_sides(path, "gavel")
+        read_sides(path, GPU_PAIRS)
     with pytest.raises(ConfigError, match="none of the known forms"):
         form_of(path, ["a", "b"])

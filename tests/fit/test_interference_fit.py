@@ -7,7 +7,7 @@ import pytest
 
 from advisor.errors import ConfigError
 from advisor.fit.fitted import Fitted
-from advisor.fit.interference_files import measured, read_sides
+from advisor.fit.interference_files import GANG_PAIRS, GPU_PAIRS, measured, read_sides
 from advisor.fit.interference_fit import fit_interference, fit_measured
 from advisor.fit.interference_kernel import Chosen, Weights, covariance, left_out, pairs_left_out, search
 from advisor.fit.publish import check_parity, publish
@@ -79,7 +79,7 @@ def test_too_few_rows_are_refused(tmp_path: Path) -> None:
 
 
 def test_rows_left_out_in_closed_form_are_as_fitted_without_them(tmp_path: Path) -> None:
-    found = measured(read_sides(write(tmp_path, DEEPSHARE, deepshare_rows()), "deepshare"), Shared.NODE)
+    found = measured(read_sides(write(tmp_path, DEEPSHARE, deepshare_rows()), GANG_PAIRS), Shared.NODE)
     chosen = Chosen(mine=Shape(), other=Shape(), weights=Weights())
 
     said = left_out(found.pairs, found.speed, found.pair, chosen)
@@ -143,7 +143,7 @@ def test_search_is_no_worse_than_where_it_starts_and_looks_at_part_of_large_tabl
 ) -> None:
     monkeypatch.setattr("advisor.fit.interference_kernel.SEARCHED_ROWS", 60)
     monkeypatch.setattr("advisor.fit.interference_fit.JUDGED_ROWS", 80)
-    found = measured(read_sides(write(tmp_path, GAVEL, gavel_rows()), "gavel"), Shared.GPU)
+    found = measured(read_sides(write(tmp_path, GAVEL, gavel_rows()), GPU_PAIRS), Shared.GPU)
     start = Chosen(mine=Shape(), other=Shape(), weights=Weights())
 
     chosen = search(found.pairs, found.speed, found.pair, np.random.default_rng(1))

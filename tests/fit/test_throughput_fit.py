@@ -8,7 +8,7 @@ import pytest
 
 from advisor.errors import TraceError
 from advisor.fit.publish import publish
-from advisor.fit.throughput_data import files_of, model_of, read_measured
+from advisor.fit.throughput_data import files_of, model_of, read_step_times
 from advisor.fit.throughput_fit import calibrate, fit_throughput
 from advisor.fit.throughput_population import learn_laws
 from advisor.predict.scaling import VOLUME
@@ -27,7 +27,7 @@ def written(tmp_path: Path, text: str, name: str = "alpha-x.csv") -> Path:
 def test_pollux_rows_are_read_by_digit(tmp_path: Path) -> None:
     file = written(tmp_path, f"{HEADER},further\n142,16,0.5,0.1,x\n1,8,0.25,,\n\n")
 
-    found = read_measured([file], "auto")
+    found = read_step_times([file])
 
     assert found.gpus.tolist() == [7.0, 1.0] and found.nodes.tolist() == [3.0, 1.0]
     assert found.least.tolist() == [1.0, 1.0] and found.most.tolist() == [4.0, 1.0]
@@ -38,19 +38,9 @@ def test_pollux_rows_are_read_by_digit(tmp_path: Path) -> None:
 def test_counts_of_nodes_and_replicas_are_spread_evenly(tmp_path: Path) -> None:
     file = written(tmp_path, "num_nodes,num_replicas,local_bsz,step_time,sync_time\n3,8,16,0.5,0.1\n")
 
-    found = read_measured([file], "pollux")
+    found = read_step_times([file])
 
     assert (found.gpus[0], found.nodes[0], found.least[0], found.most[0]) == (8.0, 3.0, 2.0, 3.0)
-
-
-def test_elasticflow_rows_are_read_by_column_and_zeros_are_left_out(tmp_path: Path) -> None:
-    file = written(tmp_path, "global_batch_size,1,4,16\n64,2.0,,8\n128,0,4,0", "vgg.csv")
-
-    found = read_measured([file], "auto")
-
-    assert found.gpus.tolist() == [1.0, 16.0, 4.0] and found.nodes.tolist() == [1.0, 2.0, 1.0]
-    assert found.batch.tolist() == [64.0, 4.0, 32.0] and found.batch_asked.tolist() == [64.0, 64.0, 128.0]
-    assert found.step_s.tolist() == [0.5, 0.125, 0.25]
 
 
 def test_compressed_files_and_folders_are_read_alike(tmp_path: Path) -> None:
@@ -62,7 +52,7 @@ def test_compressed_files_and_folders_are_read_alike(tmp_path: Path) -> None:
     found = files_of([tmp_path, plain])
 
     assert [model_of(each) for each in found] == ["alpha", "beta"]
-    assert read_measured(found, "auto").step_s.tolist() == [0.5, 0.5]
+    assert read_step_times(found).step_s.tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -81,18 +71,13 @@ def test_compressed_files_and_folders_are_read_alike(tmp_path: Path) -> None:
         (f"{HEADER}\n104,8,1,0\n", "placement '104'"),
         ("num_nodes,num_replicas,local_bsz,step_time\n3,2,8,1\n", "2 GPUs on 3 nodes"),
         ("num_nodes,num_replicas,local_bsz,step_time\n1.5,2,8,1\n", "whole number"),
-        ("global_batch_size,x\n1,2\n", "numbers of GPUs"),
-        ("exec_plan,placement\nga,1\n", "iter_time is missing"),
-        ("global_batch_size,1,2\n64,-3,1\n", "cannot be negative"),
-        ("global_batch_size,1,2\n64,x,1\n", "1 is 'x'"),
-        ("global_batch_size,1,2\n64,0,\n", "no measurement in it"),
     ],
 )
 def test_wrong_file_is_told_in_one_line(tmp_path: Path, text: str, said: str) -> None:
     file = written(tmp_path, text)
 
     with pytest.raises(TraceError) as caught:
-        read_measured([file], "auto")
+        read_step_times([file])
 
     assert said in str(caught.value) and file.name in str(caught.value) and "\n" not in str(caught.value)
 
@@ -102,7 +87,7 @@ def test_what_is_no_text_is_told(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\xff\xfe\x00\x9c")
 
     with pytest.raises(TraceError, match="cannot be read"):
-        read_measured([tmp_path / name], "auto")
+        read_step_times([tmp_path / name])
 
 
 def test_missing_paths_and_empty_folders_are_told(tmp_path: Path) -> None:
@@ -110,12 +95,10 @@ def test_missing_paths_and_empty_folders_are_told(tmp_path: Path) -> None:
         files_of([tmp_path / "none"])
     with pytest.raises(TraceError, match="name a folder"):
         files_of([tmp_path])
-    with pytest.raises(TraceError, match="unknown format"):
-        read_measured([], "excel")
 
 
 def test_laws_of_a_cluster_agree_with_those_it_was_made_with(tmp_path: Path) -> None:
-    measured = read_measured(write_cluster(tmp_path / "net_t4"), "auto")
+    measured = read_step_times(write_cluster(tmp_path / "net_t4"))
 
     knowledge = learn_laws(measured).knowledge()
 
@@ -126,7 +109,7 @@ def test_laws_of_a_cluster_agree_with_those_it_was_made_with(tmp_path: Path) -> 
 
 
 def test_order_of_rows_does_not_matter(tmp_path: Path) -> None:
-    measured = read_measured(write_cluster(tmp_path / "net_t4"), "auto")
+    measured = read_step_times(write_cluster(tmp_path / "net_t4"))
     shuffled = measured.take(np.random.default_rng(2).permutation(len(measured)))
 
     one, other = learn_laws(measured).knowledge(), learn_laws(shuffled).knowledge()
@@ -147,21 +130,10 @@ def test_calibration_widens_for_errors_larger_than_stated_and_each_model_weighs_
     assert wide.high > calibrate([0.1 * errors], wide).high > narrow.high
 
 
-def test_rubick_rows_of_plain_data_parallelism_are_read_by_digit(tmp_path: Path) -> None:
-    lines = "exec_plan,placement,iter_time,forward\nga,26,0.25,1\ngc,8,0.5,1\nga,44,0,1\nga,2,1.5,1\n"
-
-    found = read_measured([written(tmp_path, lines)], "auto")
-
-    assert found.gpus.tolist() == [8.0, 2.0] and found.least.tolist() == [2.0, 2.0]
-    # The file states no batch: one for the whole job, the same at every size.
-    assert (found.batch * found.gpus).tolist() == found.batch_asked.tolist() == [64.0, 64.0]
-    assert found.step_s.tolist() == [0.25, 1.5]
-
-
 def test_fit_is_the_same_twice_and_passes_the_gate(tmp_path: Path) -> None:
     files = write_cluster(tmp_path / "net_t4")
 
-    one, other = (fit_throughput(files, form="auto", seed=11) for _ in range(2))
+    one, other = (fit_throughput(files, seed=11) for _ in range(2))
 
     assert one.parameters == other.parameters
     assert np.array_equal(one.probe, other.probe) and one.probe.dtype == np.float32
@@ -174,7 +146,7 @@ def test_one_model_is_too_few_to_fit(tmp_path: Path) -> None:
     files = write_cluster(tmp_path / "net_t4", models=("alpha",))
 
     with pytest.raises(TraceError, match="60 rows of 1 models are too few"):
-        fit_throughput(files, form="pollux", seed=0)
+        fit_throughput(files, seed=0)
 
 
 @pytest.mark.slow
@@ -186,7 +158,7 @@ def test_file_that_holds_more_than_a_table_is_refused(tmp_path: Path, name: str)
             stream.write(b"\n" * 2**20)
 
     with pytest.raises(TraceError, match=r"cannot be read .*it is larger than 268435456 bytes"):
-        read_measured([path], "auto")
+        read_step_times([path])
 
 
 def test_damaged_gzip_file_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -196,4 +168,4 @@ def test_damaged_gzip_file_is_refused_in_one_line(tmp_path: Path) -> None:
     path.write_bytes(whole)
 
     with pytest.raises(TraceError, match="cannot be read"):
-        read_measured([path], "auto")
+        read_step_times([path])

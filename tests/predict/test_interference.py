@@ -12,7 +12,7 @@ import pytest
 from advisor.errors import ModelError
 from advisor.fit.export import to_onnx
 from advisor.fit.fitted import Fitted
-from advisor.fit.interference_files import measured, read_sides
+from advisor.fit.interference_files import GPU_PAIRS, measured, read_sides
 from advisor.fit.interference_fit import fit_interference
 from advisor.predict.interference import NO_JOB, InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Items, Shape, Shared, similarity
@@ -201,7 +201,7 @@ def test_gpu_type_or_model_that_was_never_measured_is_flagged_by_speeds(
     forecaster: InterferenceForecaster, tmp_path: Path
 ) -> None:
     rows = gavel_rows(models=("Alpha", "Beta"), gpu_types=("v100", "a100"))
-    table = measured(read_sides(write(tmp_path, GAVEL, rows), "gavel"), Shared.GPU)
+    table = measured(read_sides(write(tmp_path, GAVEL, rows), GPU_PAIRS), Shared.GPU)
 
     found = forecaster.relative_speeds(table.pairs, Shared.GPU)
 

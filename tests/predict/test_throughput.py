@@ -22,7 +22,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("data")
     slow = write_cluster(folder / "cloud_t4")
     fast = write_cluster(folder / "ib_a100", network=-2.0)
-    return opened(fit_throughput([*slow, *fast], form="auto", seed=3))
+    return opened(fit_throughput([*slow, *fast], seed=3))
 
 
 @pytest.fixture(scope="module")

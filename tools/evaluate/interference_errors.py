@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from advisor.errors import ConfigError
 from advisor.fit.export import bundled
-from advisor.fit.interference_files import FORMS, MeasuredSpeed, RelativeSpeeds, measured, read_counted
+from advisor.fit.interference_files import MeasuredSpeed, RelativeSpeeds, measured
 from advisor.fit.interference_fit import fit_measured
 from advisor.predict.interference import InterferenceForecaster
 from advisor.predict.interference_items import Floats, Rows, Shared, name_key
+from tools.data.measured_pairs import FORMS, read_counted
 from tools.evaluate.score_report import ManyFiles, Report, Score, counted, print_report, score
 
 SEED = 20240601

@@ -14,13 +14,14 @@ from scipy.stats import kendalltau
 
 from advisor.errors import ConfigError
 from advisor.fit.export import bundled
-from advisor.fit.throughput_data import FORMS, GPUS_PER_NODE, StepTimes, files_of, read_counted
+from advisor.fit.throughput_data import StepTimes, files_of
 from advisor.fit.throughput_fit import fit_measured
 from advisor.fit.throughput_population import work_of
 from advisor.predict.interference_items import name_key
 from advisor.predict.intervals import Intervals
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
 from advisor.predict.throughput_site import SitePoints
+from tools.data.step_times import FORMS, GPUS_PER_NODE, read_counted
 from tools.evaluate.score_report import ManyFiles, Report, Score, counted, print_report, score
 
 SEED = 20240601

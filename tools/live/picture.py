@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 from xml.etree.ElementTree import Element, tostring
 
 from advisor.domain.units import plural
-from advisor.view.markup import element
 from advisor.view.wording import signed
 from tools.live.kept import Report
+from tools.live.svg import element
 from tools.live.targets import advised, plain_clusters
 
 _PANELS: Final = {"mean_jct_s": "mean job completion time", "p99_queueing_delay_s": "99th percentile of wait"}

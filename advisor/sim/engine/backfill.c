@@ -72,28 +72,9 @@ static void sort_departures(State *s, Slurm *m, double now) {
     }
 }
 
-/* Let what chooses the nodes of gangs, if anything does, replace a pick of several nodes.
- *
- * In `share` it sees the GPUs that each node can give the gang now, if it is open to it until an instant.
- */
-static void let_choose(State *s, Slurm *m, int64_t row, double now, double until) {
-    if (m->control->chooser == 0 || s->tally->picked < 2) return;
-    const Job *job = &s->jobs[row];
-    int64_t part = part_of(job);
-    for (int64_t node = 0; node < s->n_nodes; node++) {
-        if (part == NONE) m->share[node] = (int32_t)usable_gpus_until(s, m, job, node, until);
-        else m->share[node] = is_open(s, m, job, node, part, until) ? (int32_t)part : 0;
-    }
-    ((void (*)(int64_t, double))(intptr_t)m->control->chooser)(row, now);
-}
-
-/* Start the job at a place of the line on the picked nodes; its other entries stay until the pass has ended.
- *
- * The nodes are open to it until an instant.
- */
-static void launch(State *s, Slurm *m, int64_t place, double now, double until) {
+/* Start the job at a place of the line on the picked nodes; its other entries stay until the pass has ended. */
+static void launch(State *s, Slurm *m, int64_t place, double now) {
     int32_t entry = m->line[place], row = row_of(s, m, entry);
-    let_choose(s, m, row, now, until);
     strike(s, m, place);
     s->jobs[row].watch_time = INFINITY;
     start(s, row, now);
@@ -799,7 +780,7 @@ static void backfill_pass(State *s, Slurm *m, double now) {
         bool is_limited = exceeds_limits(s, m, row, entry);
         if (!is_limited && may_start(s, m, row, now) && pick_now(s, m, row, now + limit_s) &&
             !waits_for_switches(s, m, row, now)) {
-            launch(s, m, place, now, now + limit_s);
+            launch(s, m, place, now);
             if (is_spent(++started, control->bf_max_job_start)) break;
             list_room(s, m);
             is_planned = false;

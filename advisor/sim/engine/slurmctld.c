@@ -109,7 +109,7 @@ static void start_line(State *s, Slurm *m, double now) {
         tested++;
         int64_t found = try_now(s, m, entry, now);
         if (found == HAS_NODES) {
-            launch(s, m, place, now, now + least(s->jobs[row].limit_s, YEAR_S));
+            launch(s, m, place, now);
             continue;
         }
         if (found == NO_NODES && !holds_nothing(s, m, entry, now)) block(s, m, partition);

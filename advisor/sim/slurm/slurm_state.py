@@ -65,7 +65,6 @@ CONTROL_DTYPE = np.dtype(
         ("reached", np.int64),  # nodes in reach that are up
         ("blocked", np.int64),  # partitions, in the present main pass
         ("users", np.int64),
-        ("chooser", np.int64),  # the address of what chooses the nodes of gangs as they start; 0: none does
         ("soft_limits", np.int8),  # TimeMin is a soft limit
         ("is_split", np.int8),  # partitions have other nodes than the cluster
         ("has_limits", np.int8),  # of QOS or associations

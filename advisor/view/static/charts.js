@@ -46,50 +46,37 @@
     return value > 0 && text !== "0" ? `+${text}` : text;
   }
 
-  // Instants are shifted to the time of the cluster, whatever that of the browser is.
-  function instant(axis, value, parts) {
-    return new Intl.DateTimeFormat("en-GB", { timeZone: "UTC", ...parts }).format(1000 * (value + axis.offset));
-  }
-
-  const CLOCK = { hour: "2-digit", minute: "2-digit" };
-  const DATE = { day: "numeric", month: "short" };
-
   function spelled(axis, value) {
     switch (axis.unit) {
       case "duration": return duration(value);
       case "percent": return `${short(value, 1)} %`;
       case "change": return `${signed(value, 1)} %`;
-      case "instant": return instant(axis, value, { ...DATE, ...CLOCK });
       default: return value.toLocaleString("en-US", { maximumFractionDigits: 2 });
     }
   }
 
-  function tickText(axis, value, span) {
+  function tickText(axis, value) {
     if (axis.unit === "duration") return durationTick(value);
     if (axis.unit === "change") return `${signed(value, 2)} %`;
-    if (axis.unit === "instant") {
-      const atMidnight = (value + axis.offset) % DAY === 0;
-      return instant(axis, value, atMidnight || span > 4 * DAY ? DATE : CLOCK);
-    }
     return spelled(axis, value);
   }
 
   // ---- axes ----
 
-  function evenTicks(low, high, offset, most) {
+  function evenTicks(low, high, most) {
     const step = DURATION_STEPS.find((one) => (high - low) / one <= most) ?? DURATION_STEPS.at(-1);
     const ticks = [];
-    for (let value = Math.ceil((low + offset) / step) * step; value <= high + offset; value += step) ticks.push(value - offset);
+    for (let value = Math.ceil(low / step) * step; value <= high; value += step) ticks.push(value);
     return ticks;
   }
 
   function setTicks(axis, scale) {
     const most = Math.max(2, Math.floor((scale.isHorizontal() ? scale.maxWidth / 70 : scale.maxHeight / 36)));
-    const ofTime = axis.unit === "duration" || axis.unit === "instant";
-    if (axis.unit === "duration" && axis.log) {
+    if (axis.unit !== "duration") return;
+    if (axis.log) {
       scale.ticks = LOG_DURATIONS.filter((value) => value >= scale.min && value <= scale.max).map((value) => ({ value }));
-    } else if (ofTime) {
-      scale.ticks = evenTicks(scale.min, scale.max, axis.offset, most).map((value) => ({ value }));
+    } else {
+      scale.ticks = evenTicks(scale.min, scale.max, most).map((value) => ({ value }));
     }
   }
 
@@ -117,7 +104,7 @@
         color: theme.faint,
         maxRotation: 0,
         autoSkipPadding: 12,
-        callback(value) { return tickText(axis, value, this.max - this.min); },
+        callback(value) { return tickText(axis, value); },
         ...(axis.unit === "count" ? { precision: 0 } : {}),
         ...(axis.unit === "percent" && axis.high === 100 ? { stepSize: 25 } : {}),
       },
@@ -217,7 +204,7 @@
       Object.assign(x, { suggestedMin: Math.min(0, ...ends), suggestedMax: Math.max(0, ...ends), grace: "4%" });
       y.grace = "8%";
     }
-    return { x: { ...x, stacked: Boolean(config.stacked) }, y: { ...y, stacked: Boolean(config.stacked) } };
+    return { x, y };
   }
 
   const intervals = {

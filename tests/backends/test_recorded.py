@@ -39,8 +39,8 @@ def without_gpus_per_job(job: Job) -> Job:
     return replace(job, gang=gang, allocation=job.allocation and replace(job.allocation, gpus=()))
 
 
-# What a reader cannot see, by the reader: the only differences there may be, beside the default partition. Partitions of
-# the others were recorded as JSON, which shows it from 26.05 on.
+# What a reader cannot see, by the reader: the only differences there may be, beside the default partition, which JSON
+# shows from 26.05 on. Partitions of the others were recorded as JSON.
 MISSING: Mapping[str, tuple[Callable[[Job], Job], Callable[[Node], Node]]] = {
     "text": (lambda job: job, lambda node: node),
     "json": (lambda job: job, lambda node: node),

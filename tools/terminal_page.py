@@ -1,5 +1,6 @@
 """Writes docs/terminal.md and docs/recommend.svg: what commands print on terminals, typed on a pseudo-terminal."""
 
+import argparse
 import fcntl
 import io
 import os
@@ -101,5 +102,6 @@ def _read(terminal: int) -> bytes:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m tools.terminal_page", description=__doc__).parse_args()
     PAGE.write_text(page(), encoding="utf-8")
     PICTURE.write_text(picture(), encoding="utf-8")

@@ -3,6 +3,7 @@
 The clock stands 12 s after the queue was recorded, so that the pictures are the same on every day.
 """
 
+import argparse
 import asyncio
 import re
 import time
@@ -42,6 +43,8 @@ async def picture(size: tuple[int, int]) -> str:
 
 def main() -> int:
     """Write the pictures; return the exit status."""
+    summary = (__doc__ or "").splitlines()[0]
+    argparse.ArgumentParser(prog="python -m tools.top_pictures", description=summary).parse_args()
     for name, size in SIZES.items():
         (DOCS / name).write_text(asyncio.run(picture(size)) + "\n", encoding="utf-8")
         print(DOCS / name)

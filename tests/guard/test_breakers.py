@@ -249,6 +249,11 @@ def test_overruled_jobs_of_one_user_weigh_as_much_as_those_of_another() -> None:
     assert votes.overruled_ratio == 0.1
 
 
+def test_only_job_of_the_only_user_overruled_is_a_share_of_one() -> None:
+    assert votes_of([overruled(1, "mallory")], TAKEN_AT - DAY_S, 9).overruled_ratio == 1.0
+    assert votes_of([], TAKEN_AT - DAY_S, 9).overruled_ratio == 0.0
+
+
 def test_fewer_than_four_users_cannot_be_made_to_decide() -> None:
     with pytest.raises(ValueError, match="min_overruling_users must be 4 at least"):
         BreakerSettings(min_overruling_users=3)

@@ -270,6 +270,18 @@ def test_record_that_could_not_be_written_does_not_spoil_the_next(
     assert journal.recorded(1).snapshot == cluster.snapshot()
 
 
+@pytest.mark.parametrize(("in_frame", "frames"), [(1, [1, 2, 3, 4, 5]), (2, [1, 1, 3, 3, 5]), (3, [1, 1, 1, 4, 4])])
+def test_frame_has_so_many_records(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch, in_frame: int, frames: list[int]
+) -> None:
+    monkeypatch.setattr("advisor.journal.cycle_record.RECORDS_IN_FRAME", in_frame)
+
+    for _ in range(5):
+        journal.record(judged(fragmented()), Cycle())
+
+    assert [frame for (frame,) in journal._database.execute("SELECT frame FROM records ORDER BY cycle_id")] == frames
+
+
 @pytest.mark.parametrize("in_frame", [1, 2])
 def test_records_give_way_when_there_is_no_room(
     journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch, in_frame: int

@@ -271,6 +271,15 @@ def test_idle_gpus_without_cpus_or_memory_beside_them_serve_nobody(
     assert finding.evidence["nodes_with_idle_gpus"] == 1
 
 
+@pytest.mark.parametrize(("asked_mib", "idle_mib", "gib"), [(5120, 4096, 4), (2048, 1024, 1), (1536, 1535, 1)])
+def test_most_memory_that_fits_is_told_in_whole_gib(asked_mib: int, idle_mib: int, gib: int) -> None:
+    nodes = [make_node("n1", memory_mib=8192, memory_used_mib=8192 - idle_mib)]
+
+    (finding,) = found(make_gang(2, memory_mib_per_node=asked_mib), nodes)
+
+    assert finding.remedies[0].startswith(f"it fits now with {gib} GiB of memory on each node, in place of ")
+
+
 def test_less_than_a_gib_of_memory_is_not_worth_a_word() -> None:
     nodes = [make_node("n1", memory_mib=8192, memory_used_mib=7692)]
 

@@ -187,16 +187,17 @@ def test_job_of_one_gpu_sits_well_wherever_it_is() -> None:
     assert [(change.job_id, change.evidence["key"]) for change in stops(judged(snapshot))] == [(1, 1.0), (2, 1.0)]
 
 
-def test_gang_over_nodes_gets_one_leaf() -> None:
+@pytest.mark.parametrize(("careless", "leaf", "victims"), [(1, "leaf2", [3, 4]), (3, "leaf1", [1, 2])])
+def test_gang_over_nodes_gets_one_leaf(careless: int, leaf: str, victims: list[int]) -> None:
     two_nodes = make_gang(8, scope=GpuScope.NODE, nodes_min=2, nodes_max=2)
     pair = waiting(gang=two_nodes, hints=make_hints(sensitivity=Sensitivity.HIGH))
-    careless = replace(FULL[0], hints=make_hints())
+    jobs = [replace(job, hints=make_hints()) if job.job_id == careless else job for job in FULL]
 
-    record = judged(make_cluster([careless, *FULL[1:], pair]))
+    record = judged(make_cluster([*jobs, pair]))
 
-    assert [change.job_id for change in stops(record)] == [3, 4]
-    assert {change.evidence["place"] for change in stops(record)} == {"leaf2"}
-    assert "on leaf switch leaf2" in sentence(stops(record)[0])
+    assert [change.job_id for change in stops(record)] == victims
+    assert {change.evidence["place"] for change in stops(record)} == {leaf}
+    assert f"on leaf switch {leaf}" in sentence(stops(record)[0])
 
 
 def test_gang_that_could_start_spread_gains_no_more_than_spreading_costs() -> None:

@@ -10,6 +10,7 @@ from advisor.domain.actions import Lever, NodeRange, Reason, SetNice, SetNodeRan
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.memory import Memory
+from advisor.planning.compensation import DelayedByAdvice
 from advisor.planning.counterfactual import Watched
 from advisor.settings import Limits
 from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
@@ -146,6 +147,8 @@ def test_delayed_job_is_lifted_above_all_others_once() -> None:
 
     assert lift.reason is Reason.DELAYED_BY_ADVICE
     assert lift.action == SetNice(job_id=1, before=0, after=-407)
+    assert isinstance(lift.facts, DelayedByAdvice)
+    assert (lift.facts.priority, lift.facts.priority_after, lift.facts.jobs_passed) == (1000, 1407, 1)
     assert first.recommendations == again.recommendations == ()
     assert Cycle(limits=Limits(nice_min=0)).judge(make_snapshot(jobs), Memory(leases=(ended,))).recommendations == ()
 
@@ -162,6 +165,8 @@ def test_gang_lifted_before_it_was_late_is_lifted_once_more() -> None:
     assert lift.reason is Reason.DELAYED_BY_ADVICE
     assert isinstance(lift.action, SetNice)
     assert lift.action.before == -300 > lift.action.after
+    assert isinstance(lift.facts, DelayedByAdvice)
+    assert lift.facts.priority_after == lift.facts.priority - 300 - lift.action.after
     assert alone.judge(make_snapshot(queue), Memory(leases=(ended, since))).recommendations == ()
 
 

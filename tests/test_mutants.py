@@ -194,14 +194,14 @@ MUTANT = Mutant(fault=FAULT, before="a < b", after="a <= b", source="")
 @pytest.mark.parametrize(
     ("lines", "tests"),
     [
-        ({5: ["t2"], 4: ["t1"]}, ["t2"]),
+        ({5: ["t2"], 4: ["t1"]}, ["t2", "t1"]),
         ({3: ["t1"], 9: ["t2"]}, ["t1"]),
         ({9: ["t2"], 12: ["t1"]}, ["t1", "t2"]),
         ({5: ["t1", "t2", "slow"]}, ["t1", "t2"]),
         ({5: ["slow"]}, ["slow"]),
         ({}, []),
     ],
-    ids=["its line", "its statement", "its module", "the fastest", "at least one", "none"],
+    ids=["its line first", "its statement", "its module", "the fastest", "at least one", "none"],
 )
 def test_tests_of_a_mutant_are_the_nearest_and_fastest(lines: dict[int, list[str]], tests: list[str]) -> None:
     related = Related(seconds={"t1": 0.1, "t2": 0.2, "slow": 30.0}, lines={"a.py": lines})

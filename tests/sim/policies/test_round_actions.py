@@ -8,7 +8,7 @@ from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_trace, starts_and_ends
-from tests.sim.policies.watching import run_decision, run_script, sizes_of, start_all
+from tests.sim.policies.watching import run_decision, run_script, seen_at_first, sizes_of, start_all
 
 LONG = {"run_time_s": 10_000}
 
@@ -225,6 +225,21 @@ def test_a_stopped_guest_frees_nothing() -> None:
 
 def do_nothing(view: RoundView) -> None:
     """Decide nothing."""
+
+
+@pytest.mark.parametrize("speeds", ["oracle", "noisy=10", "estimated"])
+def test_users_estimates_grow_with_the_gpus_and_other_beliefs_as_the_job_does(speeds: str) -> None:
+    trace = make_trace([{"gpus": 2, "gpus_max": 8, "model": "bert"}])
+    sizes = np.array([2, 8])
+
+    def look(view: RoundView) -> tuple[list[float], list[float]]:
+        rows = np.zeros(2, np.intp)
+        return view.speedup(rows, sizes).tolist(), view.measured_speedup(rows, sizes).tolist()
+
+    believed, measured = seen_at_first(trace, "nodes=1,gpus=8", look, SimulationOptions(speeds=speeds))
+
+    assert measured[1] < 4.0
+    assert believed == ([1.0, 4.0] if speeds == "estimated" else measured)
 
 
 def test_a_policy_that_starts_nobody_on_an_idle_cluster_is_told_so() -> None:

@@ -227,6 +227,24 @@ def do_nothing(view: RoundView) -> None:
     """Decide nothing."""
 
 
+def test_shares_are_of_the_gpus_cpus_and_memory_of_all_nodes() -> None:
+    trace = make_trace(
+        [
+            {"gpus": 2, "cpus_per_gpu": 8, "memory_mib_per_gpu": 1000, **LONG},
+            {"submit_time": 100, "gpus": 1, "cpus_per_gpu": 4, "memory_mib_per_gpu": 500},
+        ]
+    )
+    seen: list[tuple[list[list[float]], list[float]]] = []
+
+    def look(view: RoundView) -> None:
+        seen.append((view.shares_per_gpu(view.active).tolist(), view.shares_free().tolist()))
+
+    run_script(trace, "nodes=2,gpus=4,cpus=32,memory_mib=4000", {300.0: look})
+
+    # Of 8 GPUs, 64 CPUs and 8000 MiB the first job holds 2, 16 and 2000.
+    assert seen == [([[1 / 8, 8 / 64, 1000 / 8000], [1 / 8, 4 / 64, 500 / 8000]], [6 / 8, 48 / 64, 6000 / 8000])]
+
+
 @pytest.mark.parametrize("speeds", ["oracle", "noisy=10", "estimated"])
 def test_users_estimates_grow_with_the_gpus_and_other_beliefs_as_the_job_does(speeds: str) -> None:
     trace = make_trace([{"gpus": 2, "gpus_max": 8, "model": "bert"}])

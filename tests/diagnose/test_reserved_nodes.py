@@ -62,6 +62,14 @@ def test_reservation_that_begins_just_before_the_job_ends_or_takes_every_cpu_is_
     assert [first(each).cause for each in (early, whole)] == [Cause.RESERVATION] * 2
 
 
+def test_nodes_that_are_reserved_tell_of_a_reservation_that_was_not_read() -> None:
+    nodes = [replace(make_node("n1"), flags=("RESERVED",)), make_node("n2", state="DOWN")]
+
+    found = diagnose(make_snapshot([make_job(1, gang=GPU, reason="Resources")], nodes), 1).first
+
+    assert (found.cause, found.evidence) == (Cause.RESERVATION, {"nodes_reserved": 1, "nodes_of_job": 2})
+
+
 def test_of_two_reservations_the_one_that_takes_the_last_node_is_named() -> None:
     one = reserved("n1", start_s=HOUR_S, end_s=2 * HOUR_S)
     other = replace(reserved("n2", start_s=HOUR_S, end_s=2 * HOUR_S), name="service")

@@ -154,6 +154,13 @@ def test_fewest_jobs_go_and_of_them_those_with_the_fewest_gpus() -> None:
     assert stopped(*jobs[:-1], small) == [4]
 
 
+def test_of_jobs_with_as_many_gpus_the_one_that_had_most_service_goes() -> None:
+    served = [running(1, "n01", gpus=4), running(2, "n01", gpus=4, started_ago_s=12 * HOUR_S)]
+    snapshot = make_snapshot([*served, waiting(gpus=4)], [make_node("n01", used=8)])
+
+    assert [change.job_id for change in stops(judged(snapshot))] == [2]
+
+
 def test_all_that_stand_in_the_way_on_a_node_go_together_and_one_that_need_not_stays() -> None:
     jobs = [running(1, "n01", gpus=4), running(2, "n01", gpus=2), running(3, "n01", gpus=2)]
     rest = [running(number, f"n0{number - 2}", hints=make_hints()) for number in (4, 5, 6)]

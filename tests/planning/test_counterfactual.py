@@ -98,6 +98,20 @@ def test_priorities_that_move_with_age_are_compared_at_the_start_of_the_job_that
     assert watch([*waiting, *passed], put_back())[0].would_start_time == would_start_time
 
 
+@pytest.mark.parametrize(("partition", "would_start_time"), [("gpu", TAKEN_AT), ("other", None)])
+def test_jobs_that_started_in_the_line_of_the_changed_job_alone_can_have_passed_it(
+    partition: str, would_start_time: float | None
+) -> None:
+    passed = [
+        make_job(7 + n, gpus=8, running_on=[NODES[n]], started_ago_s=60.0, priority=100, partitions=(partition,))
+        for n in range(2)
+    ]
+
+    found = watch([*running(0, 0, 8, 8), moved(), *passed], put_back())
+
+    assert found[0].would_start_time == would_start_time
+
+
 @pytest.mark.parametrize(("late_s", "over"), [(3 * HOUR_S - 1.0, set()), (3 * HOUR_S, {Lever.NICE})])
 def test_change_is_over_once_half_of_the_bound_is_waited(late_s: float, over: set[Lever]) -> None:
     jobs = [*running(8, 8, 8, 8), moved(), short(2), short(3)]

@@ -50,6 +50,13 @@ def test_arrival_gets_a_priority_above_all_jobs_and_by_its_size() -> None:
     assert all(is_marked(ladder.nice - ladder.step * number) for number in range(ladder.classes + 1))
 
 
+def test_arrival_gets_the_priority_of_a_lifted_job_of_its_size() -> None:
+    ladder = of(make_snapshot(waiting(8.0, 1.0, 4.0, priority=100_000))).ladder
+
+    # A lifted job of 2 hours, which is up to 2^13 GPU-seconds, stands 31 times 1000 points above a power of two.
+    assert 0 < (99_988 - ladder.nice) - (131_072 + 31 * 1000) < ladder.step
+
+
 def test_partition_of_whole_nodes_gets_no_values_since_the_script_counts_gpus_alone() -> None:
     whole = replace(make_partition(), over_subscribe="EXCLUSIVE")
 

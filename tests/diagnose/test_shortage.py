@@ -271,6 +271,17 @@ def test_idle_gpus_without_cpus_or_memory_beside_them_serve_nobody(
     assert finding.evidence["nodes_with_idle_gpus"] == 1
 
 
+def test_partition_without_nodes_has_nothing_on_its_largest_node() -> None:
+    partitions = [make_partition("gpu", nodes=()), make_partition("other", nodes=("n1",))]
+    job = make_job(1, gang=make_gang(1, memory_mib_per_node=1))
+
+    finding = impossible(case_of(make_snapshot([job], [make_node("n1", partitions=("other",))], partitions=partitions)))
+
+    assert finding is not None
+    largest = {name: value for name, value in finding.evidence.items() if name.endswith("_on_largest_node")}
+    assert largest == {"gpus_on_largest_node": 0, "cpus_on_largest_node": 0, "memory_mib_on_largest_node": 0}
+
+
 @pytest.mark.parametrize(("asked_mib", "idle_mib", "gib"), [(5120, 4096, 4), (2048, 1024, 1), (1536, 1535, 1)])
 def test_most_memory_that_fits_is_told_in_whole_gib(asked_mib: int, idle_mib: int, gib: int) -> None:
     nodes = [make_node("n1", memory_mib=8192, memory_used_mib=8192 - idle_mib)]

@@ -148,6 +148,16 @@ def test_what_was_taken_back_and_what_was_not_is_told(journal: SqliteJournal) ->
     assert [row[1:] for row in done(journal) if row[0] == 1 and row[2] is not Done.RECOMMENDED] == expected
 
 
+def test_change_made_outside_of_any_cycle_is_told_with_its_purpose(journal: SqliteJournal) -> None:
+    journal.adopted(TAKEN_AT, [HOLD, replace(HOLD, job_id=10)], "It is short. [newcomer]")
+
+    changes = journal.changes(RowQuery())
+    assert [(change.cycle_id, change.job_id, change.done) for change in changes] == [
+        (None, job_id, what) for job_id in (10, 9) for what in (Done.APPLIED, Done.RECOMMENDED)
+    ]
+    assert {(change.time, change.said) for change in changes} == {(TAKEN_AT, "It is short. [newcomer]")}
+
+
 def test_cycles_and_changes_are_those_asked_for(journal: SqliteJournal) -> None:
     for number in range(3):
         seen = replace(fragmented().snapshot(), taken_at=TAKEN_AT + number)

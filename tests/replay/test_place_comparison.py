@@ -158,6 +158,12 @@ def test_gang_counts_once_though_it_starts_again(tmp_path: Path) -> None:
     assert (found.gangs, found.same) == (1, 0)
 
 
+def test_gang_that_was_not_shown_for_a_while_counts_once_it_starts(tmp_path: Path) -> None:
+    found = compared(tmp_path, seen(0, waiting(1)), seen(1), seen(2, waiting(1)), seen(3, running(1, "n03", "n04")))
+
+    assert (found.gangs, found.same, found.unseen) == (1, 1, 0)
+
+
 def test_gangs_for_which_no_nodes_are_named_are_not_compared() -> None:
     places = PlaceComparison(known())
     snapshots = seen(0, waiting(1)), seen(1, running(1, "n01", "n02"))

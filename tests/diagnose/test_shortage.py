@@ -291,6 +291,14 @@ def test_most_memory_that_fits_is_told_in_whole_gib(asked_mib: int, idle_mib: in
     assert finding.remedies[0].startswith(f"it fits now with {gib} GiB of memory on each node, in place of ")
 
 
+def test_fewer_gpus_come_with_their_part_of_the_cpus() -> None:
+    nodes = [make_node("n1", used=4, cpus_used=64 - 17)]
+
+    (finding,) = found(replace(make_gang(4), cpus=32, cpus_per_gpu=8), nodes)
+
+    assert finding.remedies[1] == "it fits now with 2 GPUs in place of 4, if it can run on fewer"
+
+
 def test_less_than_a_gib_of_memory_is_not_worth_a_word() -> None:
     nodes = [make_node("n1", memory_mib=8192, memory_used_mib=7692)]
 

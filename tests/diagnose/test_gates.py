@@ -7,7 +7,7 @@ import pytest
 from advisor.diagnose.causes import diagnose
 from advisor.domain.diagnosis import Cause
 from advisor.domain.job import ArrayRecord, Job
-from advisor.domain.particulars import Particulars, ReachedLimit
+from advisor.domain.particulars import LicenceUse, Particulars, ReachedLimit, Reservation
 from advisor.view.explanations import Obstacle
 from advisor.view.gate_words import moment
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_job, make_node, make_partition, make_snapshot
@@ -247,6 +247,34 @@ def test_array_waits_for_its_own_tasks(array: ArrayRecord | None, limited: bool)
     if limited:
         assert found.first.evidence == {"array_tasks_running": 2, "array_max_running": 2}
         assert found.first.remedies[1] == "the user: scontrol update JobId=7 ArrayTaskThrottle=..."
+
+
+def test_array_of_which_tasks_still_wait_is_pending() -> None:
+    tasks = [
+        make_job(5, array=ArrayRecord(array_job_id=5, waiting="2-3")),
+        make_job(6, array=ArrayRecord(array_job_id=5, task_id=1), running_on=["n1"]),
+        make_job(7, array=ArrayRecord(array_job_id=7, task_id=1), running_on=["n2"]),
+    ]
+    job = make_job(1, dependency="afterok:5(unfulfilled),afterok:7(unfulfilled)", reason="Dependency")
+
+    found = diagnosis(job, IDLE, tasks).first
+
+    assert (found.evidence["pending_jobs"], found.evidence["running_jobs"]) == ("5", "7")
+
+
+@pytest.mark.parametrize(
+    ("start_s", "end_s", "holders"), [(0.0, HOUR_S, "exam"), (1.0, HOUR_S, None), (-HOUR_S, 0.0, None)]
+)
+def test_reservation_that_holds_licences_now_is_named(start_s: float, end_s: float, holders: str | None) -> None:
+    short = LicenceUse(name="matlab", asked=2, total=4, free=1, reserved=3)
+    booked = Reservation(
+        name="exam", start_time=TAKEN_AT + start_s, end_time=TAKEN_AT + end_s, licences=("matlab",), nodes=()
+    )
+    snapshot = make_snapshot([make_job(1, reason="Licenses")], IDLE)
+
+    found = diagnose(snapshot, 1, particulars=Particulars(licences=(short,), reservations=(booked,))).first
+
+    assert (found.cause, found.evidence.get("reservations")) == (Cause.LICENSES, holders)
 
 
 def named(name: str, tres: str = "") -> ReachedLimit:

@@ -38,7 +38,7 @@ def test_bound_is_the_size_of_the_last_job_that_lifts_keep_at_the_head() -> None
     # Two places: the jobs of one hour and of two, of which half is used.
     assert arriving.others.gpu_s == pytest.approx(HOUR_S)
     assert arriving.bounds["ada"].gpu_s == pytest.approx(HOUR_S)
-    assert arriving.others.used_limit_ratio == 0.5
+    assert arriving.others.used_limit_ratio == arriving.bounds["ada"].used_limit_ratio == 0.5
 
 
 def test_arrival_gets_a_priority_above_all_jobs_and_by_its_size() -> None:

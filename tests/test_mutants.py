@@ -1,6 +1,7 @@
 """The command that measures which faults the tests catch: what it draws, which tests it runs, and what it counts."""
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -193,19 +194,28 @@ MUTANT = Mutant(fault=FAULT, before="a < b", after="a <= b", source="")
 @pytest.mark.parametrize(
     ("lines", "tests"),
     [
-        ({5: ["t2"], 4: ["t1"]}, ["t2"]),
+        ({5: ["t2"], 4: ["t1"]}, ["t2", "t1"]),
         ({3: ["t1"], 9: ["t2"]}, ["t1"]),
         ({9: ["t2"], 12: ["t1"]}, ["t1", "t2"]),
         ({5: ["t1", "t2", "slow"]}, ["t1", "t2"]),
         ({5: ["slow"]}, ["slow"]),
         ({}, []),
     ],
-    ids=["its line", "its statement", "its module", "the fastest", "at least one", "none"],
+    ids=["its line first", "its statement", "its module", "the fastest", "at least one", "none"],
 )
 def test_tests_of_a_mutant_are_the_nearest_and_fastest(lines: dict[int, list[str]], tests: list[str]) -> None:
     related = Related(seconds={"t1": 0.1, "t2": 0.2, "slow": 30.0}, lines={"a.py": lines})
 
     assert related.tests(MUTANT, most_s=10.0) == tests
+
+
+@pytest.mark.parametrize("text", ["MOST = 3", "MOST: Final = 3", "MOST: Final[int] = 3"])
+def test_tests_of_a_constant_are_those_of_the_lines_that_name_it(text: str) -> None:
+    fault = replace(FAULT, statement_line=1, line=1, text=text)
+    source = f"{text}\n\ndef f(n):\n    return n < MOST\n\ndef g():\n    return ALMOST + MOST_NAMED\n"
+    related = Related(seconds={"t1": 0.1, "t2": 0.2}, lines={"a.py": {4: ["t2"], 7: ["t1"]}})
+
+    assert related.tests(replace(MUTANT, fault=fault, source=source), most_s=10.0) == ["t2"]
 
 
 def test_share_leaves_out_what_is_equivalent() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from advisor.diagnose.inquiry import Inquiry
 from advisor.diagnose.requests import gpus_by_type
 from advisor.domain.diagnosis import Alternative, Concession
-from advisor.domain.gang import GangRequest, GpuCount, GpuScope
+from advisor.domain.gang import GpuCount, GpuScope
 
 GIB_MIB = 1024
 # A gang on more nodes than this is not one a user would open by hand.
@@ -90,17 +90,13 @@ def _fewer_cpus_per_gpu(inquiry: Inquiry, asked: int) -> Iterator[Alternative]:
 
 def _less_memory(inquiry: Inquiry) -> Iterator[Alternative]:
     gang = inquiry.gang
-    if gang.memory_mib_per_node is None or not inquiry.fits_now_as(_with_memory(gang, 0)):
-        return
-    gib = _most(
-        0, gang.memory_mib_per_node // GIB_MIB + 1, lambda count: inquiry.fits_now_as(_with_memory(gang, count))
-    )
-    if gib:
+
+    def fits(gib: int) -> bool:
+        return inquiry.fits_now_as(replace(gang, memory_mib_per_node=gib * GIB_MIB))
+
+    if gang.memory_mib_per_node is not None and fits(1):
+        gib = _most(1, gang.memory_mib_per_node // GIB_MIB + 1, fits)
         yield Alternative(concession=Concession.LESS_MEMORY, count=gib)
-
-
-def _with_memory(gang: GangRequest, gib: int) -> GangRequest:
-    return replace(gang, memory_mib_per_node=gib * GIB_MIB or 1)
 
 
 def _all_nodes(inquiry: Inquiry) -> Iterator[Alternative]:

@@ -34,7 +34,7 @@ class Reserve:
             self._write(b"", os.O_CREAT | os.O_TRUNC)
         except OSError as err:
             with suppress(OSError):
-                self._path.unlink(missing_ok=True)
+                self._path.unlink()
             raise JournalFullError(
                 f"{self._path}: cannot be written, and without it nothing is applied: {err.strerror}"
             ) from err

@@ -127,10 +127,11 @@ class PolicyComparison:
     def _planned(self, recorded: Recorded, side: int) -> CycleRecord:
         policy, sums = self._policies[side], self.found.sides[side]
         cycle = replace(cycle_of(recorded), forecaster=AsRecorded(recorded.forecasts), policy=policy)
-        began, asked_s = self._stopwatch(), policy.seconds if policy else 0.0
+        began = self._stopwatch()
         record = cycle.judge(recorded.snapshot, recorded.memory)
         sums.plan_s += self._stopwatch() - began
-        sums.decision_s += policy.seconds - asked_s if policy else 0.0
+        if policy:
+            sums.decision_s = policy.seconds
         sums.decisions += len(record.decisions)
         sums.changes += len(record.recommendations)
         sums.saved_s_low += sum(change.expected.saved_s_low for change in record.recommendations)

@@ -75,7 +75,7 @@ def build_queue(
     jobs["shape"] = np.unique(2 * jobs["shape"] + spread, return_inverse=True)[1]
     counts = np.bincount(jobs["shape"])
     pairs = np.stack([jobs["user"].astype(np.int64), jobs["gpus"].astype(np.int64)], axis=1)
-    group = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int32)
+    groups, group = np.unique(pairs, axis=0, return_inverse=True)
     rules = np.zeros(1, QUEUE_RULES_DTYPE)
     rules["key"], rules["by_gpus"] = key if isinstance(key, Key) else Key.GIVEN, by_gpus
     rules["is_strict"], rules["is_preemptive"] = strict, preemptive
@@ -88,8 +88,8 @@ def build_queue(
         blocked=np.zeros(len(counts), np.int8),
         given=np.zeros(len(jobs)) if isinstance(key, Key) else key(jobs).astype(np.float64),
         levels_gpu_s=np.array(levels_gpu_s, dtype=np.float64),
-        group=group,
-        group_sum_s=np.zeros(int(group.max()) + 1),
-        group_count=np.zeros(int(group.max()) + 1, np.int64),
+        group=group.reshape(-1).astype(np.int32),
+        group_sum_s=np.zeros(len(groups)),
+        group_count=np.zeros(len(groups), np.int64),
         spread=spread.astype(np.int8),
     )

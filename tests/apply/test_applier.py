@@ -98,7 +98,7 @@ def test_a_change_is_taken_back_when_due_and_the_plan_sees_it() -> None:
 
     step = at_work.step()
 
-    assert [receipt.action for receipt in step.reconciled.taken_back] == [HOLD.swapped()]
+    assert [(receipt.action, receipt.text) for receipt in step.reconciled.taken_back] == [(HOLD.swapped(), "")]
     assert endings(at_work) == [Ending.TAKEN_BACK]
     assert step.record.snapshot.jobs_by_id[9].gang.nodes_max == 4
     assert cluster.snapshots == 2
@@ -157,6 +157,26 @@ def test_revert_takes_back_lift_and_timer() -> None:
 
     assert {receipt.action for receipt in done.taken_back} == {LIFT.swapped(), HOLD.swapped()}
     assert (cluster.jobs[9].nice, cluster.jobs[9].gang.nodes_max) == (0, 4)
+
+
+def test_of_two_changes_the_one_that_is_due_is_reverted_in_a_round_that_could_not_read_the_queue() -> None:
+    cluster = held(held(fragmented(), LIFT))
+    at_work = applier_on(cluster, lent(LIFT), lent(due_in_s=-1.0))
+
+    done = at_work.return_due(cluster.now)
+
+    assert [receipt.action for receipt in done.taken_back] == [HOLD.swapped()]
+    assert at_work.journal.leases() == (lent(LIFT),)
+
+
+def test_where_nothing_is_due_nothing_is_read() -> None:
+    cluster = held(fragmented())
+    with_one, with_none = applier_on(cluster, lent()), applier_on(cluster)
+
+    found = [with_one.return_due(cluster.now), with_none.return_due(cluster.now)]
+
+    assert [each.taken_back for each in found] == [(), ()]
+    assert (cluster.snapshots, cluster.sent) == (0, [])
 
 
 @pytest.mark.parametrize("state", [LeaseState.INTENDED, LeaseState.RETURNING, LeaseState.HANDS_OFF])

@@ -43,6 +43,16 @@ def test_a_job_that_asks_for_more_loses_its_lift_for_a_reason_in_plain_words() -
     assert (closed.ending, closed.lost, cluster.jobs[9].nice) == (Ending.TAKEN_BACK, WHY, 0)
 
 
+def test_what_slurm_says_against_taking_back_a_lost_lift_is_told() -> None:
+    cluster = cluster_of(LONGER)
+    cluster.failing = {SetNice: "Slurm is busy"}
+    at_work = applier_on(cluster, lifted())
+
+    found = at_work.reconcile(cluster.snapshot())
+
+    assert [receipt.text for receipt in found.taken_back] == ["Slurm is busy"]
+
+
 @pytest.mark.parametrize(
     ("job", "lease"),
     [

@@ -35,6 +35,26 @@ def node(name: str, *gres: Gres) -> Node:
     return node_of(record)
 
 
+def test_other_resources_of_a_node_stand_beside_those_in_use() -> None:
+    whole = [Gres(name="lustre", gres_type=None, count=4), Gres(name="mem", gres_type="hbm", count=80)]
+    row = NodeRecord(
+        name="n01",
+        states=("MIXED",),
+        cpus=16,
+        cpus_used=4,
+        memory_mib=64000,
+        memory_used_mib=0,
+        gres=(A100, *whole),
+        gres_used=(Gres(name="lustre", gres_type=None, count=1),),
+        partitions=("gpu",),
+    )
+
+    assert [(pool.name, pool.gres_type, pool.total, pool.used) for pool in node_of(row).gres] == [
+        ("lustre", None, 4, 1),
+        ("mem", "hbm", 80, 0),
+    ]
+
+
 NODES = (node("n01", A100), node("n02", A100), node("n03", V100))
 
 

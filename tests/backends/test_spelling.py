@@ -135,6 +135,7 @@ def test_node_list_is_unfolded_as_clustershell_does(text: str) -> None:
         "n[1-99999999]",
         "n[0-9]" * 8,
         "n[3-1]",
+        "n[3-1],m1",
         "n[05-9]",
         "n[9-010]",
         "n[" + "9" * 5000 + "-1]",

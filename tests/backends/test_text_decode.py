@@ -10,6 +10,7 @@ from advisor.backends.records import JobRecord, NodeRecord, UnreadJob, jobs_of
 from advisor.backends.text_decode import (
     NODE_FIELDS,
     NODE_WIDTHS,
+    ROW_LIMIT_BYTES,
     field_list,
     job_format,
     job_record,
@@ -124,6 +125,16 @@ def test_row_above_its_bound_is_known_by_its_head(size: int) -> None:
 
     assert [record.job_id for record in records] == [1, 2, 3]
     assert records[1] == UnreadJob(job_id=2, why="squeue prints more than 65536 bytes about it")
+
+
+@pytest.mark.parametrize("held", [ROW_LIMIT_BYTES, ROW_LIMIT_BYTES + 1])
+def test_row_above_its_bound_is_refused_though_a_chunk_ends_at_the_bound(held: int) -> None:
+    whole = listed(job_row(JobID="2", Name="n" * ROW_LIMIT_BYTES), job_row(JobID="3"))
+
+    records = [record_of(row, DELIMITER) for row in job_rows([whole[:held], whole[held:]], delimiter=DELIMITER)]
+
+    assert [record.job_id for record in records] == [2, 3]
+    assert records[0] == UnreadJob(job_id=2, why="squeue prints more than 65536 bytes about it")
 
 
 def test_name_of_the_cluster_is_no_part_of_the_first_row() -> None:

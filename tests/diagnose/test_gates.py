@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from advisor.diagnose.causes import diagnose
 from advisor.domain.diagnosis import Cause
 from advisor.domain.job import ArrayRecord, Job
+from advisor.domain.particulars import LicenceUse, Particulars, ReachedLimit, Reservation
 from advisor.view.explanations import Obstacle
 from advisor.view.gate_words import moment
-from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_job, make_partition
+from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_job, make_node, make_partition, make_snapshot
 from tests.diagnose.diagnosing import GPU, IDLE, causes, diagnosis
 
 
@@ -245,3 +247,68 @@ def test_array_waits_for_its_own_tasks(array: ArrayRecord | None, limited: bool)
     if limited:
         assert found.first.evidence == {"array_tasks_running": 2, "array_max_running": 2}
         assert found.first.remedies[1] == "the user: scontrol update JobId=7 ArrayTaskThrottle=..."
+
+
+def test_array_of_which_tasks_still_wait_is_pending() -> None:
+    tasks = [
+        make_job(5, array=ArrayRecord(array_job_id=5, waiting="2-3")),
+        make_job(6, array=ArrayRecord(array_job_id=5, task_id=1), running_on=["n1"]),
+        make_job(7, array=ArrayRecord(array_job_id=7, task_id=1), running_on=["n2"]),
+    ]
+    job = make_job(1, dependency="afterok:5(unfulfilled),afterok:7(unfulfilled)", reason="Dependency")
+
+    found = diagnosis(job, IDLE, tasks).first
+
+    assert (found.evidence["pending_jobs"], found.evidence["running_jobs"]) == ("5", "7")
+
+
+@pytest.mark.parametrize(
+    ("start_s", "end_s", "holders"), [(0.0, HOUR_S, "exam"), (1.0, HOUR_S, None), (-HOUR_S, 0.0, None)]
+)
+def test_reservation_that_holds_licences_now_is_named(start_s: float, end_s: float, holders: str | None) -> None:
+    short = LicenceUse(name="matlab", asked=2, total=4, free=1, reserved=3)
+    booked = Reservation(
+        name="exam", start_time=TAKEN_AT + start_s, end_time=TAKEN_AT + end_s, licences=("matlab",), nodes=()
+    )
+    snapshot = make_snapshot([make_job(1, reason="Licenses")], IDLE)
+
+    found = diagnose(snapshot, 1, particulars=Particulars(licences=(short,), reservations=(booked,))).first
+
+    assert (found.cause, found.evidence.get("reservations")) == (Cause.LICENSES, holders)
+
+
+def named(name: str, tres: str = "") -> ReachedLimit:
+    """Return a limit of a QOS that is reached."""
+    return ReachedLimit(name=name, most=1, tres=tres, qos="short")
+
+
+@pytest.mark.parametrize(
+    ("limit", "asked"),
+    [
+        pytest.param(named("MaxWallPJ"), 90, id="minutes of time limit"),
+        pytest.param(named("GrpJobs"), None, id="jobs"),
+        pytest.param(named("GrpTRES", "cpu"), 12, id="CPUs"),
+        pytest.param(named("GrpTRES", "gres/gpu"), 2, id="GPUs"),
+        pytest.param(named("GrpTRESMins", "gres/gpu"), 180, id="GPU-minutes"),
+        pytest.param(named("MaxTRESPN", "gres/gpu"), None, id="GPUs of each node"),
+        pytest.param(named("GrpTRES", "gres/gpu:h100"), None, id="GPUs of another type"),
+        pytest.param(named("GrpTRES", "gres/gpu:a100"), 2, id="GPUs of a type"),
+        pytest.param(named("GrpTRES", "mem"), None, id="memory"),
+    ],
+)
+def test_limit_that_is_reached_stands_beside_what_the_job_asks_of_it(limit: ReachedLimit, asked: int | None) -> None:
+    job = make_job(1, gang=make_gang(2, gpu_type="a100", cpus=12), time_limit_s=1.5 * HOUR_S, reason="QOSGrpGRES")
+
+    known = Particulars(limit=limit)
+    found = diagnose(make_snapshot([job], [make_node("n1", gpu_type="a100")]), 1, particulars=known).first
+
+    assert (found.cause, found.evidence.get("asked")) == (Cause.QOS_LIMIT, asked)
+
+
+@pytest.mark.parametrize("limit", [named("MaxWallPJ"), named("GrpTRESMins", "gres/gpu")])
+def test_job_without_a_time_limit_asks_for_no_known_number_of_minutes(limit: ReachedLimit) -> None:
+    job = make_job(1, gang=make_gang(2), time_limit_s=None, reason="QOSGrpGRES")
+
+    found = diagnose(make_snapshot([job], IDLE), 1, particulars=Particulars(limit=limit))
+
+    assert "asked" not in found.first.evidence

@@ -271,6 +271,34 @@ def test_idle_gpus_without_cpus_or_memory_beside_them_serve_nobody(
     assert finding.evidence["nodes_with_idle_gpus"] == 1
 
 
+def test_partition_without_nodes_has_nothing_on_its_largest_node() -> None:
+    partitions = [make_partition("gpu", nodes=()), make_partition("other", nodes=("n1",))]
+    job = make_job(1, gang=make_gang(1, memory_mib_per_node=1))
+
+    finding = impossible(case_of(make_snapshot([job], [make_node("n1", partitions=("other",))], partitions=partitions)))
+
+    assert finding is not None
+    largest = {name: value for name, value in finding.evidence.items() if name.endswith("_on_largest_node")}
+    assert largest == {"gpus_on_largest_node": 0, "cpus_on_largest_node": 0, "memory_mib_on_largest_node": 0}
+
+
+@pytest.mark.parametrize(("asked_mib", "idle_mib", "gib"), [(5120, 4096, 4), (2048, 1024, 1), (1536, 1535, 1)])
+def test_most_memory_that_fits_is_told_in_whole_gib(asked_mib: int, idle_mib: int, gib: int) -> None:
+    nodes = [make_node("n1", memory_mib=8192, memory_used_mib=8192 - idle_mib)]
+
+    (finding,) = found(make_gang(2, memory_mib_per_node=asked_mib), nodes)
+
+    assert finding.remedies[0].startswith(f"it fits now with {gib} GiB of memory on each node, in place of ")
+
+
+def test_fewer_gpus_come_with_their_part_of_the_cpus() -> None:
+    nodes = [make_node("n1", used=4, cpus_used=64 - 17)]
+
+    (finding,) = found(replace(make_gang(4), cpus=32, cpus_per_gpu=8), nodes)
+
+    assert finding.remedies[1] == "it fits now with 2 GPUs in place of 4, if it can run on fewer"
+
+
 def test_less_than_a_gib_of_memory_is_not_worth_a_word() -> None:
     nodes = [make_node("n1", memory_mib=8192, memory_used_mib=7692)]
 

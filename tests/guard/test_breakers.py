@@ -249,6 +249,20 @@ def test_overruled_jobs_of_one_user_weigh_as_much_as_those_of_another() -> None:
     assert votes.overruled_ratio == 0.1
 
 
+@pytest.mark.parametrize(("least", "requests", "is_open"), [(0, 0, False), (0, 1, True), (2, 1, False), (2, 2, True)])
+def test_share_of_failed_requests_counts_from_the_least_number_on_and_never_of_none(
+    least: int, requests: int, is_open: bool
+) -> None:
+    failing = replace(WELL, error_ratio=1.0, requests=requests)
+
+    assert bool(judged(ALL_CLOSED, failing, replace(SETTINGS, min_requests=least)).open) is is_open
+
+
+def test_only_job_of_the_only_user_overruled_is_a_share_of_one() -> None:
+    assert votes_of([overruled(1, "mallory")], TAKEN_AT - DAY_S, 9).overruled_ratio == 1.0
+    assert votes_of([], TAKEN_AT - DAY_S, 9).overruled_ratio == 0.0
+
+
 def test_fewer_than_four_users_cannot_be_made_to_decide() -> None:
     with pytest.raises(ValueError, match="min_overruling_users must be 4 at least"):
         BreakerSettings(min_overruling_users=3)

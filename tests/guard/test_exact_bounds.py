@@ -1,20 +1,21 @@
 """Every bound of the guard at its exact value: what is just allowed, and what is just beyond."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
-from advisor.domain.actions import Requeue
+from advisor.domain.actions import Requeue, SetNodeList
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import Job
-from advisor.domain.lease import Ending
+from advisor.domain.lease import Ending, Lease
 from advisor.domain.plan import Kind, Plan, Recommendation
 from advisor.guard.breakers import ALL_CLOSED, Vitals, judged
 from advisor.guard.circumstances import circumstances, delays_left_s
 from advisor.guard.ledger import ledger_of
 from advisor.guard.rules import judge
 from advisor.settings import BreakerSettings, Limits
-from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_snapshot
+from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_node, make_snapshot
 from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit, timer
 from tests.guard.test_victims import ALLOWED, VICTIM, preempting, stop, stop_refused_by
 
@@ -71,6 +72,34 @@ def test_long_waiter_is_one_that_waits_for_longer_than_the_bound(waited_s: float
     assert refused_by(timer(), job, limits=Limits(max_job_wait_s=1000.0)) == rule
 
 
+@pytest.mark.parametrize(("delay_s", "rule"), [(0.0, None), (1.0, "long_waiter_not_delayed")])
+def test_long_waiter_is_not_delayed_by_a_second(delay_s: float, rule: str | None) -> None:
+    job = make_job(1, gpus=4, submitted_ago_s=1001.0)
+
+    assert refused_by(timer(delay_s=delay_s), job, limits=Limits(max_job_wait_s=1000.0)) == rule
+
+
+@pytest.mark.parametrize(("ago_s", "rule"), [(60.0, None), (59.0, "old_enough")])
+def test_job_is_old_enough_at_the_least_age(ago_s: float, rule: str | None) -> None:
+    job = make_job(1, gpus=4, submitted_ago_s=ago_s)
+
+    assert refused_by(timer(), job, limits=Limits(min_job_age_s=60.0)) == rule
+
+
+@pytest.mark.parametrize(("times", "rule"), [(2, None), (3, "nodes_named_rarely")])
+def test_nodes_are_named_for_a_job_three_times(times: int, rule: str | None) -> None:
+    job = make_job(1, gang=make_gang(16, nodes_min=2, nodes_max=2))
+    action = SetNodeList(job_id=1, before=(), after=("n01", "n02"))
+    change = replace(timer(delay_s=0.0), action=action, revert_after_s=120.0)
+    snapshot = make_snapshot([job], [make_node("n01"), make_node("n02")])
+    leases = [lent(job, ago_s=HOUR_S, ending=Ending.TAKEN_BACK, action=action) for _ in range(times)]
+
+    around = circumstances(snapshot, Limits(cooldown_s=0.0), leases=leases, names_nodes=True)
+    (verdict,) = judge(Plan(recommendations=(change,)), snapshot, around)
+
+    assert verdict.refused_by == rule
+
+
 @pytest.mark.parametrize(("waited_s", "rule"), [(1000.0, None), (1001.0, "long_waiter_not_delayed")])
 def test_wait_of_a_running_job_ended_with_its_start(waited_s: float, rule: str | None) -> None:
     victim = replace(VICTIM, submit_time=VICTIM.start_time - waited_s, eligible_time=VICTIM.start_time - waited_s)  # type: ignore[operator]
@@ -112,9 +141,11 @@ def test_delay_of_a_second_is_booked() -> None:
     )
 
 
-def refusals_of(*changes: Recommendation, jobs: list[Job], limits: Limits) -> list[str | None]:
+def refusals_of(
+    *changes: Recommendation, jobs: list[Job], limits: Limits, leases: Iterable[Lease] = ()
+) -> list[str | None]:
     snapshot = make_snapshot(jobs)
-    verdicts = judge(Plan(recommendations=changes), snapshot, circumstances(snapshot, limits))
+    verdicts = judge(Plan(recommendations=changes), snapshot, circumstances(snapshot, limits, leases=leases))
     return [change.refused_by for change in verdicts]
 
 
@@ -168,9 +199,19 @@ def test_caps_bind_also_after_a_change_that_breaks_a_rule() -> None:
 def test_change_that_helps_is_accepted_however_much_is_booked() -> None:
     jobs = of_users("ann", account="lab")
     limits = Limits(max_user_delay_s=0.0, max_account_delay_s=0.0)
+    booked = lent(replace(jobs[0], job_id=9))
 
-    assert refusals_of(timer(1, delay_s=0.0), jobs=jobs, limits=limits) == [None]
+    assert refusals_of(timer(1, delay_s=0.0), jobs=jobs, limits=limits, leases=[booked]) == [None]
     assert refusals_of(timer(1, delay_s=1.0), jobs=jobs, limits=limits) == ["fair_to_user"]
+
+
+def test_change_that_delays_nobody_leaves_all_of_the_delay_to_the_next() -> None:
+    jobs = of_users("ann", "ann", account="lab")
+    changes = [timer(1, delay_s=0.0, saved_s=9.0), timer(2, delay_s=100.0, saved_s=8.0)]
+
+    refused = refusals_of(*changes, jobs=jobs, limits=Limits(max_user_delay_s=100.0, max_account_delay_s=100.0))
+
+    assert refused == [None, None]
 
 
 def test_of_gangs_that_gain_the_same_the_one_with_the_lowest_victim_goes_first() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.domain.actions import Requeue, SetNice
+from advisor.domain.actions import Requeue, SetNice, SetNodeList
 from advisor.domain.lease import Ending, Lease
 from advisor.guard.circumstances import circumstances, delays_left_s
 from advisor.guard.ledger import NOTHING_BOOKED, booked_s, ledger_of, realised_s
@@ -155,6 +155,18 @@ def test_who_is_not_known_has_no_sum() -> None:
 
     assert (ledger.delay_s_by_user, ledger.delay_s_by_account) == ({}, {})
     assert around.user_delay_left_s(nobody) == around.account_delay_left_s(nobody) == float("inf")
+
+
+def test_only_lists_of_nodes_that_were_applied_count_as_named() -> None:
+    named = SetNodeList(job_id=1, before=(), after=("n01",))
+    leases = [
+        lent(action=named, ending=BACK),
+        lent(action=named),
+        lent(action=named, ending=Ending.NOT_APPLIED),
+        lent(),
+    ]
+
+    assert ledger_of(leases, TAKEN_AT, Limits()).named_by_job == {1: 2}
 
 
 def test_nothing_lent_is_nothing_booked() -> None:

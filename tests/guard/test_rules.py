@@ -113,6 +113,18 @@ def test_lifted_job_is_lifted_again_only_once_it_is_too_late() -> None:
     assert (again.refused_by, timed.refused_by, late.refused_by) == ("lifted_once", None, None)
 
 
+@pytest.mark.parametrize(("late_s", "rule"), [(0.0, "lifted_once"), (1.0, None)])
+def test_lifted_job_that_is_a_second_late_by_our_changes_is_lifted_again(late_s: float, rule: str | None) -> None:
+    snapshot = make_snapshot([PLAIN])
+    back = replace(lent(ending=Ending.TAKEN_BACK, ended_ago_s=DAY_S), would_start_time=TAKEN_AT - late_s)
+    around = circumstances(snapshot, Limits(), lifted=frozenset({1}), leases=[back])
+
+    (verdict,) = judge(Plan(recommendations=(nice(1),)), snapshot, around)
+
+    assert verdict.refused_by == rule
+    assert permitted(snapshot, around).late_s == ({1: late_s} if late_s else {})
+
+
 def test_field_that_the_reader_does_not_show_is_not_changed() -> None:
     hidden = replace(make_snapshot([PLAIN]), hidden_levers=(Lever.NICE,))
 
@@ -411,6 +423,10 @@ def test_limit_is_not_lowered_by_a_smaller_size_either() -> None:
     around = circumstances(make_snapshot([LIMITED]), Limits())
 
     assert not CHANGE_RULES["limit_raised_within_ratio"](lowered, LIMITED, around)
+
+
+def test_limit_is_raised_as_far_as_the_ratio() -> None:
+    assert refused_by(sized(4, 2, limit_s=HOUR_S, limit_after_s=4 * HOUR_S), LIMITED) is None
 
 
 def test_limit_raised_twice_is_measured_by_that_of_the_user() -> None:

@@ -120,6 +120,16 @@ def test_of_a_proof_and_a_drift_of_one_model_the_later_one_counts(journal: Sqlit
     )
 
 
+def test_proof_among_other_new_rows_is_seen(journal: SqliteJournal) -> None:
+    journal.note(NOW, PROVEN, {"model": "run_time 1"})
+    before = journal.trust()
+    journal.note(NOW + 1.0, PROVEN, {"model": "run_time 2"})
+    journal.note(NOW + 2.0, "paused", {})
+
+    assert before.proven == {"run_time 1"}
+    assert journal.trust().proven == {"run_time 2"}
+
+
 def test_proof_that_another_program_writes_is_seen(journal: SqliteJournal) -> None:
     journal.note(NOW, DRIFTED, {"model": "run_time 1", "since": NOW})
     before = journal.trust()

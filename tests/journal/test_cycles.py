@@ -148,6 +148,16 @@ def test_what_was_taken_back_and_what_was_not_is_told(journal: SqliteJournal) ->
     assert [row[1:] for row in done(journal) if row[0] == 1 and row[2] is not Done.RECOMMENDED] == expected
 
 
+def test_change_made_outside_of_any_cycle_is_told_with_its_purpose(journal: SqliteJournal) -> None:
+    journal.adopted(TAKEN_AT, [HOLD, replace(HOLD, job_id=10)], "It is short. [newcomer]")
+
+    changes = journal.changes(RowQuery())
+    assert [(change.cycle_id, change.job_id, change.done) for change in changes] == [
+        (None, job_id, what) for job_id in (10, 9) for what in (Done.APPLIED, Done.RECOMMENDED)
+    ]
+    assert {(change.time, change.said) for change in changes} == {(TAKEN_AT, "It is short. [newcomer]")}
+
+
 def test_cycles_and_changes_are_those_asked_for(journal: SqliteJournal) -> None:
     for number in range(3):
         seen = replace(fragmented().snapshot(), taken_at=TAKEN_AT + number)
@@ -268,6 +278,18 @@ def test_record_that_could_not_be_written_does_not_spoil_the_next(
     assert [cycle.cycle_id for cycle in journal.cycles(RowQuery())] == [last, 2, 1]
     assert journal.recorded(last).snapshot == cluster.snapshot()
     assert journal.recorded(1).snapshot == cluster.snapshot()
+
+
+@pytest.mark.parametrize(("in_frame", "frames"), [(1, [1, 2, 3, 4, 5]), (2, [1, 1, 3, 3, 5]), (3, [1, 1, 1, 4, 4])])
+def test_frame_has_so_many_records(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch, in_frame: int, frames: list[int]
+) -> None:
+    monkeypatch.setattr("advisor.journal.cycle_record.RECORDS_IN_FRAME", in_frame)
+
+    for _ in range(5):
+        journal.record(judged(fragmented()), Cycle())
+
+    assert [frame for (frame,) in journal._database.execute("SELECT frame FROM records ORDER BY cycle_id")] == frames
 
 
 @pytest.mark.parametrize("in_frame", [1, 2])

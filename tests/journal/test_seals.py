@@ -20,6 +20,7 @@ from advisor.domain.outcome import JobOutcome
 from advisor.domain.units import DAY_S
 from advisor.journal import SqliteJournal
 from advisor.journal.rows import LEASE_COLUMNS
+from advisor.journal.schema import migrate
 from advisor.journal.seals import SEALED, add_functions
 from tests.builders import make_job, make_stretch
 from tests.fake_cluster import fragmented
@@ -97,6 +98,16 @@ def test_change_by_another_program_names_the_table(journal: SqliteJournal, table
 
     result = journal.verify()
     assert result.tables == (table,) and not result.is_intact and result.broken is None
+
+
+def test_file_that_is_up_to_date_is_not_sealed_again(journal: SqliteJournal) -> None:
+    journal._database.execute("DROP TRIGGER waits_sealed_at_delete")
+    journal._database.execute("DELETE FROM waits")
+
+    # As where two programs found the previous schema, and the other one was first.
+    migrate(journal._database)
+
+    assert journal.verify().tables == ("waits",)
 
 
 @pytest.mark.parametrize("table", SEALED)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -18,6 +19,7 @@ from advisor.domain.lease import Lease, LeaseState, intended
 from advisor.domain.memory import Journal
 from advisor.errors import JournalError, JournalFullError
 from advisor.journal import SCHEMA_VERSION, SqliteJournal, opened
+from advisor.journal.lock import locked
 from advisor.journal.seals import add_functions
 from tests.journal.contract import ACTIONS, NICE, NOW, check, wait
 from tests.programs import killed_after
@@ -243,6 +245,23 @@ def test_a_lock_is_held_by_one_at_a_time_and_dies_with_its_holder(path: Path) ->
         pass
     with opened(path):
         pass
+
+
+def test_a_lock_that_becomes_free_in_time_is_waited_for(path: Path) -> None:
+    order: list[str] = []
+
+    def second() -> None:
+        with locked(path, wait_s=30.0):
+            order.append("second")
+
+    with locked(path):
+        waiting = Thread(target=second)
+        waiting.start()
+        waiting.join(0.2)
+        order.append("first")
+    waiting.join(30.0)
+
+    assert order == ["first", "second"]
 
 
 def test_a_lock_that_cannot_be_made_is_named(path: Path) -> None:

@@ -154,6 +154,13 @@ def test_fewest_jobs_go_and_of_them_those_with_the_fewest_gpus() -> None:
     assert stopped(*jobs[:-1], small) == [4]
 
 
+def test_of_jobs_with_as_many_gpus_the_one_that_had_most_service_goes() -> None:
+    served = [running(1, "n01", gpus=4), running(2, "n01", gpus=4, started_ago_s=12 * HOUR_S)]
+    snapshot = make_snapshot([*served, waiting(gpus=4)], [make_node("n01", used=8)])
+
+    assert [change.job_id for change in stops(judged(snapshot))] == [2]
+
+
 def test_all_that_stand_in_the_way_on_a_node_go_together_and_one_that_need_not_stays() -> None:
     jobs = [running(1, "n01", gpus=4), running(2, "n01", gpus=2), running(3, "n01", gpus=2)]
     rest = [running(number, f"n0{number - 2}", hints=make_hints()) for number in (4, 5, 6)]
@@ -187,16 +194,17 @@ def test_job_of_one_gpu_sits_well_wherever_it_is() -> None:
     assert [(change.job_id, change.evidence["key"]) for change in stops(judged(snapshot))] == [(1, 1.0), (2, 1.0)]
 
 
-def test_gang_over_nodes_gets_one_leaf() -> None:
+@pytest.mark.parametrize(("careless", "leaf", "victims"), [(1, "leaf2", [3, 4]), (3, "leaf1", [1, 2])])
+def test_gang_over_nodes_gets_one_leaf(careless: int, leaf: str, victims: list[int]) -> None:
     two_nodes = make_gang(8, scope=GpuScope.NODE, nodes_min=2, nodes_max=2)
     pair = waiting(gang=two_nodes, hints=make_hints(sensitivity=Sensitivity.HIGH))
-    careless = replace(FULL[0], hints=make_hints())
+    jobs = [replace(job, hints=make_hints()) if job.job_id == careless else job for job in FULL]
 
-    record = judged(make_cluster([careless, *FULL[1:], pair]))
+    record = judged(make_cluster([*jobs, pair]))
 
-    assert [change.job_id for change in stops(record)] == [3, 4]
-    assert {change.evidence["place"] for change in stops(record)} == {"leaf2"}
-    assert "on leaf switch leaf2" in sentence(stops(record)[0])
+    assert [change.job_id for change in stops(record)] == victims
+    assert {change.evidence["place"] for change in stops(record)} == {leaf}
+    assert f"on leaf switch {leaf}" in sentence(stops(record)[0])
 
 
 def test_gang_that_could_start_spread_gains_no_more_than_spreading_costs() -> None:

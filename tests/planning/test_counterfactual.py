@@ -10,6 +10,7 @@ from advisor.domain.actions import Lever, NodeRange, Reason, SetNice, SetNodeRan
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.memory import Memory
+from advisor.planning.compensation import DelayedByAdvice
 from advisor.planning.counterfactual import Watched
 from advisor.settings import Limits
 from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
@@ -97,6 +98,20 @@ def test_priorities_that_move_with_age_are_compared_at_the_start_of_the_job_that
     assert watch([*waiting, *passed], put_back())[0].would_start_time == would_start_time
 
 
+@pytest.mark.parametrize(("partition", "would_start_time"), [("gpu", TAKEN_AT), ("other", None)])
+def test_jobs_that_started_in_the_line_of_the_changed_job_alone_can_have_passed_it(
+    partition: str, would_start_time: float | None
+) -> None:
+    passed = [
+        make_job(7 + n, gpus=8, running_on=[NODES[n]], started_ago_s=60.0, priority=100, partitions=(partition,))
+        for n in range(2)
+    ]
+
+    found = watch([*running(0, 0, 8, 8), moved(), *passed], put_back())
+
+    assert found[0].would_start_time == would_start_time
+
+
 @pytest.mark.parametrize(("late_s", "over"), [(3 * HOUR_S - 1.0, set()), (3 * HOUR_S, {Lever.NICE})])
 def test_change_is_over_once_half_of_the_bound_is_waited(late_s: float, over: set[Lever]) -> None:
     jobs = [*running(8, 8, 8, 8), moved(), short(2), short(3)]
@@ -146,6 +161,8 @@ def test_delayed_job_is_lifted_above_all_others_once() -> None:
 
     assert lift.reason is Reason.DELAYED_BY_ADVICE
     assert lift.action == SetNice(job_id=1, before=0, after=-407)
+    assert isinstance(lift.facts, DelayedByAdvice)
+    assert (lift.facts.priority, lift.facts.priority_after, lift.facts.jobs_passed) == (1000, 1407, 1)
     assert first.recommendations == again.recommendations == ()
     assert Cycle(limits=Limits(nice_min=0)).judge(make_snapshot(jobs), Memory(leases=(ended,))).recommendations == ()
 
@@ -162,6 +179,8 @@ def test_gang_lifted_before_it_was_late_is_lifted_once_more() -> None:
     assert lift.reason is Reason.DELAYED_BY_ADVICE
     assert isinstance(lift.action, SetNice)
     assert lift.action.before == -300 > lift.action.after
+    assert isinstance(lift.facts, DelayedByAdvice)
+    assert lift.facts.priority_after == lift.facts.priority - 300 - lift.action.after
     assert alone.judge(make_snapshot(queue), Memory(leases=(ended, since))).recommendations == ()
 
 

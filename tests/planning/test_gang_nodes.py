@@ -15,8 +15,9 @@ from advisor.domain.memory import Memory
 from advisor.domain.plan import Kind
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
-from advisor.features.observe.graph import Neighbours, Rows
+from advisor.features.observe.graph import Neighbours, Rows, size_log
 from advisor.features.observe.known_models import KnownModels
+from advisor.features.observe.pointer import GANG_COLUMNS
 from advisor.features.policy import Options, RecordedPolicy, Scores
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.sentences import assumption, sentence
@@ -55,6 +56,18 @@ class LastFirst(Places):
     def act(self, options: Options) -> Scores:
         """Score later servers higher, and all higher than to wait."""
         return np.arange(1.0, len(options) + 1.0)
+
+
+@dataclass
+class Recalling(LastFirst):
+    """The same, which remembers what it was asked."""
+
+    asked: list[Options] = field(default_factory=list)
+
+    def act(self, options: Options) -> Scores:
+        """Remember the options."""
+        self.asked.append(options)
+        return super().act(options)
 
 
 class Waiting(Places):
@@ -112,6 +125,15 @@ def test_gang_gets_the_nodes_that_the_policy_points_to(used: tuple[int, ...], no
 
     assert named(record) == {1: nodes}
     assert len(record.decisions) == 2
+
+
+def test_policy_is_shown_the_fewest_nodes_that_hold_a_gang() -> None:
+    policy = Recalling()
+
+    cycle(policy=policy).judge(site(waiting()))
+
+    gang = dict(zip(GANG_COLUMNS, policy.asked[0].tensors["gang"].ravel(), strict=True))
+    assert gang["fewest_nodes"] == np.float32(size_log(np.array(2)))
 
 
 def test_gang_is_left_to_slurm_where_the_policy_would_wait() -> None:

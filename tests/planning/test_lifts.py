@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from advisor.planning.lifts import Bounds, Stakes, lifts
+from advisor.planning.lifts import Bounds, Stakes, lifted_priority, lifts
 
 BOUNDS = Bounds(places=4, gpu_s=100.0, user_ratio=0.5)
 
@@ -28,6 +28,13 @@ def lifted_rows(
         scale=1000.0,
     )
     return set(chosen.row.tolist())
+
+
+@pytest.mark.parametrize(("scale", "points"), [(0.0, 1000.0), (999.0, 1000.0), (5000.0, 5000.0), (9e9, 2e7)])
+def test_half_of_a_key_is_worth_the_points_that_a_job_can_move_within_bounds(scale: float, points: float) -> None:
+    smaller, larger = lifted_priority(np.array([8.0, 16.0]), 0.0, scale)
+
+    assert smaller - larger == points
 
 
 def test_one_user_has_half_of_the_places_while_jobs_of_others_wait() -> None:

@@ -38,7 +38,7 @@ def test_bound_is_the_size_of_the_last_job_that_lifts_keep_at_the_head() -> None
     # Two places: the jobs of one hour and of two, of which half is used.
     assert arriving.others.gpu_s == pytest.approx(HOUR_S)
     assert arriving.bounds["ada"].gpu_s == pytest.approx(HOUR_S)
-    assert arriving.others.used_limit_ratio == 0.5
+    assert arriving.others.used_limit_ratio == arriving.bounds["ada"].used_limit_ratio == 0.5
 
 
 def test_arrival_gets_a_priority_above_all_jobs_and_by_its_size() -> None:
@@ -48,6 +48,13 @@ def test_arrival_gets_a_priority_above_all_jobs_and_by_its_size() -> None:
     assert 990 - ladder.nice > 1000
     assert ladder.step > 0 and ladder.classes == MOST_CLASSES
     assert all(is_marked(ladder.nice - ladder.step * number) for number in range(ladder.classes + 1))
+
+
+def test_arrival_gets_the_priority_of_a_lifted_job_of_its_size() -> None:
+    ladder = of(make_snapshot(waiting(8.0, 1.0, 4.0, priority=100_000))).ladder
+
+    # A lifted job of 2 hours, which is up to 2^13 GPU-seconds, stands 31 times 1000 points above a power of two.
+    assert 0 < (99_988 - ladder.nice) - (131_072 + 31 * 1000) < ladder.step
 
 
 def test_partition_of_whole_nodes_gets_no_values_since_the_script_counts_gpus_alone() -> None:

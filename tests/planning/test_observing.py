@@ -10,7 +10,15 @@ from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
-from advisor.planning.observing import Past, observed, past_by_job, started_since, still_waiting, timer_tier
+from advisor.planning.observing import (
+    Past,
+    gave_up_time,
+    observed,
+    past_by_job,
+    started_since,
+    still_waiting,
+    timer_tier,
+)
 from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
 
 NODE, LEAF = LocalityTier.NODE, LocalityTier.LEAF
@@ -144,6 +152,42 @@ def test_every_start_lies_between_just_two_snapshots() -> None:
     found = [started_since(within, since, snapshot) for since, snapshot in zip(times, snapshots[1:], strict=False)]
 
     assert found == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("given", "start_ago_s", "ended_ago_s"),
+    [
+        pytest.param(lease(ASKED, ago_s=900.0), None, 300.0, id="still waits, beyond the wait for a switch"),
+        pytest.param(lease(ASKED, ago_s=600.0), None, 0.0, id="just at its end"),
+        pytest.param(lease(ASKED, ago_s=599.0), None, None, id="still in it"),
+        pytest.param(lease(ASKED, ago_s=900.0), 200.0, 300.0, id="started after it"),
+        pytest.param(lease(ASKED, ago_s=900.0), 400.0, None, id="started in it"),
+        pytest.param(
+            lease(ASKED, ago_s=900.0).ended(Ending.TAKEN_BACK, TAKEN_AT - 400.0), None, None, id="it was taken back"
+        ),
+        pytest.param(
+            lease(HELD, ago_s=900.0, due_s=300.0).ended(Ending.TAKEN_BACK, TAKEN_AT - 550.0), None, 550.0, id="range"
+        ),
+        pytest.param(
+            lease(HELD, ago_s=900.0, due_s=300.0).ended(Ending.TAKEN_BACK, TAKEN_AT - 700.0), None, None, id="cut short"
+        ),
+        pytest.param(
+            lease(HELD, ago_s=900.0, due_s=300.0).ended(Ending.TAKEN_BACK, TAKEN_AT - 600.0), None, 600.0, id="when due"
+        ),
+        pytest.param(lease(HELD, ago_s=900.0, due_s=300.0), None, None, id="range that is out"),
+        pytest.param(
+            lease(ASKED, ago_s=900.0).ended(Ending.NOT_APPLIED, TAKEN_AT - 100.0), None, None, id="never applied"
+        ),
+        pytest.param(lease(ASKED, ago_s=900.0, state=LeaseState.INTENDED), None, None, id="never known to be in force"),
+        pytest.param(lease(SetNice(job_id=1, before=0, after=9), ago_s=900.0, due_s=9.0), None, None, id="no timer"),
+    ],
+)
+def test_gang_gives_up_when_its_timer_ends_without_a_start(
+    given: Lease, start_ago_s: float | None, ended_ago_s: float | None
+) -> None:
+    start_time = None if start_ago_s is None else TAKEN_AT - start_ago_s
+
+    assert gave_up_time(given, start_time, TAKEN_AT) == (None if ended_ago_s is None else TAKEN_AT - ended_ago_s)
 
 
 def test_switches_that_are_taken_away_are_no_timer() -> None:

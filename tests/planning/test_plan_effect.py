@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from advisor.planning.plan_effect import PlanEffect, effect_of
+from advisor.planning.plan_effect import PlanEffect, effect_of, interval_of_mean
 from advisor.planning.rollout import RolloutValues
 
 HORIZON_S = 1000.0
@@ -43,6 +43,13 @@ def test_jobs_beyond_the_horizon_wait_until_it() -> None:
 
     assert effect.wait_s.median == pytest.approx(-300.0)
     assert (effect.sooner, effect.later) == (1, 0)
+
+
+def test_interval_takes_two_draws_at_least() -> None:
+    one, two = interval_of_mean(np.array([3.0])), interval_of_mean(np.array([0.0, 2.0]))
+
+    assert (one.low, one.median, one.high) == (3.0, 3.0, 3.0)
+    assert (two.low, two.median, two.high) == pytest.approx((1.0 - 3.078, 1.0, 1.0 + 3.078))
 
 
 def test_gain_is_judged_by_the_interval_of_its_expectation() -> None:

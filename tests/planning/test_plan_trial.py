@@ -106,6 +106,23 @@ def test_lifts_go_out_unless_they_clearly_lose() -> None:
     assert lost.effect.completion_s.median == 0.0
 
 
+def test_lifts_that_surely_lose_less_than_a_second_lose() -> None:
+    change = lift(1)
+
+    trial, refused, _ = tried([change], {change.action: always(0.5)})
+
+    assert (trial.lifts, refused) == (TrialFinding.CLEAR_LOSS, (GAINS,))
+
+
+def test_change_is_confirmed_against_the_lifts_alone() -> None:
+    lifted, gaining, losing = [lift(1), hold(2)], always(-50.0), always(20.0)
+
+    _, refused, _ = tried(lifted, {lifted[0].action: gaining, lifted[1].action: gaining})
+    _, against, _ = tried(lifted, {lifted[0].action: gaining, lifted[1].action: losing})
+
+    assert (refused, against) == ((None, None), (None, GAINS))
+
+
 def test_change_is_tried_on_top_of_the_lifts_and_without_them_where_they_lose() -> None:
     changes = [lift(1), hold(2)]
 

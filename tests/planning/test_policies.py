@@ -20,6 +20,7 @@ from advisor.journal.cycle_record import _Content, outcome_of
 from advisor.journal.views import RowQuery
 from advisor.planning.case import Case
 from advisor.planning.line import Proposer
+from advisor.planning.sizing import Resizing
 from advisor.replay.deviations import cycle_of, replayed
 from tests.builders import DAY_S, HOUR_S, make_hints, make_job, make_node, make_partition, make_snapshot
 from tests.planning.test_sizing import new_sizes
@@ -88,6 +89,18 @@ def test_smaller_size_of_a_policy_comes_with_the_limit_that_it_needs_or_not_at_a
     assert [action.after.time_limit_s for action in actions if isinstance(action, SetGpus)] == (
         [] if limit_s is None else [limit_s]
     )
+
+
+@pytest.mark.parametrize(("used", "wait_s"), [(6, 4 * HOUR_S), (4, 0.0)])
+def test_smaller_size_of_a_policy_saves_the_wait_for_more_gpus_than_are_idle(used: int, wait_s: float) -> None:
+    job = make_job(1, gpus=4, time_limit_s=HOUR_S, hints=make_hints(gpus=(2, 6)))
+    running = make_job(9, gpus=used, running_on=["n01"], started_ago_s=0.0, time_limit_s=20 * HOUR_S)
+
+    # The running job is expected to take a fifth of its limit at least.
+    (change,) = Cycle(policy=Scripted(0.0)).judge(make_snapshot([job, running], [make_node("n01", used=used)])).judged
+
+    assert isinstance(change.facts, Resizing)
+    assert (change.facts.gpus_after, change.facts.expected_wait_s) == (2, wait_s)
 
 
 @pytest.mark.parametrize(

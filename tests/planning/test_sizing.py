@@ -184,6 +184,12 @@ def test_job_with_one_task_per_gpu_is_sized_by_its_tasks_not_by_us() -> None:
     assert options(job) == {}
 
 
+def test_job_of_one_task_with_one_gpu_is_sized() -> None:
+    job = replace(elastic(1, 4, gpus=1), gang=make_gang(1, tasks=1))
+
+    assert list(options(job)) == [1, 2, 4]
+
+
 @pytest.mark.parametrize(
     ("gang", "gpus", "after"),
     [

@@ -135,6 +135,17 @@ def test_growth_that_saves_too_little_is_not_proposed(hours: float, after: dict[
     assert sizes([short], [make_node("n01")]) == after
 
 
+@pytest.mark.parametrize(("least_s", "after"), [(HOUR_S, {1: 2}), (HOUR_S + 1.0, {})])
+def test_smaller_size_that_saves_just_the_least_is_proposed(least_s: float, after: dict[int, int]) -> None:
+    running = make_job(9, gpus=6, running_on=["n01"], started_ago_s=0.0, time_limit_s=4 * HOUR_S)
+    snapshot = make_snapshot([elastic(1, 8), running], [make_node("n01", used=6)])
+    # It would wait for 4 h, and on half of the GPUs it runs for 6 h in place of 3 h.
+    known = {1: JobForecast(run_time=runs(3.0)), 9: JobForecast(run_time=runs(4.0))}
+    settings = PlanningSettings(min_saving_s=least_s, scaling_exponent=1.0)
+
+    assert new_sizes(Cycle(planning=settings, forecaster=FixedForecaster(by_job=known)).judge(snapshot)) == after
+
+
 def facts_of(job: Job, forecasts: Mapping[int, JobForecast]) -> Resizing:
     (change,) = (
         Cycle(forecaster=FixedForecaster(by_job=forecasts))

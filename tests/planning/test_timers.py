@@ -345,6 +345,7 @@ def test_cost_of_more_nodes_is_by_rule_and_no_more_than_that_of_more_leaves() ->
 
     assert by_rule.inflation_on_more_nodes(job, LEAF).median == pytest.approx(1.1 * 1.1)
     assert forecast.inflation_on_more_nodes(job, LEAF).median == pytest.approx(1 / 0.98)
+    assert forecast.inflation_on_more_nodes(job, LocalityTier.SPINE).median == pytest.approx(1.1 / 0.98)
 
 
 def exactly(value: float) -> Interval:

@@ -9,12 +9,13 @@ import pytest
 
 from advisor.cycle import Cycle
 from advisor.domain.forecast import Placement
+from advisor.domain.probation import Coverage
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.errors import ModelError
 from advisor.features.queue import expected_limit_s
 from advisor.fit.publish import publish
-from advisor.predict.forecaster import ModelForecaster, checked
+from advisor.predict.forecaster import ModelForecaster, checked, is_tested
 from advisor.predict.library import Library, shipped_folder
 from advisor.predict.manifest import read_manifest, write_manifest
 from tests.builders import DAY_S, HOUR_S, make_gang, make_hints, make_job, make_node, make_snapshot
@@ -214,3 +215,11 @@ def test_run_times_are_on_probation_unless_jobs_kept_aside_from_the_fit_prove_th
     forecasts = ModelForecaster(library).forecasts(busy())
 
     assert forecasts.of(1).run_time is not None and forecasts.on_probation == marked
+
+
+@pytest.mark.parametrize(
+    ("coverage", "proves"),
+    [(Coverage(jobs=100, inside=80), True), (Coverage(jobs=99, inside=80), False), (None, False)],
+)
+def test_hundred_jobs_that_were_kept_aside_prove_a_model(coverage: Coverage | None, proves: bool) -> None:
+    assert is_tested(coverage) is proves

@@ -113,6 +113,10 @@ IDENTITY = helper.make_node("Identity", ["rows"], ["outputs"])
         (content_of(IDENTITY, outputs=[value("outputs", [2, None])]), "the shape of outputs is open beyond its rows"),
         (content_of(IDENTITY, outputs=[value("outputs", None)]), "the shape of outputs is open beyond its rows"),
         (content_of(IDENTITY, inputs=[value("rows", [None, 0])]), "the shape of rows is open beyond its rows"),
+        (
+            content_of(IDENTITY, inputs=[value("rows", [None, None])], outputs=[value("outputs", [2, None])]),
+            "the shape of rows is open beyond its rows",
+        ),
         (sequence(), "the shape of rows is open beyond its rows"),
     ],
     ids=[
@@ -138,6 +142,7 @@ IDENTITY = helper.make_node("Identity", ["rows"], ["outputs"])
         "open result",
         "no shape",
         "no columns",
+        "open columns before an open result",
         "sequence",
     ],
 )

@@ -213,6 +213,20 @@ def test_gpu_type_or_model_that_was_never_measured_is_flagged_by_speeds(
     assert np.abs(found.median - table.speed).mean() < 0.1
 
 
+def test_job_of_a_model_that_was_never_measured_is_flagged_by_speeds(
+    forecaster: InterferenceForecaster, tmp_path: Path
+) -> None:
+    rows = [row.replace("Beta", "Omega") for row in gavel_rows(models=("Alpha", "Beta"), gpu_types=("v100",))]
+    pairs = measured(read_sides(write(tmp_path, GAVEL, rows), "gavel"), Shared.GPU).pairs
+
+    found = forecaster.relative_speeds(pairs, Shared.GPU)
+
+    models = np.array(pairs.items.model)
+    strange = (models[pairs.mine] == "omega") | (models[pairs.other] == "omega")
+    assert strange.any() and not strange.all()
+    assert found.known.tolist() == (~strange).tolist()
+
+
 def test_many_rows_take_little_time(forecaster: InterferenceForecaster) -> None:
     generator, rows = np.random.default_rng(0), 160_000
     models = len(forecaster.models)

@@ -42,6 +42,15 @@ def test_a_key_that_comes_again_is_computed_once() -> None:
     assert asked == [["b", "a"]]
 
 
+def test_value_that_is_the_next_basis_is_no_reason_to_keep_it() -> None:
+    memo, one, two = Memo[str, str, str](), "one", "two"
+
+    first = memo.fill(["a"], [one], lambda _: [two])
+    second = memo.fill(["a"], [two], lambda _: [one])
+
+    assert (first, second) == ([two], [one])
+
+
 def test_what_is_new_is_computed_in_batches() -> None:
     sizes: list[int] = []
 

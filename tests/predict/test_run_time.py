@@ -222,6 +222,18 @@ def test_a_replay_uses_only_what_had_ended_at_each_submission(bundle: Bundle) ->
     assert found.group.tolist() == [0, 0, 2]
 
 
+def test_a_replay_adapts_the_levels_of_strangers_too(bundle: Bundle) -> None:
+    strangers = make_ended([100.0, 100.0], user="new", account="new", submit_time=[LATER, LATER + 1e6])
+    replayed = RunTimeForecaster.from_bundle(bundle)
+    before = replayed.levels.levels.copy()
+
+    found = replay(replayed, strangers, np.array([True, True]))
+    replayed.levels.settle(LATER + 1e9)
+
+    assert found.group[0] == COLD
+    assert replayed.levels.levels[COLD].tolist() != before[COLD].tolist()
+
+
 def test_a_replay_answers_as_one_job_at_a_time_does(bundle: Bundle) -> None:
     jobs = make_site(60, seed=3)
     ends = EndedJobs(jobs=jobs.jobs, run_s=jobs.run_s, end_time=jobs.end_time, state=jobs.state)
@@ -238,6 +250,12 @@ def test_a_replay_answers_as_one_job_at_a_time_does(bundle: Bundle) -> None:
     found = replay(replayed, jobs, np.ones(60, dtype=np.bool_))
 
     np.testing.assert_allclose(found.quantiles_s, np.array(expected), rtol=1e-6)
+
+
+def test_run_time_is_inside_from_the_lowest_to_the_highest_of_its_quantiles() -> None:
+    run_s = np.array([9.9, 10.0, 15.0, 30.0, 30.1])
+
+    assert are_inside(run_s, np.tile([10.0, 20.0, 30.0], (5, 1))).tolist() == [False, True, True, True, False]
 
 
 def test_run_that_its_limit_ended_lies_within_an_interval_up_to_the_limit() -> None:

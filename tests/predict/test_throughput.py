@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from advisor.predict.intervals import Intervals
 from advisor.predict.onnx_model import Bundle
 from advisor.predict.scaling import FLOOR, LARGEST_DEVIATION, NORMAL
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
-from advisor.predict.throughput_knowledge import parse_knowledge, write_knowledge
+from advisor.predict.throughput_knowledge import Calibration, parse_knowledge, write_knowledge
 from advisor.predict.throughput_site import SitePoints, no_points
 from tests.predict.throughput_cluster import opened, steps, theta_of, work, write_cluster
 
@@ -92,9 +93,15 @@ def test_spreading_an_unknown_job_has_a_wider_interval_than_one_node(forecaster:
 
 
 def test_more_gpus_than_were_ever_measured_are_not_known(forecaster: ThroughputForecaster) -> None:
-    found = speeds(forecaster, table([4.0, 400.0, 16.0], [1.0, 4.0, 16.0]))
+    found = speeds(forecaster, table([4.0, 400.0, 16.0, 400.0], [1.0, 4.0, 16.0, 1.0]))
 
-    assert found.known.tolist() == [True, False, False]
+    assert found.known.tolist() == [True, False, False, False]
+
+
+def test_quantiles_of_a_model_that_was_not_calibrated_are_those_of_the_normal_distribution() -> None:
+    plain = Calibration()
+
+    assert (plain.low, plain.high) == pytest.approx((NormalDist().inv_cdf(0.1), NormalDist().inv_cdf(0.9)), abs=1e-4)
 
 
 def test_batch_far_from_those_of_the_profile_is_not_known(forecaster: ThroughputForecaster) -> None:

@@ -1,5 +1,6 @@
 """Which jobs a model is asked about, with which placements and neighbours, and what its answers learn from."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from advisor.domain.forecast import Placement
 from advisor.domain.job import Allocation, GpuRange, Job, JobState
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.predict.forecaster import ModelForecaster
+from advisor.features.observe.graph import Rows
+from advisor.predict.forecaster import ModelForecaster, _beside
+from advisor.predict.interference import NeighbourTable
 from advisor.predict.interference_items import Items, Shape, similarity
 from advisor.predict.intervals import Intervals, listed
 from advisor.predict.library import Library
@@ -21,7 +24,17 @@ from advisor.predict.run_time import RunTimeParameters, Support
 from advisor.predict.run_time_curve import AdaptiveLevels
 from advisor.predict.run_time_features import LEVELS
 from advisor.predict.run_time_replay import steps
-from tests.builders import HOUR_S, TAKEN_AT, gpu_counts, make_gang, make_job, make_node, make_partition, make_snapshot
+from tests.builders import (
+    HOUR_S,
+    TAKEN_AT,
+    gpu_counts,
+    make_gang,
+    make_hints,
+    make_job,
+    make_node,
+    make_partition,
+    make_snapshot,
+)
 from tests.predict.run_time_jobs import MONDAY, make_ended, make_jobs
 
 NODE, LEAF = LocalityTier.NODE, LocalityTier.LEAF
@@ -90,6 +103,32 @@ def test_neighbours_are_gangs_over_nodes_with_idle_gpus_those_on_most_first() ->
 
     assert of_gpu == [12, 11, 14]
     assert of_big == [14, 11, 12]
+
+
+class NotesNeighbours:
+    """A model of interference that notes what it is asked, and says that nothing slows a job."""
+
+    def codes(self, names: Sequence[str]) -> Rows:
+        """Code the models by their place in a list."""
+        return np.array([["", "bert", "gpt"].index(name) for name in names], dtype=np.intp)
+
+    def inflations(self, asked: NeighbourTable) -> Intervals:
+        """Note the table."""
+        self.asked = asked
+        ones = np.ones(len(asked.mine))
+        return Intervals(low=ones, median=ones, high=ones, known=ones > 0.0)
+
+
+def test_neighbours_are_asked_about_by_their_models_and_that_of_the_job() -> None:
+    model, near = NotesNeighbours(), replace(spanning(12, "n01", "n03"), hints=make_hints("gpt"))
+    jobs = [make_job(1, gpus=2, hints=make_hints("bert")), make_job(2, gpus=2), make_job(3, gpus=1)]
+
+    found = _beside(model, PlacementIndex(two_partitions(near)), jobs)  # type: ignore[arg-type]  # what it asks of it
+
+    assert model.asked.mine.tolist() == [1, 0]
+    assert [row[0] for row in model.asked.other.tolist()] == [2, 2]
+    assert [row[0] for row in model.asked.other_nodes.tolist()] == [2.0, 2.0]
+    assert [each is None for each in found] == [False, False, True]
 
 
 def test_largest_node_is_the_largest_usable_one_of_the_partitions() -> None:

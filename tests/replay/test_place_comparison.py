@@ -18,7 +18,6 @@ from advisor.features.observe.known_models import NO_MODELS, KnownModels
 from advisor.features.observe.site_speeds import SiteSpeeds
 from advisor.journal import SqliteJournal
 from advisor.planning.case import Case
-from advisor.planning.place_speeds import PlaceSpeeds
 from advisor.replay.place_comparison import PlaceComparison, PlacesCompared
 from advisor.replay.policy_comparison import PolicyComparison
 from tests.builders import TAKEN_AT, make_gang, make_hints, make_job, make_node, make_snapshot
@@ -159,6 +158,12 @@ def test_gang_counts_once_though_it_starts_again(tmp_path: Path) -> None:
     assert (found.gangs, found.same) == (1, 0)
 
 
+def test_gang_that_was_not_shown_for_a_while_counts_once_it_starts(tmp_path: Path) -> None:
+    found = compared(tmp_path, seen(0, waiting(1)), seen(1), seen(2, waiting(1)), seen(3, running(1, "n03", "n04")))
+
+    assert (found.gangs, found.same, found.unseen) == (1, 1, 0)
+
+
 def test_gangs_for_which_no_nodes_are_named_are_not_compared() -> None:
     places = PlaceComparison(known())
     snapshots = seen(0, waiting(1)), seen(1, running(1, "n01", "n02"))
@@ -173,23 +178,3 @@ def test_gangs_for_which_no_nodes_are_named_are_not_compared() -> None:
 def test_comparison_needs_a_performance_model() -> None:
     with pytest.raises(ModelError, match="the policy looks at none"):
         PlaceComparison(NO_MODELS)
-
-
-def speeds_on(snapshot: Snapshot, *, place_weight: float = 0.0) -> PlaceSpeeds:
-    models = known(place_weight=place_weight)
-    assert models.speeds is not None
-    return PlaceSpeeds(case=Case(snapshot=snapshot, settings=ON), models=models, speeds=models.speeds)
-
-
-def test_slowest_type_neighbours_and_a_place_under_two_leaves_make_a_gang_slower() -> None:
-    alone, beside = seen(0, waiting(1)), seen(0, waiting(1), running(2, "n03", "n04"))
-
-    whole = speeds_on(alone).log_speed(waiting(1), ("n03", "n04"))
-    mixed = speeds_on(alone).log_speed(waiting(1), ("n02", "n03"))
-    spread = speeds_on(alone, place_weight=1.0).log_speed(waiting(1), ("n02", "n03"))
-    slowed = speeds_on(beside).log_speed(waiting(1), ("n03", "n04"))
-    unknown = speeds_on(alone).log_speed(waiting(1), ("n03", "n99"))
-
-    assert (whole, mixed, unknown) == (FAST, SLOW, None)
-    assert slowed == pytest.approx(FAST - math.log1p(BESIDE))
-    assert mixed is not None and spread is not None and spread < mixed

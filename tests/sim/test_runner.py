@@ -202,6 +202,34 @@ def test_a_decision_that_leaves_an_idle_cluster_to_wait_is_an_error() -> None:
         run_rounds(problem_of(trace, ONE_GPU, state), Idler(), 300.0)
 
 
+class OnceAllAreThere:
+    """Starts nothing before two jobs wait."""
+
+    def __call__(self, view: RoundView) -> None:
+        """Serve them together."""
+        if len(view.pending) == 2:
+            FirstFit()(view)
+
+
+def test_rounds_go_on_while_a_node_can_come_back() -> None:
+    trace = make_trace([{"submit_time": 10}])
+    state = make_state(trace, ONE_GPU, ideal=True)
+    state = state._replace(faults=faults((5.0, 0, 0), (500.0, 0, 1)))
+
+    state = run_rounds(problem_of(trace, ONE_GPU, state), FirstFit(), 300.0)
+
+    assert state.jobs["start_time"].tolist() == [600.0]
+
+
+def test_rounds_go_on_while_a_job_can_arrive() -> None:
+    trace = make_trace([{"submit_time": 10}, {"submit_time": 700}])
+    state = make_state(trace, "nodes=2,gpus=1", ideal=True)
+
+    state = run_rounds(problem_of(trace, "nodes=2,gpus=1", state), OnceAllAreThere(), 300.0)
+
+    assert state.jobs["start_time"].tolist() == [900.0, 900.0]
+
+
 def test_failures_are_drawn_from_the_seed() -> None:
     cluster = Cluster(nodes=(NodeGroup(count=2, gpus=1),), failures=Failures(node_mtbf_h=1.0, repair_h=0.5))
     trace = make_trace([{"submit_time": 0, "run_time_s": 3000}, {"submit_time": 36_000, "run_time_s": 3000}])

@@ -3,9 +3,9 @@
     python -m tools.mutants [PACKAGE ...] [--mutants 150] [--seed 0] [--modules PATH ...] [--tests PATH ...]
 
 The packages, their modules and their tests are in packages.toml; faults that no test can catch, with the reason, in
-equivalent.toml. Each fault is put into a copy of the checkout, where the tests that run its line run until one fails.
-What was found out is kept beside the copy: a run that was interrupted goes on, and what was caught once is not run
-again. Exits with 1 if a package stays below the share of 85 %.
+equivalent.toml. Each fault is put into a copy of the checkout, where the tests that run its statement run until one
+fails. What was found out is kept beside the copy: a run that was interrupted goes on, and what was caught once is not
+run again. Exits with 1 if a package stays below the share of 85 %.
 """
 
 import argparse

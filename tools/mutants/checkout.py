@@ -4,6 +4,7 @@ import compileall
 import hashlib
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -28,6 +29,7 @@ _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _ALL_EXAMPLES: Final = {"SADVISE_ALL_EXAMPLES": "1"}
 # What pytest returns for tests that passed, and for none that ran.
 _PASSED, _NONE_RAN = 0, 5
+_CONSTANT: Final = re.compile(r"(_?[A-Z][A-Z0-9_]+)(?:: Final[^=]*)? = ")
 
 
 class MutantsError(Exception):
@@ -42,22 +44,32 @@ class Related:
     lines: Mapping[str, Mapping[int, Sequence[str]]]
 
     def tests(self, mutant: Mutant, *, most_s: float) -> list[str]:
-        """Return the fastest tests, `most_s` in all, that run a line, else its statement, else its module."""
+        """Return the fastest tests, `most_s` in all, that run a line, then its statement, else its module.
+
+        An `or` for an `and` can make a test run a line that it did not run before. A constant, which no test sets, is
+        as if on each line of its module that names it.
+        """
         of_line = self.lines.get(mutant.fault.path, {})
+        near = {test for line in (mutant.fault.line, *_naming(mutant)) for test in of_line.get(line, ())}
         statement = range(mutant.fault.statement_line, mutant.fault.line + 1)
-        tests = (
-            set(of_line.get(mutant.fault.line, ()))
-            or {test for line in statement for test in of_line.get(line, ())}
-            or {test for on_line in of_line.values() for test in on_line}
-        )
+        tests = near | {test for line in statement for test in of_line.get(line, ())}
+        tests = tests or {test for on_line in of_line.values() for test in on_line}
         chosen: list[str] = []
         left_s = most_s
-        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
+        for test in sorted(tests, key=lambda test: (test not in near, self.seconds[test], test)):
             left_s -= self.seconds[test]
             if left_s < 0 and chosen:
                 break
             chosen.append(test)
         return chosen
+
+
+def _naming(mutant: Mutant) -> Iterator[int]:
+    """Yield the lines that name the constant with the fault; none where the fault is elsewhere."""
+    constant = _CONSTANT.match(mutant.fault.text)
+    if constant is not None:
+        name = re.compile(rf"\b{constant[1]}\b")
+        yield from (line for line, text in enumerate(mutant.source.splitlines(), start=1) if name.search(text))
 
 
 class Copy:

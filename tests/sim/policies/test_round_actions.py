@@ -8,7 +8,7 @@ from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_trace, starts_and_ends
-from tests.sim.policies.watching import run_decision, run_script, sizes_of, start_all
+from tests.sim.policies.watching import run_decision, run_script, seen_at_first, sizes_of, start_all
 
 LONG = {"run_time_s": 10_000}
 
@@ -225,6 +225,39 @@ def test_a_stopped_guest_frees_nothing() -> None:
 
 def do_nothing(view: RoundView) -> None:
     """Decide nothing."""
+
+
+def test_shares_are_of_the_gpus_cpus_and_memory_of_all_nodes() -> None:
+    trace = make_trace(
+        [
+            {"gpus": 2, "cpus_per_gpu": 8, "memory_mib_per_gpu": 1000, **LONG},
+            {"submit_time": 100, "gpus": 1, "cpus_per_gpu": 4, "memory_mib_per_gpu": 500},
+        ]
+    )
+    seen: list[tuple[list[list[float]], list[float]]] = []
+
+    def look(view: RoundView) -> None:
+        seen.append((view.shares_per_gpu(view.active).tolist(), view.shares_free().tolist()))
+
+    run_script(trace, "nodes=2,gpus=4,cpus=32,memory_mib=4000", {300.0: look})
+
+    # Of 8 GPUs, 64 CPUs and 8000 MiB the first job holds 2, 16 and 2000.
+    assert seen == [([[1 / 8, 8 / 64, 1000 / 8000], [1 / 8, 4 / 64, 500 / 8000]], [6 / 8, 48 / 64, 6000 / 8000])]
+
+
+@pytest.mark.parametrize("speeds", ["oracle", "noisy=10", "estimated"])
+def test_users_estimates_grow_with_the_gpus_and_other_beliefs_as_the_job_does(speeds: str) -> None:
+    trace = make_trace([{"gpus": 2, "gpus_max": 8, "model": "bert"}])
+    sizes = np.array([2, 8])
+
+    def look(view: RoundView) -> tuple[list[float], list[float]]:
+        rows = np.zeros(2, np.intp)
+        return view.speedup(rows, sizes).tolist(), view.measured_speedup(rows, sizes).tolist()
+
+    believed, measured = seen_at_first(trace, "nodes=1,gpus=8", look, SimulationOptions(speeds=speeds))
+
+    assert measured[1] < 4.0
+    assert believed == ([1.0, 4.0] if speeds == "estimated" else measured)
 
 
 def test_a_policy_that_starts_nobody_on_an_idle_cluster_is_told_so() -> None:

@@ -189,14 +189,16 @@ PARTITIONS: Final = (
     Input("MaxTime", "Time", "maximums.time", "max_time"),
     Input("DefaultTime", "DefaultTime", "defaults.time", "default_time", "counted nowhere yet"),
     Input("MaxNodes", "Size", "maximums.nodes", "max_nodes"),
-    Input("MinNodes", "Size", "minimums.nodes"),
-    Input("MaxCPUsPerNode", "MaxCPUsPerNode", "maximums.cpus_per_node"),
-    Input("OverSubscribe", "OverSubscribe", "partition.oversubscribe maximums.oversubscribe"),
+    Input("MinNodes", "Size", "minimums.nodes", "min_nodes"),
+    Input("MaxCPUsPerNode", "MaxCPUsPerNode", "maximums.cpus_per_node", "max_cpus_per_node"),
+    Input("OverSubscribe", "OverSubscribe", "partition.oversubscribe maximums.oversubscribe", "oversubscribe"),
     Input("Exclusive", "", "partition.exclusive", "", "26.05; NODE and USER. The other readers read it of each job"),
     Input("PriorityTier", "PriorityTier", "priority.tier", "priority_tier"),
-    Input("PriorityJobFactor", "PriorityJobFactor", "priority.job_factor", "", _SIMULATED),
-    Input("Default", "Partition", "flags", "", "before 26.05: not by the reader `json`"),
-    Input("QOS", "", "qos.assigned", "", "by `scontrol show partition`, before a job is resized, and in simulations"),
+    Input("PriorityJobFactor", "PriorityJobFactor", "priority.job_factor", "priority_job_factor", _SIMULATED),
+    Input("Default", "Partition", "flags", "is_default", "before 26.05: not by the reader `json`"),
+    Input(
+        "QOS", "", "qos.assigned", "qos", "by `scontrol show partition`, before a job is resized, and in simulations"
+    ),
 )
 SETTINGS: Final[Mapping[str, str]] = {
     "ClusterName": "",

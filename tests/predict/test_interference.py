@@ -217,7 +217,7 @@ def test_job_of_a_model_that_was_never_measured_is_flagged_by_speeds(
     forecaster: InterferenceForecaster, tmp_path: Path
 ) -> None:
     rows = [row.replace("Beta", "Omega") for row in gavel_rows(models=("Alpha", "Beta"), gpu_types=("v100",))]
-    pairs = measured(read_sides(write(tmp_path, GAVEL, rows), "gavel"), Shared.GPU).pairs
+    pairs = measured(read_sides(write(tmp_path, GAVEL, rows), GPU_PAIRS), Shared.GPU).pairs
 
     found = forecaster.relative_speeds(pairs, Shared.GPU)
 

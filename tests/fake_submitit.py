@@ -25,8 +25,17 @@ print("Submitted batch job", array, flush=True)
 if os.fork():
     sys.exit()
 os.setsid()
-os.closerange(0, 3)
+for stream in range(3):
+    os.dup2(os.open(os.devnull, os.O_RDWR), stream)
 killed = os.environ.get("FAKE_SLURM_KILLS", "").split()
+
+
+def log_of(kind, task):
+    path = Path(options[kind].replace("%A", str(array)).replace("%a", str(task)).replace("%j", str(array + task)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 # Jobs end in another order than they were submitted in.
 for task in reversed(range(tasks)):
     queued = folder / f"{{names[task]}}.queued"
@@ -35,7 +44,14 @@ for task in reversed(range(tasks)):
         of_array = {{"ARRAY_JOB_ID": array, "ARRAY_TASK_ID": task}} if "array" in options else {{}}
         variables = {{f"SLURM_{{name}}": str(value) for name, value in (of_job | of_array).items()}}
         variables["SLURM_JOB_NODELIST"] = "n01"
-        subprocess.run(["/bin/bash", script], env=os.environ | variables, stdin=subprocess.DEVNULL)
+        with open(log_of("output", task), "w") as output, open(log_of("error", task), "w") as errors:
+            subprocess.run(
+                ["/bin/bash", script],
+                env=os.environ | variables,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+            )
     queued.unlink(missing_ok=True)
 """
 _SRUN: Final = """#!/bin/bash

@@ -13,12 +13,15 @@ _SBATCH: Final = """#!{python}
 import os, re, subprocess, sys
 from pathlib import Path
 
-folder, script = Path({folder!r}), Path(sys.argv[1]).resolve()
-options = dict(re.findall(r"^#SBATCH --([a-z-]+)=(.*)$", script.read_text(), re.MULTILINE))
+folder, text = Path({folder!r}), Path(sys.argv[1]).read_text()
+options = dict(re.findall(r"^#SBATCH --([a-z-]+)=(.*)$", text, re.MULTILINE))
 array = 100 * (len(list(folder.glob("*.options"))) + 1)
 tasks = int(re.match(r"0-(\\d+)", options["array"])[1]) + 1 if "array" in options else 1
 names = [f"{{array}}_{{task}}" if "array" in options else f"{{array}}" for task in range(tasks)]
 (folder / f"{{array}}.options").write_text("\\n".join(f"{{name}}={{value}}" for name, value in options.items()))
+# submitit moves its file once it is submitted.
+script = folder / f"{{array}}.sh"
+script.write_text(text)
 for name in names:
     (folder / f"{{name}}.queued").touch()
 print("Submitted batch job", array, flush=True)

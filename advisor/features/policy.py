@@ -68,8 +68,9 @@ class KnowsSite(Protocol):
 
 def models_of(policy: object, in_use: KnownModels) -> KnownModels:
     """Return the models that a policy is shown: its own where it brings any, else those in use."""
-    brought = policy.models if policy is not None and isinstance(policy, KnowsSite) else None
-    return in_use if brought is None else brought
+    if policy is None or not isinstance(policy, KnowsSite) or policy.models is None:
+        return in_use
+    return policy.models
 
 
 def best_of(scores: Scores) -> int | None:

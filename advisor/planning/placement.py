@@ -20,7 +20,7 @@ from advisor.planning.head import TurnInLine, turns
 from advisor.planning.timers import Place, Timer, closer_places, timer_for
 from advisor.planning.tuning import mean_gain_s
 
-# The GPUs of a gang that can sit on several nodes.
+# A gang with fewer GPUs sits on one node.
 FEWEST_GPUS: Final = 2
 
 

@@ -14,7 +14,7 @@ IDLE = (make_node("n1"), make_node("n2"))
 
 
 def reserved(*nodes: str, start_s: float, end_s: float) -> Reservation:
-    """Return a reservation of whole nodes from and to so many seconds from now."""
+    """Return a reservation of whole nodes, which begins and ends the given seconds from now."""
     return Reservation(name="exam", start_time=TAKEN_AT + start_s, end_time=TAKEN_AT + end_s, nodes=nodes)
 
 

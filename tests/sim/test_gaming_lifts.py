@@ -156,7 +156,7 @@ def players() -> list[int]:
 
 
 def beyond(strategy: str) -> float:
-    """Return the mean gain that plain Slurm does not give; users whom it costs something there submit honestly."""
+    """Return the mean gain that plain Slurm does not give; users who would lose by it submit honestly."""
     return float(np.mean([gain(strategy, "trade", user) - max(0.0, gain(strategy, None, user)) for user in players()]))
 
 

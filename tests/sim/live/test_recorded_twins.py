@@ -31,7 +31,7 @@ from tools.fidelity.compare import spearman
 pytestmark = pytest.mark.slow
 
 PAIRS: Final = sorted((Path(__file__).parents[2] / "recorded" / "twins").glob("*.xz"))
-# The clusters order jobs by submission, at so many points of priority a second; lifted jobs have a nice below this.
+# The clusters order jobs by submission, by this many points of priority a second; lifted jobs have a nice below the second.
 POINTS_PER_S: Final = 10
 LIFTED_NICE: Final = -40_000
 

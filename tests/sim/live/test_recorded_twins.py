@@ -31,8 +31,9 @@ from tools.fidelity.compare import spearman
 pytestmark = pytest.mark.slow
 
 PAIRS: Final = sorted((Path(__file__).parents[2] / "recorded" / "twins").glob("*.xz"))
-# The clusters order jobs by submission, by this many points of priority a second; lifted jobs have a nice below the second.
+# The clusters order jobs by submission, at this many points of priority a second.
 POINTS_PER_S: Final = 10
+# Lifted jobs have a nice below this.
 LIFTED_NICE: Final = -40_000
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.traces.sampling import fill
+from advisor.sim.traces.sampling import OPEN, fill
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 from advisor.sim.traces.trace_file import write_trace
 
@@ -74,7 +74,7 @@ def demo_trace() -> Trace:
     jobs["switches"], jobs["switches_wait_s"] = asks, np.where(asks, SWITCHES_WAIT_S, 0.0)
     jobs["recorded_start_time"] = np.nan
     trace = Trace(name="demo", jobs=jobs, qos=("high", "normal"), note="made up by python -m tools.demo_trace")
-    return fill(trace, MODELS, SEED, gpus_per_node=GPUS_PER_NODE)
+    return fill(trace, MODELS, SEED, gpus_per_node=GPUS_PER_NODE, requests=OPEN)
 
 
 def _arrivals(stream: np.random.Generator) -> NDArray[np.float64]:

@@ -11,11 +11,13 @@ from advisor.cli.options import ConfigFile, Json
 from advisor.cli.simulation import Study, command_line, drawn_in_words, publish, run_study, setting_of, study_of
 from advisor.cli.simulation_options import (
     ClusterTexts,
+    DrawnRequests,
     Execution,
     ExecutionOf,
     FirstJobs,
     PolicyNames,
     Report,
+    RequestsMade,
     Seeds,
     SkipBad,
     SpeedSource,
@@ -50,6 +52,7 @@ def compare(
     jobs: FirstJobs = None,
     execution: ExecutionOf = Execution.MEASURED,
     speeds: SpeedSource = "oracle",
+    requests: DrawnRequests = RequestsMade.USUAL,
     skip_bad: SkipBad = False,
     workers: Workers = None,
     engine: SpreadOver = Spread.LOCAL,
@@ -63,7 +66,7 @@ def compare(
     Touches no cluster, except that --cluster live reads it and --engine slurm submits the runs as jobs.
     """
     settings = load_config(config, os.environ)
-    setting = setting_of(policies, execution, speeds, settings)
+    setting = setting_of(policies, execution, speeds, settings, requests)
     numbers = seeds_of(seeds)
     cluster_texts = _one_for_each(traces, clusters or [])
     command = command_line(

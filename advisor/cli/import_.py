@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from advisor.cli.options import LIVE, RECENT, Cluster, Since, Timeout, option
+from advisor.cli.simulation_options import RequestsMade
 from advisor.cli.site_history import accounting_commands
 from advisor.domain.units import plural
 from advisor.errors import OptionsError
@@ -17,7 +18,7 @@ from advisor.sim.traces.importing.collect import Imported, Reader
 from advisor.sim.traces.importing.formats import import_trace
 from advisor.sim.traces.importing.sacct import asked_rows
 from advisor.sim.traces.importing.workload_rows import ImportOptions
-from advisor.sim.traces.sampling import fill
+from advisor.sim.traces.sampling import REQUESTS, fill
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import write_trace
 from advisor.view.lines import one_line
@@ -50,6 +51,14 @@ def import_(
     gpus_per_node: Annotated[
         int, option("--gpus-per-node N", "With --seed: node counts of jobs with a fixed node count.", min=1)
     ] = 8,
+    requests: Annotated[
+        RequestsMade,
+        option(
+            "--requests",
+            "With --seed: how requests are drawn. usual: as in public job scripts; open: more gangs leave node counts "
+            "and sizes open.",
+        ),
+    ] = RequestsMade.USUAL,
     cpu_jobs: Annotated[
         bool, option("--cpu-jobs", "sacct: keep jobs without GPUs, which are left out otherwise.")
     ] = False,
@@ -72,7 +81,7 @@ def import_(
     trace = imported.trace
     if seed is not None:
         models = [model for model in load_profiles().names if model != NEUTRAL]
-        trace = fill(trace, models, seed, gpus_per_node=gpus_per_node)
+        trace = fill(trace, models, seed, gpus_per_node=gpus_per_node, requests=REQUESTS[requests.value])
     write_trace(trace, output)
     if output != STANDARD_STREAM:
         typer.echo(one_line(f"{output}: {_summary(imported, trace)}"), err=True)

@@ -16,12 +16,14 @@ from advisor.cli.simulation import (
     study_of,
 )
 from advisor.cli.simulation_options import (
+    DrawnRequests,
     Execution,
     ExecutionOf,
     FirstJobs,
     PolicyNames,
     Replayed,
     Report,
+    RequestsMade,
     SimulationSeed,
     SkipBad,
     SpeedSource,
@@ -45,6 +47,7 @@ def simulate(
     jobs: FirstJobs = None,
     execution: ExecutionOf = Execution.MEASURED,
     speeds: SpeedSource = "oracle",
+    requests: DrawnRequests = RequestsMade.USUAL,
     skip_bad: SkipBad = False,
     config: ConfigFile = None,
     report: Report = None,
@@ -56,7 +59,7 @@ def simulate(
     95 % intervals.
     """
     settings = load_config(config, os.environ)
-    setting = setting_of(policies, execution, speeds, settings)
+    setting = setting_of(policies, execution, speeds, settings, requests)
     command = command_line(
         "simulate",
         replayed.words,

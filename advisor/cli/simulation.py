@@ -13,7 +13,7 @@ import typer
 
 from advisor.cli.cluster_option import cluster_of
 from advisor.cli.progress import progress_bar, terminated_as_interrupted
-from advisor.cli.simulation_options import Execution
+from advisor.cli.simulation_options import Execution, RequestsMade
 from advisor.config import DEFAULT, Config, effective_values
 from advisor.errors import OptionsError, SimulationError
 from advisor.sim.cluster import Cluster
@@ -37,13 +37,17 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The options of every run of a command; `changed` holds the settings that differ from the defaults."""
+    """The options of every run of a command; `changed` holds the settings that differ from the defaults.
+
+    `requests` names how requests that the traces lack are drawn.
+    """
 
     policies: tuple[str, ...]
     execution: Execution
     speeds: str
     options: SimulationOptions
     changed: tuple[str, ...]
+    requests: RequestsMade
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,7 @@ class Study:
                 policy=policy,
                 seed=seed,
                 options=self.setting.options,
+                requests=self.setting.requests.value,
             )
             for trace in self.traces
             for policy in self.setting.policies
@@ -81,7 +86,13 @@ RunCells = Callable[[Sequence[Cell], int], list[RunResult]]
 Show = Callable[[Study, Sequence[RunResult], Sequence[PairedDifference]], None]
 
 
-def setting_of(policies: Sequence[str] | None, execution: Execution, speeds: str, config: Config) -> Setting:
+def setting_of(
+    policies: Sequence[str] | None,
+    execution: Execution,
+    speeds: str,
+    config: Config,
+    requests: RequestsMade = RequestsMade.USUAL,
+) -> Setting:
     """Check the options; raises `OptionsError` for an unknown policy or source of speeds."""
     try:
         names = tuple(dict.fromkeys(known_policy(name).name for name in policies or BASELINE))
@@ -95,6 +106,7 @@ def setting_of(policies: Sequence[str] | None, execution: Execution, speeds: str
         execution=execution,
         speeds=speeds,
         options=options,
+        requests=requests,
         changed=tuple(
             f"{value.key} = {value.value} ({value.origin})"
             for value in effective_values(config)
@@ -221,7 +233,11 @@ def publish(
 def command_line(command: str, words: Sequence[str], setting: Setting, more: Sequence[tuple[str, object]]) -> str:
     """Return a command with every option in force, also from variables and defaults, without None and False."""
     policies = [("--policy", policy) for policy in setting.policies]
-    chosen = [("--execution", setting.execution.value), ("--speeds", setting.speeds)]
+    chosen = [
+        ("--execution", setting.execution.value),
+        ("--speeds", setting.speeds),
+        ("--requests", setting.requests.value),
+    ]
     return spelled_command(command, words, [*policies, *chosen, *more])
 
 
@@ -266,6 +282,7 @@ def meta_of(schema: str, study: Study) -> dict[str, object]:
         command=study.command,
         execution=setting.execution.value,
         speeds=setting.speeds,
+        requests=setting.requests.value,
         settings=list(setting.changed),
     )
 

@@ -28,6 +28,13 @@ class Execution(StrEnum):
     IDEAL = "ideal"
 
 
+class RequestsMade(StrEnum):
+    """The ways to draw requests that a trace lacks."""
+
+    USUAL = "usual"
+    OPEN = "open"
+
+
 class Spread(StrEnum):
     """The engines that execute the runs of a comparison or of a search."""
 
@@ -75,6 +82,15 @@ ExecutionOf = Annotated[
     Execution,
     _simulated(
         "--execution", "measured: placement and neighbours slow jobs down as measured; ideal: they do not.", RUNS
+    ),
+]
+DrawnRequests = Annotated[
+    RequestsMade,
+    _simulated(
+        "--requests",
+        "How requests that a trace lacks are drawn. usual: as in public job scripts; open: more gangs leave node "
+        "counts and sizes open.",
+        RUNS,
     ),
 ]
 SpeedSource = Annotated[

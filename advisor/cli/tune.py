@@ -18,12 +18,14 @@ from advisor.cli.simulation import (
     study_of,
 )
 from advisor.cli.simulation_options import (
+    DrawnRequests,
     Execution,
     ExecutionOf,
     FirstJobs,
     Repeats,
     Replayed,
     Report,
+    RequestsMade,
     ShowsAll,
     SimulationSeed,
     SkipBad,
@@ -55,6 +57,7 @@ def tune(
     seed: SimulationSeed = 0,
     jobs: FirstJobs = None,
     execution: ExecutionOf = Execution.MEASURED,
+    requests: DrawnRequests = RequestsMade.USUAL,
     skip_bad: SkipBad = False,
     workers: Workers = None,
     engine: SpreadOver = Spread.LOCAL,
@@ -70,7 +73,7 @@ def tune(
     slurm.conf. Touches no cluster, except that --cluster live reads it and --engine slurm submits the runs as jobs.
     """
     settings = load_config(config, os.environ)
-    setting = setting_of(["slurm", "lift"], execution, "oracle", settings)
+    setting = setting_of(["slurm", "lift"], execution, "oracle", settings, requests)
     options = replace(setting.options, advise_every_s=settings.daemon.interval_s)
     command = spelled_command(
         "tune",
@@ -82,6 +85,7 @@ def tune(
             ("--seed", seed),
             ("--jobs", jobs),
             ("--execution", execution.value),
+            ("--requests", requests.value),
             ("--skip-bad", skip_bad),
             ("--config", config),
         ],
@@ -90,7 +94,13 @@ def tune(
     study = study_of(command, [replayed.pair], [seed], setting, settings, first=jobs, skip_bad=skip_bad, report=report)
     (read,) = study.traces
     exploration = Exploration.of(
-        read, study.clusters[read.name], options, repeats=repeats, seed=seed, varies_slurm=slurm
+        read,
+        study.clusters[read.name],
+        options,
+        repeats=repeats,
+        seed=seed,
+        requests=requests.value,
+        varies_slurm=slurm,
     )
     advice = ": with --store FOLDER it would be"
     shown = shown_runs(

@@ -9,7 +9,7 @@ from advisor.sim.policies import POLICIES
 from advisor.sim.policies.advised import AdvisedSlurm
 from advisor.sim.run_outcome import Run
 from advisor.sim.runner import simulate
-from advisor.sim.traces.sampling import fill
+from advisor.sim.traces.sampling import OPEN, fill
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import read_trace
 from tests.golden.numbers import compact
@@ -29,7 +29,7 @@ NARROWEST: Final = 9
 def trace(name: str) -> Trace:
     """Return a part of the trace that ships, with models drawn for its jobs."""
     demo = read_trace(DEMO / "trace.csv")
-    return fill(replace(demo, jobs=demo.jobs[TRACES[name]]), ["resnet50", "bert"], 0, gpus_per_node=4)
+    return fill(replace(demo, jobs=demo.jobs[TRACES[name]]), ["resnet50", "bert"], 0, gpus_per_node=4, requests=OPEN)
 
 
 def simulated(name: str, policy: str) -> str:

@@ -27,6 +27,7 @@ from advisor.domain.units import HOUR_S, MINUTE_S
 from advisor.errors import AdvisorError, SimulationError
 from advisor.settings import Fairness
 from advisor.sim.cluster import parse_cluster
+from advisor.sim.traces.sampling import REQUESTS
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import read_trace
 from tools.data.simulated_traces import add_data_option, data_folder, read_workload
@@ -189,7 +190,7 @@ def _cut(args: argparse.Namespace) -> Cut:
         longest_s=args.longest * HOUR_S,
         speedup=args.speedup,
         jobs=args.jobs,
-        elastic_share=args.elastic,
+        requests=args.requests,
         past_jobs=args.past,
     )
 
@@ -233,7 +234,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--jobs", type=int, default=0, help="number of jobs, in place of as many as --span and --load call for")
     add("--longest", type=float, default=12.0, help="hours that time limits are at most, default: %(default)s")
     add("--past", type=int, default=0, help="most jobs to fit a run-time model to, default: none is fitted")
-    add("--elastic", type=float, help="share of the jobs of several GPUs that declare a range of sizes")
+    add("--requests", choices=sorted(REQUESTS), default="usual", help="how requests that the trace lacks are drawn")
     add("--speedup", type=float, default=60.0, help="seconds of the trace in one second, default: %(default)s")
     add_release(parser)
     add("--nodes", type=int, default=32, help="nodes of 8 GPUs, default: %(default)s")

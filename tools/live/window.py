@@ -11,6 +11,7 @@ from advisor.domain.units import HOUR_S, MINUTE_S
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster
 from advisor.sim.study.cell import drawn
+from advisor.sim.traces.sampling import REQUESTS
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 
 # System users that Debian's base files have, in a root file system of any release.
@@ -48,7 +49,7 @@ class Cut:
     longest_s: float
     speedup: float
     jobs: int = 0
-    elastic_share: float | None = None
+    requests: str = "usual"
     past_jobs: int = 0
 
 
@@ -77,7 +78,7 @@ def window_and_past(trace: Trace, cluster: Cluster, cut: Cut) -> TraceWindow:
     jobs["gpu_type"] = -1
     jobs["recorded_start_time"] = np.nan
     bare = Trace(name=trace.name, jobs=jobs, users=trace.users, accounts=trace.accounts, models=trace.models)
-    whole = drawn(bare, cluster, cut.seed, elastic_share=cut.elastic_share)
+    whole = drawn(bare, cluster, cut.seed, REQUESTS[cut.requests])
     rows, before = _rows(whole.jobs, cluster, cut)
     part, past = (replace(whole, jobs=whole.jobs[taken]) for taken in (rows, before))
     past.jobs["submit_time"] -= part.jobs["submit_time"][0]

@@ -70,7 +70,7 @@ def make(experiment: Experiment, runner: Runner, command: str, data: Path | None
 
 def tasks_of(experiment: Experiment, workloads: Sequence[Workload]) -> list[PageTask[float]]:
     """Return the runs by oversubscription, those of plain Slurm first, all of a workload on the same drawn trace."""
-    cells = [cell for workload in workloads for cell in cells_of(workload, experiment.policy_names, seeds=1)]
+    cells = [cell for workload in workloads for cell in cells_of(workload, experiment.policy_names, experiment)]
     cells.sort(key=lambda cell: experiment.policy_names.index(cell.policy))
     return [
         PageTask(

@@ -12,6 +12,7 @@ from advisor.sim.runner import SimulationOptions, known_policy
 from advisor.sim.study.cell import Cell, drawn
 from advisor.sim.study.comparison import PairedDifference, by_policy, compare, ends_of, mean_of
 from advisor.sim.study.result import RunResult
+from advisor.sim.traces.sampling import REQUESTS
 from advisor.sim.traces.trace import Trace
 from advisor.view.wording import change_in_words, shown, verdict
 from tools.data.dally_workload import arrival_name, cluster_text, make_trace
@@ -67,18 +68,20 @@ def make(experiment: Experiment, runner: Runner, command: str, data: Path | None
 def tasks_of(experiment: Experiment, data: Path | None) -> list[PageTask[Group]]:
     """Return the runs; all policies run the same drawn trace of a seed."""
     published = first_of(experiment, data) if experiment.traces else []
+    requests = REQUESTS[experiment.requests]
     tasks: list[PageTask[Group]] = []
     for oversubscription in experiment.oversubscription:
         for load in experiment.loads:
             cluster = parse_cluster(cluster_text(oversubscription, experiment.nic))
             for seed in range(experiment.seeds):
-                trace = _with_roomy_limits(drawn(make_trace(seed, experiment.jobs, load), cluster, seed))
+                trace = _with_roomy_limits(drawn(make_trace(seed, experiment.jobs, load), cluster, seed, requests))
                 tasks += _of_seed(experiment, oversubscription, trace, cluster, seed)
         for workload in published:
             cluster = workload.cluster()
             cluster = replace(cluster, network=replace(cluster.network, oversubscription=oversubscription))
             for seed in range(experiment.seeds):
-                tasks += _of_seed(experiment, oversubscription, drawn(workload.trace, cluster, seed), cluster, seed)
+                trace = drawn(workload.trace, cluster, seed, requests)
+                tasks += _of_seed(experiment, oversubscription, trace, cluster, seed)
     return tasks
 
 

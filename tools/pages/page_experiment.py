@@ -17,6 +17,7 @@ from advisor.sim.runner import SimulationOptions, known_policy
 from advisor.sim.study.cell import Cell, Simulate, drawn, simulate_drawn
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.sweep import run_sweep
+from advisor.sim.traces.sampling import REQUESTS
 from tools.data.simulated_traces import Workload, data_folder, read_workload
 
 FOLDER: Final = Path(__file__).parent
@@ -60,6 +61,7 @@ class Experiment(BaseModel):
     # What is compared over all traces beside the mean JCT, with the users whose jobs take longer; empty: nothing.
     over_all: tuple[str, ...] = ()
     seeds: PositiveInt = 1
+    requests: Literal["usual", "open"] = "usual"
     # Of leaf uplinks; and what a node can send, in Gb/s.
     oversubscription: tuple[Annotated[float, Field(ge=1.0)], ...] = ()
     nic: PositiveFloat = 100.0
@@ -147,11 +149,11 @@ def first_of(experiment: Experiment, data: Path | None) -> list[Workload]:
     return [workload.first(experiment.first_jobs or len(workload.trace)) for workload in published(experiment, data)]
 
 
-def cells_of(workload: Workload, policies: Sequence[str], seeds: int) -> Iterator[Cell]:
+def cells_of(workload: Workload, policies: Sequence[str], experiment: Experiment) -> Iterator[Cell]:
     """Yield the runs of a published trace; what it leaves open is drawn once for all policies of a seed."""
     cluster = workload.cluster()
-    for seed in range(seeds):
-        trace = drawn(workload.trace, cluster, seed)
+    for seed in range(experiment.seeds):
+        trace = drawn(workload.trace, cluster, seed, REQUESTS[experiment.requests])
         for policy in policies:
             yield Cell(trace=trace, cluster=cluster, policy=policy, seed=seed, options=SimulationOptions())
 

@@ -46,7 +46,7 @@ def make(experiment: Experiment, runner: Runner, command: str, data: Path | None
     tasks = [
         PageTask(group=part.name, cell=cell)
         for part in parts
-        for cell in cells_of(part.workload, part.policies, experiment.seeds)
+        for cell in cells_of(part.workload, part.policies, experiment)
     ]
     users = {CellName(task.cell.trace.name, task.cell.seed): task.cell.trace.jobs["user"] for task in tasks}
     return page(

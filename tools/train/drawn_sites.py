@@ -14,7 +14,7 @@ import numpy as np
 
 from advisor.sim.cluster import Cluster, Network, NodeGroup
 from advisor.sim.profiles import NEUTRAL, Profiles, load_profiles
-from advisor.sim.traces.sampling import fill
+from advisor.sim.traces.sampling import OPEN, fill
 from advisor.sim.traces.trace import Trace
 from tools.train.drawn_gangs import BELIEF_SPREAD, LONGEST_S, MIXES, SHORTEST_S, drawn_trace
 
@@ -231,8 +231,8 @@ def _with_models(trace: Trace, seed: int, rng: np.random.Generator, until: float
     blank = trace.jobs.copy()
     blank["model"] = -1
     trace = replace(trace, jobs=blank, models=())
-    early = fill(trace, first, seed, gpus_per_node=GPUS_PER_NODE)
-    late = fill(trace, second, seed + 1, gpus_per_node=GPUS_PER_NODE)
+    early = fill(trace, first, seed, gpus_per_node=GPUS_PER_NODE, requests=OPEN)
+    late = fill(trace, second, seed + 1, gpus_per_node=GPUS_PER_NODE, requests=OPEN)
     models = tuple(sorted({*early.models, *late.models}))
     rows = trace.jobs.copy()
     codes = [[models.index(name) for name in part.models] for part in (early, late)]

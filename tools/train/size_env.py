@@ -6,7 +6,7 @@ inside, though none of these is among them; those of `SHIFTED` lie outside of th
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -29,6 +29,7 @@ from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import ENDED, State, build_state, with_room
 from advisor.sim.study.cell import drawn
+from advisor.sim.traces.sampling import OPEN
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 from tools.train.sizer import Sizer, Sizes, SpeedOf, StepScorer, speeds_by_rule, true_speeds
 from tools.train.slots import Bools, Floats32, Integers, SlotStep
@@ -101,7 +102,7 @@ def workload(seed: int, ranges: Ranges | None = None) -> SizeWorkload:
     jobs["recorded_start_time"] = np.nan
     cluster = parse_cluster(f"nodes={nodes},gpus={gpus_per_node},leaf={LEAF_NODES}")
     trace = Trace(name=f"drawn {seed}", jobs=jobs)
-    return SizeWorkload(trace=drawn(trace, cluster, seed, elastic_share=ranges.elastic_share), cluster=cluster)
+    return SizeWorkload(trace=drawn(trace, cluster, seed, replace(OPEN, elastic=ranges.elastic_share)), cluster=cluster)
 
 
 Knowledge = tuple[Callable[[Problem, Slurm], RunTimes], Callable[[Problem, SimulatedSlurm], SpeedOf], bool]

@@ -15,6 +15,7 @@ from advisor.predict.library import shipped_folder
 from advisor.predict.manifest import FILE_NAME
 from advisor.sim.study.provenance import START, deciding_files
 from advisor.sim.study.result import RunResult, result_of
+from advisor.sim.traces.sampling import REQUESTS, USUAL, Requests, fill
 from advisor.sim.traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -28,30 +29,23 @@ Simulate = Callable[["Cell", Progress | None], "Run"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One run of a sweep; the facts that `trace` does not hold are drawn with the seed."""
+    """One run of a sweep; the facts that `trace` does not hold are drawn with the seed, as `requests` names them."""
 
     trace: Trace
     cluster: "Cluster"
     policy: str
     seed: int
     options: "SimulationOptions"
+    requests: str = "usual"
 
 
-def drawn(
-    trace: Trace,
-    cluster: "Cluster",
-    seed: int,
-    *,
-    elastic_share: float | None = None,
-) -> Trace:
-    """Return the trace with its missing facts drawn at random; `elastic_share` as in `fill`."""
+def drawn(trace: Trace, cluster: "Cluster", seed: int, requests: Requests = USUAL) -> Trace:
+    """Return the trace with its missing facts drawn at random, as `fill` does."""
     from advisor.sim.profiles import NEUTRAL, load_profiles
-    from advisor.sim.traces.sampling import ELASTIC_SHARE, fill
 
     profiles = tuple(name for name in load_profiles().names if name != NEUTRAL)
-    share = ELASTIC_SHARE if elastic_share is None else elastic_share
     most = max(group.gpus for group in cluster.nodes)
-    return fill(trace, profiles, seed, gpus_per_node=most, elastic_share=share)
+    return fill(trace, profiles, seed, gpus_per_node=most, requests=requests)
 
 
 def simulate_drawn(cell: Cell, progress: Progress | None) -> "Run":
@@ -64,7 +58,8 @@ def simulate_drawn(cell: Cell, progress: Progress | None) -> "Run":
 
 def simulate_cell(cell: Cell, progress: Progress | None) -> "Run":
     """Draw the facts that the trace of a cell lacks, and simulate the cell."""
-    return simulate_drawn(replace(cell, trace=drawn(cell.trace, cell.cluster, cell.seed)), progress)
+    trace = drawn(cell.trace, cell.cluster, cell.seed, REQUESTS[cell.requests])
+    return simulate_drawn(replace(cell, trace=trace), progress)
 
 
 def run_cell(cell: Cell, simulate: Simulate, progress: Progress | None = None) -> RunResult:
@@ -87,7 +82,7 @@ def keys_of(cells: Sequence[Cell], *, program: str | None = None) -> list[str]:
         if id(cell.trace) not in digests:
             digests[id(cell.trace)] = digest_of(replace(cell.trace, name="", note=""))
     return [
-        digest_of((program, digests[id(cell.trace)], cell.cluster, cell.policy, cell.seed, cell.options))
+        digest_of((program, digests[id(cell.trace)], cell.cluster, cell.policy, cell.seed, cell.options, cell.requests))
         for cell in cells
     ]
 

@@ -17,6 +17,7 @@ from advisor.sim.study.tried_settings import (
     slurm_changes,
     slurm_settings,
 )
+from advisor.sim.traces.sampling import REQUESTS
 from advisor.sim.traces.trace import Trace
 
 # Runs cells, the second argument being how many runs were done before; returns the results in the same order.
@@ -44,10 +45,14 @@ class Exploration:
         *,
         repeats: int,
         seed: int,
+        requests: str = "usual",
         varies_slurm: bool = True,
     ) -> "Exploration":
-        """Plan what to try; the facts that the trace lacks are drawn with the seed, once for all copies."""
-        whole = drawn(trace, cluster, seed)
+        """Plan what to try; the facts that the trace lacks are drawn with the seed, once for all copies.
+
+        `requests` names how.
+        """
+        whole = drawn(trace, cluster, seed, REQUESTS[requests])
         changes, left_out = slurm_changes(whole, cluster) if varies_slurm else ([], [])
         return cls(
             trace=whole,

@@ -1,23 +1,28 @@
 """The sampler: fills in what is missing and nothing else, the same for the same seed."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from advisor.sim.traces.sampling import (
+    BURST_S,
     CHECKPOINT_FROM_S,
     CHECKPOINT_INTERVALS_S,
-    CHECKPOINT_SHARE,
-    ELASTIC_SHARE,
     LIMIT_RATIOS,
     LONGEST_LIMIT_S,
     MODEL_WEIGHTS,
-    OPEN_NODES_SHARE,
+    OPEN,
     USER_COUNT,
+    USUAL,
+    USUAL_LIMITS_H,
     fill,
 )
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
@@ -26,8 +31,7 @@ from tests.examples import examples
 
 MODELS = tuple(MODEL_WEIGHTS)
 ALL_SAMPLED = (
-    "model", "time_limit_s", "gpus_min", "gpus_max", "nodes_min", "nodes_max", "checkpoint_interval_s", "user",
-    "account",
+    "model", "time_limit_s", "nodes_min", "nodes_max", "checkpoint_interval_s", "user", "account", "array_id",
 )  # fmt: skip
 
 
@@ -70,7 +74,7 @@ def test_equal_seeds_give_equal_traces_and_others_do_not() -> None:
 
     assert first.jobs.tobytes() == again.jobs.tobytes()
     assert first.users == again.users
-    for column in ("model", "time_limit_s", "gpus_max", "nodes_max", "checkpoint_interval_s", "user"):
+    for column in ("model", "time_limit_s", "nodes_max", "checkpoint_interval_s", "user"):
         assert np.any(first.jobs[column] != other.jobs[column])
 
 
@@ -97,7 +101,7 @@ def test_a_column_with_one_recorded_value_is_left_alone(column: str) -> None:
     bare = bare_trace()
     bare.jobs[column][5] = 64
 
-    filled = fill(bare, MODELS, 3)
+    filled = fill(bare, MODELS, 3, requests=OPEN)
 
     np.testing.assert_array_equal(filled.jobs[column], bare.jobs[column])
     assert column not in filled.sampled
@@ -109,7 +113,11 @@ def test_filling_in_one_column_more_leaves_the_others_as_they_were() -> None:
     limited.jobs["time_limit_s"] = 7200.0
     named = replace(bare_trace(), users=("ann",))
 
-    everything, without_limits, without_users = (fill(each, MODELS, 3) for each in (bare, limited, named))
+    # Tasks of an array share what is drawn.
+    requests = replace(USUAL, array=0.0)
+    everything, without_limits, without_users = (
+        fill(each, MODELS, 3, requests=requests) for each in (bare, limited, named)
+    )
 
     for column in set(ALL_SAMPLED) - {"time_limit_s"}:
         np.testing.assert_array_equal(without_limits.jobs[column], everything.jobs[column])
@@ -171,8 +179,14 @@ def test_a_profile_without_weights_is_chosen_too() -> None:
     assert filled.models == ("brandnew", "llama30")
 
 
-def test_time_limits_are_never_below_the_run_time_and_in_round_numbers() -> None:
+def test_time_limits_are_never_below_the_run_time() -> None:
     filled = fill(bare_trace(), MODELS, 3)
+
+    assert np.all(filled.jobs["time_limit_s"] >= filled.jobs["run_time_s"])
+
+
+def test_time_limits_that_are_not_the_usual_ones_are_round_numbers() -> None:
+    filled = fill(bare_trace(), MODELS, 3, requests=OPEN)
 
     limit_s, run_time_s = filled.jobs["time_limit_s"], filled.jobs["run_time_s"]
     assert np.all(limit_s >= run_time_s)
@@ -201,35 +215,120 @@ def test_a_job_longer_than_every_limit_gets_its_run_time_in_whole_days() -> None
 
 
 def test_a_share_of_larger_jobs_is_elastic_and_single_gpus_are_rigid() -> None:
-    jobs = fill(bare_trace(), MODELS, 3).jobs
+    jobs = fill(bare_trace(), MODELS, 3, requests=OPEN).jobs
 
     elastic = jobs["gpus_min"] < jobs["gpus_max"]
     large = jobs["gpus"] >= 2
     assert not np.any(elastic & ~large)
     # One in nine drawn ranges has the asked size at both ends.
-    assert np.mean(elastic[large]) == pytest.approx(ELASTIC_SHARE * 8 / 9, abs=0.03)
+    assert np.mean(elastic[large]) == pytest.approx(OPEN.elastic * 8 / 9, abs=0.03)
     assert np.all((jobs["gpus_min"] >= 1) & (jobs["gpus_min"] <= jobs["gpus"]) & (jobs["gpus"] <= jobs["gpus_max"]))
 
 
 def test_a_share_of_rigid_jobs_leaves_the_node_count_open() -> None:
-    jobs = fill(bare_trace(), MODELS, 3, gpus_per_node=4).jobs
+    jobs = fill(bare_trace(), MODELS, 3, gpus_per_node=4, requests=OPEN).jobs
 
     rigid = (jobs["gpus"] >= 2) & (jobs["gpus_min"] == jobs["gpus_max"])
     fixed = jobs["nodes_max"] > 0
-    assert np.mean(~fixed[rigid]) == pytest.approx(OPEN_NODES_SHARE, abs=0.03)
+    assert np.mean(~fixed[rigid]) == pytest.approx(OPEN.open_nodes, abs=0.03)
     assert not np.any(fixed & ~rigid)
     np.testing.assert_array_equal(jobs["nodes_max"][fixed], -(-jobs["gpus"][fixed] // 4))
     np.testing.assert_array_equal(jobs["nodes_min"], jobs["nodes_max"])
 
 
 def test_a_share_of_long_jobs_writes_checkpoints() -> None:
-    jobs = fill(bare_trace(), MODELS, 3).jobs
+    jobs = fill(bare_trace(), MODELS, 3, requests=OPEN).jobs
 
     writes = jobs["checkpoint_interval_s"] > 0
     long = jobs["run_time_s"] >= CHECKPOINT_FROM_S
     assert not np.any(writes & ~long)
-    assert np.mean(writes[long]) == pytest.approx(CHECKPOINT_SHARE, abs=0.04)
+    assert np.mean(writes[long]) == pytest.approx(OPEN.checkpoint, abs=0.04)
     assert set(jobs["checkpoint_interval_s"][writes].tolist()) == set(CHECKPOINT_INTERVALS_S)
+
+
+def in_bursts(count: int = 6000) -> Trace:
+    """Return a trace of known users, of whose jobs one in four follows another with an equal request within seconds."""
+    bare = bare_trace(count)
+    stream = np.random.default_rng(1)
+    jobs, follows = bare.jobs, stream.random(count) < 0.25
+    follows[0] = False
+    first = np.maximum.accumulate(np.where(follows, 0, np.arange(count)))
+    jobs["gpus"] = jobs["gpus_min"] = jobs["gpus_max"] = jobs["gpus"][first]
+    jobs["submit_time"] = jobs["submit_time"][first] + np.arange(count) - first
+    jobs["user"] = stream.integers(0, 3, count)[first]
+    return replace(bare, users=("ann", "bob", "eve"), jobs=np.sort(jobs, order=["submit_time", "job_id"]))
+
+
+def wilson(least: int, most: int, of: int) -> tuple[float, float]:
+    """Return the lowest and the highest share that a count of scripts between two readings of them leaves open."""
+    low, high = (binomtest(count, of).proportion_ci(method="wilson") for count in (least, most))
+    return low.low, high.high
+
+
+def array_share(jobs: NDArray[Any]) -> float:
+    """Return the share of arrays in submissions."""
+    arrays = len(set(jobs["array_id"].tolist()) - {0})
+    return arrays / (arrays + int(np.sum(jobs["array_id"] == 0)))
+
+
+# Counts of the public job scripts, from the strict to the wide reading where the two differ (docs/traces.md).
+SCRIPTS: Final[Mapping[str, tuple[tuple[float, float], Callable[[NDArray[Any]], float]]]] = {
+    "open node counts": (
+        wilson(5, 22, 273),
+        lambda jobs: float(np.mean(jobs["nodes_max"][jobs["gpus"] > 1] == 0)),
+    ),
+    "several nodes below 8 GPUs": (
+        wilson(7, 7, 185),
+        lambda jobs: float(
+            np.mean(jobs["nodes_min"][(jobs["gpus"] > 1) & (jobs["gpus"] < 8) & (jobs["gpus"] != 3)] > 1)
+        ),
+    ),
+    "several nodes at 8 GPUs": (
+        wilson(11, 11, 56),
+        lambda jobs: float(np.mean(jobs["nodes_min"][jobs["gpus"] == 8] > 1)),
+    ),
+    "ranges of sizes": (wilson(0, 0, 273), lambda jobs: float(np.mean(jobs["gpus_min"] < jobs["gpus_max"]))),
+    "checkpoints of an hour and more": (
+        (0.066, 0.132),
+        lambda jobs: float(np.mean(jobs["checkpoint_interval_s"][jobs["run_time_s"] >= CHECKPOINT_FROM_S] > 0)),
+    ),
+    "usual limits": (
+        wilson(292, 292, 361),
+        lambda jobs: float(np.mean(np.isin(jobs["time_limit_s"], np.multiply(USUAL_LIMITS_H, 3600)))),
+    ),
+    "arrays among submissions": (wilson(23, 23, 398), array_share),
+}
+
+
+@pytest.mark.parametrize("kind", SCRIPTS)
+def test_requests_have_the_shares_of_public_scripts(kind: str) -> None:
+    (low, high), share_of = SCRIPTS[kind]
+
+    found = [share_of(fill(in_bursts(), MODELS, seed).jobs) for seed in range(3)]
+
+    assert low <= np.mean(found) <= high
+
+
+def test_tasks_of_an_array_have_one_request() -> None:
+    jobs = fill(in_bursts(), MODELS, 3).jobs
+
+    of_task = {"job_id", "submit_time", "run_time_s", "recorded_start_time"}
+    request = [name for name in TRACE_DTYPE.names or () if name not in of_task]
+    for array_id in set(jobs["array_id"].tolist()) - {0}:
+        tasks = jobs[jobs["array_id"] == array_id]
+        assert len(tasks) > 1
+        assert len(np.unique(tasks[request])) == 1
+        assert np.all(np.diff(tasks["submit_time"]) <= BURST_S)
+
+
+def test_a_source_that_has_node_counts_gets_no_arrays() -> None:
+    trace = in_bursts()
+    trace.jobs["nodes_min"] = trace.jobs["nodes_max"] = 1
+
+    filled = fill(trace, MODELS, 3)
+
+    assert not np.any(filled.jobs["array_id"])
+    assert "array_id" not in filled.sampled
 
 
 def test_a_few_users_submit_most_jobs_and_each_has_one_account() -> None:

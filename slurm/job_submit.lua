@@ -1,5 +1,6 @@
 -- Turns the habits of a site into hints for sadvise, which reads them in the comment of a job:
--- "sadvise: model=bert gpus=2-8 ckpt=600". What the habits are stands in sadvise_site.lua.
+-- "sadvise: model=bert gpus=2-8 ckpt=600". What the habits are stands in sadvise_site.lua. Where the site wants it, gangs
+-- that leave their node count open are held to the fewest nodes.
 --
 -- slurmctld runs this for every submission, under its locks. So it starts no program, opens no file but the submit table
 -- where the site names one, looks at a bounded piece of whatever a user wrote, and no error leaves it: Slurm 26.05
@@ -19,6 +20,12 @@ local SIZE_FIELDS = {
   "account", "cpus_per_task", "cpus_per_tres", "max_cpus", "max_nodes", "mem_per_tres", "min_cpus", "min_nodes",
   "num_tasks", "ntasks_per_node", "ntasks_per_tres", "partition", "pn_min_cpus", "pn_min_memory", "shared",
   "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task",
+}
+-- A gang that sets one of these does not leave its node count open, or asks for something of each node.
+local NODE_FIELDS = {
+  "cores_per_socket", "cpus_per_tres", "exc_nodes", "features", "max_nodes", "mem_per_tres", "min_nodes",
+  "ntasks_per_node", "ntasks_per_socket", "ntasks_per_tres", "req_nodes", "reservation", "shared", "sockets_per_node",
+  "threads_per_core", "tres_per_node", "tres_per_socket",
 }
 -- What Slurm has for no value, in numbers of 8, 16, 32 and 64 bits.
 local NO_VALUES = { [254] = true, [65534] = true, [4294967294] = true, [2 ^ 64] = true }
@@ -98,6 +105,19 @@ local function read_rules(written)
   return rules
 end
 
+-- The whole numbers of at least 1 in a table of the site.
+local function read_numbers(written)
+  local numbers = {}
+  for key, value in pairs(type(written) == "table" and written or {}) do
+    if type(value) == "number" and value >= 1 then
+      numbers[key] = math.floor(value)
+    else
+      log("the number of " .. tostring(key) .. " is left out: it has to be at least 1")
+    end
+  end
+  return numbers
+end
+
 -- Check the site's table once, so that nothing of it can fail later.
 local function read_site()
   local written = site_table()
@@ -111,6 +131,9 @@ local function read_site()
   site.rules = read_rules(written.rules)
   site.submit_table = text_or_nil(written.submit_table)
   site.holds_requests = written.hold_requests == true
+  site.pins_gangs = written.pin_gangs == true
+  site.gpus_per_node = read_numbers(written.gpus_per_node)
+  site.cpus_per_node = read_numbers(written.cpus_per_node)
   site.asks_environment = site.variable ~= nil or #site.variables > 0
   return site
 end
@@ -118,7 +141,7 @@ end
 local loaded, SITE = pcall(read_site)
 if not loaded then
   log("no site table is in use: " .. tostring(SITE))
-  SITE = { variables = {}, rules = {}, extend = false, asks_environment = false, holds_requests = false }
+  SITE = { variables = {}, rules = {}, extend = false, asks_environment = false, holds_requests = false, pins_gangs = false }
 end
 
 local function wants_gpus(job)
@@ -203,7 +226,120 @@ if not lifts then
   lift = function() end
 end
 
-function slurm_job_submit(job_desc, _partitions, _uid)
+local function is_given(value)
+  return type(value) == "number" and not NO_VALUES[value] or text_or_nil(value) ~= nil
+end
+
+-- The name of the one partition that a job is for; nil where it names several, or none and the site has no default.
+local function partition_of(job, partitions)
+  local name = text_or_nil(job.partition)
+  if name then
+    return not string.find(name, ",", 1, true) and name or nil
+  end
+  for each, partition in pairs(partitions or {}) do
+    if partition.flag_default == 1 then
+      return each
+    end
+  end
+  return nil
+end
+
+-- The GPUs in one entry such as "gres/gpu:a100:8" or "gres:gpu", and their type; nil for anything else.
+local function gpus_of(entry)
+  local rest = string.match(entry, "^gres[:/]gpu(.*)$")
+  if not rest then
+    return nil
+  end
+  local count = string.match(rest, "^[:=](%d+)$")
+  if count or rest == "" then
+    return tonumber(count or 1)
+  end
+  local kind, number = string.match(rest, "^:(%a[%w_.-]*)[:=](%d+)$")
+  return tonumber(number), kind
+end
+
+-- The GPUs in a request of one entry of GPUs, beside which it may name CPUs alone, and their type; nil for others.
+local function only_gpus(request)
+  local gpus, kind
+  for entry in string.gmatch(string.sub(request, 1, TEXT_LENGTH), "[^,]+") do
+    if not string.find(entry, "^cpu[:=]%d+$") then
+      if gpus then
+        return nil
+      end
+      gpus, kind = gpus_of(entry)
+      if not gpus then
+        return nil
+      end
+    end
+  end
+  return gpus, kind
+end
+
+-- The GPUs that a gang asks for in all, and of each of its tasks, 0 where it counts none by task; nil for a job that
+-- does not leave its node count open, or asks for something of each node that is not looked at here.
+local function open_gang(job)
+  for _, field in ipairs(NODE_FIELDS) do
+    if is_given(job[field]) then
+      return nil
+    end
+  end
+  local each_cpus, least = job.cpus_per_task, job.pn_min_cpus
+  local memory = job.pn_min_memory
+  if (is_given(least) and least ~= each_cpus) or job.contiguous == 1 then
+    return nil
+  end
+  -- Memory of each node, not of each CPU, or none.
+  if type(memory) == "number" and memory >= 2 ^ 63 and memory < 2 ^ 64 then
+    return nil
+  end
+  local of_task, of_job = text_or_nil(job.tres_per_task), text_or_nil(job.tres_per_job)
+  local each, kind = 0, nil
+  if of_task and string.find(of_task, "gpu", 1, true) then
+    each, kind = only_gpus(of_task)
+    local tasks = job.num_tasks
+    if of_job or not each or not is_given(tasks) then
+      return nil
+    end
+    return each * tasks, each, kind
+  end
+  if not of_job then
+    return nil
+  end
+  local gpus
+  gpus, kind = only_gpus(of_job)
+  return gpus, 0, kind
+end
+
+-- Hold a gang that leaves its node count open to the fewest nodes that take its GPUs and its tasks.
+local function pin(job, partitions)
+  if not SITE.pins_gangs or string.find(string.lower(job.comment or ""), "sensitivity=low", 1, true) then
+    return
+  end
+  local gpus, each, kind = open_gang(job)
+  if not gpus or gpus < 2 then
+    return
+  end
+  local partition = partition_of(job, partitions)
+  local known = SITE.gpus_per_node
+  local on_node = partition and (kind and known[partition .. "/" .. kind] or known[partition] or known.default)
+  if not on_node then
+    return
+  end
+  local tasks = is_given(job.num_tasks) and job.num_tasks or 1
+  local cpus = is_given(job.cpus_per_task) and job.cpus_per_task or 1
+  -- A node that is not described has a CPU for each GPU.
+  local cpus_on_node = SITE.cpus_per_node[partition] or SITE.cpus_per_node.default or on_node
+  local tasks_on_node = math.floor(cpus_on_node / cpus)
+  if each > 0 then
+    tasks_on_node = math.min(tasks_on_node, math.floor(on_node / each))
+  end
+  if tasks_on_node < 1 then
+    return
+  end
+  job.max_nodes = math.max(math.ceil(gpus / on_node), math.ceil(tasks / tasks_on_node))
+end
+
+function slurm_job_submit(job_desc, partitions, _uid)
   local went_well, fault = pcall(hint, job_desc)
   if not went_well then
     log("a job goes without hints: " .. tostring(fault))
@@ -212,11 +348,11 @@ function slurm_job_submit(job_desc, _partitions, _uid)
   if not went_well then
     log("a job goes without a nice: " .. tostring(fault))
   end
+  went_well, fault = pcall(pin, job_desc, partitions)
+  if not went_well then
+    log("a gang can be spread: " .. tostring(fault))
+  end
   return slurm.SUCCESS
-end
-
-local function is_given(value)
-  return type(value) == "number" and not NO_VALUES[value] or text_or_nil(value) ~= nil
 end
 
 -- Whether an update can make a job larger: it sets a field of its size, other than to a shorter time limit.

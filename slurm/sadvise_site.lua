@@ -32,10 +32,22 @@ return {
   -- of in the next round of sadvised. A shorter time limit keeps the nice.
   hold_requests = false,
 
-  -- GPUs in a node, by partition; for what cli_filter.lua says of jobs spread over more nodes than they need.
+  -- true holds a gang that leaves its node count open (--gpus without --nodes) to the fewest nodes from its submission
+  -- on, so that Slurm does not spread it over what is free. It needs gpus_per_node of the partition. A user who wants
+  -- more nodes says so, as with --nodes=1-8, or with `sadvise: sensitivity=low` in the comment.
+  pin_gangs = false,
+
+  -- GPUs that most nodes of a partition have, for pin_gangs, and for what cli_filter.lua says of jobs spread over more
+  -- nodes than they need. For pin_gangs, a type of which nodes have fewer gets a line of its own.
   gpus_per_node = {
     -- default = 8,
     -- debug = 4,
+    -- ["debug/v100"] = 2,
+  },
+
+  -- CPUs in a node of a partition, for pin_gangs; one for each GPU where it does not stand here.
+  cpus_per_node = {
+    -- debug = 64,
   },
 
   -- What cli_filter.lua speaks of.

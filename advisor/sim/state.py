@@ -358,7 +358,7 @@ def _jobs(
     jobs["phase"][impossible] = ENDED
     jobs["end"][impossible] = End.IMPOSSIBLE
     jobs["gpus_max"] = np.minimum(jobs["gpus_max"], np.maximum(total.sum(axis=1), jobs["gpus"]))
-    _shapes(jobs)
+    number_shapes(jobs)
     for name in ("heap_slot", "queue_slot", "partner"):
         jobs[name] = NONE
     for name in ("finish_time", "watch_time", "timer"):
@@ -395,7 +395,7 @@ def _binds(jobs: NDArray[np.void], nodes: NDArray[np.void]) -> bool:
     )
 
 
-def _shapes(jobs: NDArray[np.void]) -> None:
+def number_shapes(jobs: NDArray[np.void]) -> None:
     """Number the distinct requests, so that one failed placement rules out all equal ones."""
     columns = (
         "gpus",

@@ -24,11 +24,12 @@ HEADER: Final = (
 )
 FAMILIES: Final[Mapping[str, str]] = {
     Family.PLAIN: "Slurm as it is",
+    Family.PIN: "open gangs on the fewest nodes",
     Family.LIFT: "lifts",
     Family.CEILING: "lifts with true run times",
     Family.LOWER: "jobs only put back",
     Family.SLURM: "slurm.conf alone",
-    Family.BOTH: "slurm.conf under the chosen lift",
+    Family.BOTH: "slurm.conf or pins under the chosen lift",
 }
 
 

@@ -278,6 +278,73 @@ def nice_of(live: LiveCluster, job_id: int) -> int:
     return int(live.run("squeue", "-h", "-j", str(job_id), "-o", "%y"))
 
 
+PINS = """
+return {
+  pin_gangs = true,
+  gpus_per_node = { default = 8, debug = 4, ["gpu/h100"] = 4, broken = "many" },
+  cpus_per_node = { gpu = 16 },
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes"),
+    [
+        (("--gpus=8",), "1-1"),
+        (("--gpus=8", "-n8"), "1-1"),
+        (("--gpus=a100:8", "-n1"), "1-1"),
+        (("--gpus=16",), "1-2"),
+        (("--gpus=8", "-p", "debug"), "1-2"),
+        (("-n8", "--gpus-per-task=1"), "1-1"),
+        (("-n6", "--gpus-per-task=3"), "1-3"),
+        (("--gpus=8", "-n4", "-c8"), "2-2"),
+        (("--gpus=8", "--mem=1G"), "1-1"),
+        (("--gpus=8", "--array=1-3"), "1-1"),
+    ],
+)
+def test_gang_that_leaves_its_node_count_open_is_held_to_the_fewest_nodes(
+    scripted: LiveCluster, options: tuple[str, ...], nodes: str
+) -> None:
+    site(scripted, PINS)
+
+    assert nodes_asked(scripted, *options) == nodes
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--gpus=1",),
+        ("--gpus=8", "-N2"),
+        ("--gpus=8", "-N1-4"),
+        ("--gres=gpu:4",),
+        ("--gpus=8", "--ntasks-per-node=4", "-n8"),
+        ("--gpus=8", "--cpus-per-gpu=2"),
+        ("--gpus=8", "--mem-per-cpu=1G"),
+        ("--gpus=8", "--mincpus=4"),
+        ("--gpus=8", "--exclusive"),
+        ("--gpus=8", "-w", "n01"),
+        ("--gpus=8", "-p", "gpu,debug"),
+        ("--gpus=8", "-n2", "-c17"),
+        ("--gpus=8", "--comment=sadvise: sensitivity=low"),
+    ],
+)
+def test_other_jobs_keep_the_nodes_that_they_ask_for(scripted: LiveCluster, options: tuple[str, ...]) -> None:
+    site(scripted, SITE)
+    as_asked = nodes_asked(scripted, *options)
+
+    site(scripted, PINS)
+
+    assert nodes_asked(scripted, *options) == as_asked
+
+
+def nodes_asked(live: LiveCluster, *options: str) -> str:
+    """Submit a held job; return its nodes as scontrol prints them, and cancel it."""
+    job_id = str(live.submit("--hold", *options))
+    (nodes,) = {word for word in live.run("scontrol", "show", "job", job_id).split() if word.startswith("NumNodes=")}
+    live.run("scancel", job_id)
+    return nodes.removeprefix("NumNodes=")
+
+
 @pytest.mark.parametrize("name", ["scheduler", "priority", "rate-limit"])
 def test_slurm_takes_the_settings_that_we_recommend(scripted: LiveCluster, name: str) -> None:
     fragment = (SCRIPTS / f"slurm.conf.d/{name}.conf").read_text()

@@ -29,6 +29,7 @@ _TIMERS: Final = frozenset({Lever.SWITCHES, Lever.NODE_RANGE})
 
 _TABLE: tuple[SimulatedPolicy, ...] = (
     slurm.POLICY,
+    slurm.PIN,
     QueuePolicy(
         name="fifo",
         summary="first come, first served; the head blocks the queue",
@@ -95,6 +96,7 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
     order.BY_RUN_TIMES,
     order.FAIR,
     *lifted.PRESETS,
+    lifted.PINNED,
     # What Dally's waiting gains within Slurm.
     AdvisedSlurm(
         name="slurm+dally",

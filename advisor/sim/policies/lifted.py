@@ -27,6 +27,7 @@ MakeMover = Callable[[Problem, Slurm, RunTimes], Mover]
 Known = Literal["limits", "forecast", "truth"]
 Way = Literal["lift", "sort", "lower"]
 NAME: Final = "lift"
+PINS: Final = "pin"
 
 
 def by_limits(problem: Problem, _slurm: Slurm) -> RunTimes:
@@ -98,6 +99,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "run-times": get_args(Known),
     "fairness": get_args(Fairness),
     "way": get_args(Way),
+    PINS: ("yes", "no"),
 }
 
 
@@ -110,11 +112,14 @@ def lift_of(name: str) -> SlurmPolicy:
             known = "; ".join(f"{key} = {', '.join(values)}" for key, values in _CHOICES.items())
             raise SimulationError(f"policy {name!r}: {text!r} is no option of {NAME}: known are {known}")
         chosen[option.replace("-", "_")] = value
+    pins = chosen.pop(PINS, "no") == "yes"
     options = Lift(**chosen)
     if options.way != "lift" and options.fairness not in ("user", "account"):
         raise SimulationError(f"policy {name!r}: way={options.way} needs fairness=user or fairness=account")
     words = ", ".join(f"{key} {value}" for key, value in asdict(options).items() if value is not None)
-    return SlurmPolicy(name=name, summary=f"lift with {words.replace('_', ' ')}", begin=options)
+    if pins:
+        words += ", open gangs on the fewest nodes"
+    return SlurmPolicy(name=name, summary=f"lift with {words.replace('_', ' ')}", begin=options, pins=pins)
 
 
 # What is asked for often.
@@ -160,4 +165,7 @@ PRESETS: Final = tuple(
             Lift(fairness="account", way="lower"),
         ),
     )
+)
+PINNED: Final = SlurmPolicy(
+    name="lift-pin", summary="lift, with gangs of open node counts on the fewest nodes", begin=Lift(), pins=True
 )

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from advisor.sim.policies.pinned import hold_to_fewest
 from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_placement import pick_now
@@ -28,18 +29,26 @@ def _run(slurm: Slurm, state: State, until: float) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmPolicy:
-    """The model of slurmctld; `begin` returns the loop of a run, which may change the line between the passes."""
+    """The model of slurmctld; `begin` returns the loop of a run, which may change the line between the passes.
+
+    With `pins`, gangs that leave their node count open are held to the fewest nodes.
+    """
 
     name: str
     summary: str
     begin: Callable[[Problem, Slurm], Run] = left_alone
     requeue_loses_work: bool = True
+    pins: bool = False
 
     def run(self, problem: Problem) -> State:
         """Run the loop."""
+        if self.pins:
+            hold_to_fewest(problem.state)
         slurm = build_slurm(problem.state, problem.trace, problem.cluster)
         leave_out(problem.state, lambda row: pick_now(problem.state, slurm, row, np.inf))
         return drive(problem, problem.state, self.begin(problem, slurm))
 
 
 POLICY = SlurmPolicy(name="slurm", summary="plain Slurm: multifactor priority and backfill, no advisor")
+# The most that a site gains by its submit script alone.
+PIN = SlurmPolicy(name="pin", summary="Slurm with gangs of open node counts on the fewest nodes", pins=True)

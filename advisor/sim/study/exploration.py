@@ -13,6 +13,7 @@ from advisor.sim.study.tried_settings import (
     SlurmChange,
     TriedSetting,
     lift_settings,
+    pin_settings,
     plain_setting,
     slurm_changes,
     slurm_settings,
@@ -31,6 +32,7 @@ class Exploration:
     trace: Trace
     copies: tuple[PerturbedTrace, ...]
     plain: TriedSetting
+    pins: tuple[TriedSetting, ...]
     lifts: tuple[TriedSetting, ...]
     changes: tuple[SlurmChange, ...]
     left_out: tuple[str, ...]
@@ -54,30 +56,35 @@ class Exploration:
         """
         whole = drawn(trace, cluster, seed, REQUESTS[requests])
         changes, left_out = slurm_changes(whole, cluster) if varies_slurm else ([], [])
+        plain = plain_setting(cluster, options)
+        pins, without_pins = pin_settings(plain, whole)
         return cls(
             trace=whole,
             copies=tuple(perturbed(whole, repeat, seed) for repeat in range(repeats)),
-            plain=plain_setting(cluster, options),
+            plain=plain,
+            pins=tuple(pins),
             lifts=tuple(lift_settings(cluster, options)),
             changes=tuple(changes),
-            left_out=tuple(left_out),
+            left_out=(*without_pins, *left_out),
             seed=seed,
         )
 
     @property
     def runs(self) -> int:
         """The number of runs in all."""
-        return len(self.copies) * (1 + len(self.lifts) + 2 * len(self.changes))
+        return len(self.copies) * (1 + len(self.lifts) + 2 * (len(self.pins) + len(self.changes)))
 
     def frontier(self, run_cells: RunCells) -> list[Point]:
         """Run everything and return the points, plain Slurm first.
 
-        The parameters of slurm.conf are changed one at a time, without lifts and under the chosen lift.
+        Open gangs are pinned, and the parameters of slurm.conf changed one at a time, without lifts and under the
+        chosen lift.
         """
-        settings = [self.plain, *self.lifts, *slurm_settings(self.plain, self.changes)]
+        settings = [self.plain, *self.pins, *self.lifts, *slurm_settings(self.plain, self.changes)]
         runs = self._copied_runs(settings, run_cells, 0)
         points = self._points(settings, runs, runs[0])
-        both = slurm_settings(chosen_lift(points).setting, self.changes)
+        chosen = chosen_lift(points).setting
+        both = [*pin_settings(chosen, self.trace)[0], *slurm_settings(chosen, self.changes)]
         of_both = self._copied_runs(both, run_cells, len(self.copies) * len(settings)) if both else []
         return marked([*points, *self._points(both, of_both, runs[0])])
 

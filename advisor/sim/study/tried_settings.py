@@ -26,6 +26,8 @@ _DEPTH_FACTORS: Final = (0.2, 4.0)
 _RESOLUTION_FACTOR: Final = 5.0
 _INTERVAL_FACTOR: Final = 4.0
 _SWITCH_WAITS_S: Final = (0.0, HOUR_S)
+# Policies, and the same with open gangs on the fewest nodes.
+_PINNED: Final = {"slurm": "pin", "lift": "lift-pin", "lift-forecast": "lift:run-times=forecast,pin=yes"}
 
 
 class Family(StrEnum):
@@ -33,6 +35,7 @@ class Family(StrEnum):
 
     PLAIN = "plain"
     LIFT = "lift"
+    PIN = "pin"
     CEILING = "ceiling"  # lifts that know the true run times, which no site has
     LOWER = "lower"  # jobs are only put back, which sadvise does not do
     SLURM = "slurm"
@@ -94,6 +97,22 @@ def lift_settings(cluster: Cluster, options: SimulationOptions) -> list[TriedSet
         name="lower account", family=Family.LOWER, policy="lower-account", cluster=cluster, options=options
     )
     return [*settings, lower]
+
+
+def pin_settings(base: TriedSetting, trace: Trace) -> tuple[list[TriedSetting], list[str]]:
+    """Return a setting with open gangs on the fewest nodes, if the trace has any; and why it is left out."""
+    jobs = trace.jobs
+    if not np.any((jobs["gpus"] > 1) & (jobs["nodes_max"] == 0)):
+        return [], ["pin_gangs: no gang of the trace leaves its node count open"]
+    is_plain = base.family is Family.PLAIN
+    pinned = replace(
+        base,
+        name="pin" if is_plain else f"{base.name}, pin",
+        family=Family.PIN if is_plain else Family.BOTH,
+        policy=_PINNED[base.policy],
+        lines=(*base.lines, SettingLine(file="sadvise_site.lua", text="pin_gangs = true")),
+    )
+    return [pinned], []
 
 
 def slurm_settings(base: TriedSetting, changes: Sequence[SlurmChange]) -> list[TriedSetting]:

@@ -23,6 +23,12 @@ from tools.pages.page_text import render, table
 
 METRICS: Final = ("mean_jct_s", "p99_jct_s", "mean_queueing_delay_s", "mean_bounded_slowdown")
 METRIC: Final = METRICS[0]
+REQUESTS_MADE: Final = {
+    "usual": "Node counts, limits, checkpoints and arrays have the shares of public job scripts: 5 % of the gangs leave "
+    "their node count open.",
+    "open": "Requests are drawn with more freedom than people make them (`--requests open`): about half of the gangs "
+    "leave their node count open.",
+}
 VERDICTS: Final = ("lower", "higher", "no clear difference")
 
 
@@ -49,9 +55,7 @@ def make(experiment: Experiment, runner: Runner, command: str, data: Path | None
         for cell in cells_of(part.workload, part.policies, experiment)
     ]
     users = {CellName(task.cell.trace.name, task.cell.seed): task.cell.trace.jobs["user"] for task in tasks}
-    return page(
-        parts, runner.results(tasks), experiment.seeds, command, metrics=experiment.over_all, user_by_cell=users
-    )
+    return page(parts, runner.results(tasks), experiment, command, user_by_cell=users)
 
 
 def parts_of(workloads: Sequence[Workload], policies: Sequence[str], first_jobs: int) -> list[TracePart]:
@@ -74,13 +78,13 @@ def parts_of(workloads: Sequence[Workload], policies: Sequence[str], first_jobs:
 def page(
     parts: Sequence[TracePart],
     results: Mapping[str, Sequence[RunResult]],
-    seeds: int,
+    experiment: Experiment,
     command: str,
     *,
-    metrics: Sequence[str] = (),
     user_by_cell: Mapping[CellName, NDArray[Any]] | None = None,
 ) -> str:
-    """Return the page of results; `metrics` are compared over all traces, as are the users of `user_by_cell`."""
+    """Return the page of results; the users of `user_by_cell` are compared where metrics are, over all traces."""
+    seeds, metrics = experiment.seeds, experiment.over_all
     differences = {
         name: {difference.policy: difference for difference in compare(own, seed=0, metrics=(METRIC,))}
         for name, own in results.items()
@@ -96,6 +100,7 @@ def page(
         first=first,
         sampled=", ".join(sorted({column for own in results.values() for result in own for column in result.sampled})),
         load_ratio=LOAD_RATIO,
+        requests=REQUESTS_MADE[experiment.requests],
         cut=render("results", "cut", policies="`, `".join(cut), first=first) if cut else "",
         record=table(("policy", "traces:", "change of mean JCT:", *VERDICTS), _record(parts, results, differences)),
         beyond=_beyond(parts, results, metrics, user_by_cell or {}) if metrics else "",

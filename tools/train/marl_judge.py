@@ -48,6 +48,7 @@ class GangSet:
     workloads: int
     is_seen: bool
     rows: Rows = Rows.ONE
+    jobs_per_gpu: float = 1.5
 
     @property
     def name(self) -> str:
@@ -61,7 +62,7 @@ class GangSet:
         return Scale(
             agents=(self.agents,),
             servers_each=(self.gpus // 8 // self.agents,),
-            jobs_per_gpu=1.5,
+            jobs_per_gpu=self.jobs_per_gpu,
             topologies=TRAINING if self.is_seen else UNSEEN,
         )
 

@@ -17,7 +17,7 @@ from advisor.fit.interference_fit import fit_measured
 from advisor.predict.interference import InterferenceForecaster
 from advisor.predict.interference_items import Floats, Rows, Shared
 from tools.data.measured_pairs import FORMS, read_counted
-from tools.evaluate.score_report import Judged, Report, Score, counted, print_report, score, together
+from tools.evaluate.score_report import JudgedRows, Report, Score, counted, print_report, score, together
 
 SEED = 20240601
 # Below this a row of a type or a model would say little.
@@ -169,9 +169,9 @@ def splits_of(
         yield fit_rows, test_rows
 
 
-def _judge(table: RelativeSpeeds, splits: Sequence[tuple[Rows, Rows]], seed: int) -> tuple[Judged, float, float]:
+def _judge(table: RelativeSpeeds, splits: Sequence[tuple[Rows, Rows]], seed: int) -> tuple[JudgedRows, float, float]:
     """Return the forecasts of the rows to judge of all splits, and the seconds for fitting and for forecasting."""
-    parts: list[Judged] = []
+    parts: list[JudgedRows] = []
     fit_s = predict_s = 0.0
     for fitted_on, judged in splits:
         train, test = table.take(fitted_on), table.take(judged)
@@ -182,11 +182,11 @@ def _judge(table: RelativeSpeeds, splits: Sequence[tuple[Rows, Rows]], seed: int
         fitted_s = time.perf_counter()
         forecast = forecaster.relative_speeds(test.pairs, table.shared)
         fit_s, predict_s = fit_s + fitted_s - started_s, predict_s + time.perf_counter() - fitted_s
-        parts.append(Judged(index=judged, forecast=forecast, by_baseline=baselines(train, test)))
+        parts.append(JudgedRows(index=judged, forecast=forecast, by_baseline=baselines(train, test)))
     return together(parts), fit_s, predict_s
 
 
-def _scores(table: RelativeSpeeds, judged: Judged) -> Iterator[Score]:
+def _scores(table: RelativeSpeeds, judged: JudgedRows) -> Iterator[Score]:
     speed, forecast = table.speed[judged.index], judged.forecast
     errors = np.abs(forecast.median - speed)
     inside = (forecast.low - ROUNDING <= speed) & (speed <= forecast.high + ROUNDING)

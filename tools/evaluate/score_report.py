@@ -125,7 +125,7 @@ def score(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedRows:
     """The forecasts of judged rows, and what the baselines say; `index` `(n_rows,)` says which rows of the test."""
 
     index: NDArray[np.intp]
@@ -133,10 +133,10 @@ class Judged:
     by_baseline: Mapping[str, NDArray[np.float64]]
 
 
-def together(parts: Sequence[Judged]) -> Judged:
+def together(parts: Sequence[JudgedRows]) -> JudgedRows:
     """Return what was judged part by part as one."""
     ends = ("low", "median", "high", "known")
-    return Judged(
+    return JudgedRows(
         index=np.concatenate([each.index for each in parts]),
         forecast=Intervals(**{end: np.concatenate([getattr(each.forecast, end) for each in parts]) for end in ends}),
         by_baseline={name: np.concatenate([each.by_baseline[name] for each in parts]) for name in parts[0].by_baseline},

@@ -22,7 +22,7 @@ from advisor.predict.intervals import Intervals
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
 from advisor.predict.throughput_site import SitePoints
 from tools.data.step_times import FORMS, GPUS_PER_NODE, read_counted
-from tools.evaluate.score_report import Judged, Report, Score, counted, print_report, score, together
+from tools.evaluate.score_report import JudgedRows, Report, Score, counted, print_report, score, together
 
 SEED = 20240601
 LEFT_OUT = ("model", "cluster")
@@ -166,7 +166,7 @@ def evaluate(
     )
 
 
-def _left_out(test: StepTimes, known: Known, splits: Sequence[Split], judged: Judged) -> Mapping[str, int]:
+def _left_out(test: StepTimes, known: Known, splits: Sequence[Split], judged: JudgedRows) -> Mapping[str, int]:
     """Count the rows of the test that no forecast was judged on, each under the first reason that holds."""
     rest = np.ones(len(test), dtype=np.bool_)
     rest[judged.index] = False
@@ -273,9 +273,9 @@ def fold_of(shapes: Sequence[str], folds: int, generator: np.random.Generator) -
     return np.asarray(dealt[index], dtype=np.int64)
 
 
-def _judge(test: StepTimes, splits: Sequence[Split], seed: int) -> tuple[Judged | None, float, float]:
+def _judge(test: StepTimes, splits: Sequence[Split], seed: int) -> tuple[JudgedRows | None, float, float]:
     """Return the forecasts of all splits, None if no row is left, and the seconds for fitting and for forecasting."""
-    parts: list[Judged] = []
+    parts: list[JudgedRows] = []
     fitted: dict[str, ThroughputForecaster] = {}
     fit_s = predict_s = 0.0
     for split in splits:
@@ -292,7 +292,7 @@ def _judge(test: StepTimes, splits: Sequence[Split], seed: int) -> tuple[Judged 
         forecast = _steps(fitted[split.key], split, rows, base.take(_nearest(rows, base, _BATCH_WEIGHT)))
         fit_s, predict_s = fit_s + between - started, predict_s + time.perf_counter() - between
         by_baseline = baselines(rows, base, split.train)
-        parts.append(Judged(index=split.index[fresh], forecast=forecast, by_baseline=by_baseline))
+        parts.append(JudgedRows(index=split.index[fresh], forecast=forecast, by_baseline=by_baseline))
     return together(parts) if parts else None, fit_s, predict_s
 
 
@@ -318,7 +318,7 @@ def _table(rows: StepTimes, codes: NDArray[np.int64]) -> PlacementTable:
     )
 
 
-def _score(name: str, rows: StepTimes, judged: Judged, wanted: Mask, baseline: str | None, is_rate: bool) -> Score:
+def _score(name: str, rows: StepTimes, judged: JudgedRows, wanted: Mask, baseline: str | None, is_rate: bool) -> Score:
     """Score the wanted ones of the judged rows together; `baseline` None is the forecast itself."""
     own, forecast = rows.take(wanted), judged.forecast
     said = (forecast.median if baseline is None else judged.by_baseline[baseline])[wanted]

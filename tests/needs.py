@@ -20,9 +20,9 @@ import pytest
 from advisor.backends.process import SlurmCommands
 from advisor.backends.pyslurm_source import installed
 from advisor.errors import SlurmError
+from tests.throwaway_machine import CGROUPS
 from tools.stage.roots import HOST_PROGRAMS, RELEASES, cache_folder, ready_releases
 from tools.stage.slurmdbd import PACKAGES, PROGRAMS
-from tools.stage.throwaway_machine import CGROUPS
 from tools.test_machine import LIVE as LIVE_PROGRAMS
 from tools.test_machine import OTHERS, PROMTOOL, is_there
 

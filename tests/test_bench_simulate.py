@@ -76,7 +76,7 @@ def test_every_policy_has_a_line(
     assert "2.00  above by 67%" in printed
 
 
-def made_up(task: SimulationTask, cache: Path | None = None) -> SimulationFigures:
+def made_up(task: SimulationTask) -> SimulationFigures:
     """Return 10,000 jobs per second, and half as many per second on a repeated trace."""
     figures = SimulationFigures(
         trace=task.trace, policy=task.policy, execution=task.execution, jobs=1000, nodes=1, load_ratio=0.8, wall_s=0.1,

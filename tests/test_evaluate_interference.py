@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from advisor.errors import ConfigError
@@ -23,7 +22,7 @@ from tests.fit.interference_tables import (
     speed_beside,
     write,
 )
-from tools.evaluate import interference_errors
+from tools.evaluate.__main__ import app
 from tools.evaluate.interference_errors import evaluate
 from tools.evaluate.score_report import Report, repeated
 
@@ -35,9 +34,6 @@ DATA = Path(os.environ.get("SADVISE_DATA", ""), "interference")
 
 def run(*arguments: str | Path) -> dict[str, object]:
     """Run the command and return what it prints as JSON; errors are raised."""
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    interference_errors.add_to(app)
     result = CliRunner().invoke(app, ["interference", *map(str, arguments), "--json"])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -119,18 +115,15 @@ def test_nothing_left_to_judge_is_an_error(tmp_path: Path, same: bool) -> None:
         evaluate(sides, sides if same else list(sides), shared=Shared.NODE)
 
 
-def test_command_takes_several_files_after_one_option_and_scores_without_doubtful_rows(tmp_path: Path) -> None:
+def test_command_takes_several_files_after_one_option(tmp_path: Path) -> None:
     names = list(NEED_BY_MODEL)
     first = write(tmp_path, GAVEL, gavel_rows(names[:3]), name="first.csv")
     second = write(tmp_path, GAVEL, gavel_rows(names[2:]), name="second.csv")
     test = write(tmp_path, GAVEL, gavel_rows([names[0], names[4]]), name="test.csv")
 
-    found = run("--format", "gavel", "--train", first, second, "--test", test, "--doubtful", "v100:Alpha")
+    found = run("--format", "gavel", "--train", first, second, "--test", test)
 
-    names_of_scores = [score["name"] for score in found["scores"]]  # type: ignore[attr-defined]
     assert found["train_rows"] == 2 * (42 + 42)
-    assert "forecast, without v100:Alpha" in names_of_scores
-    assert "forecast, without v100:Alpha, on k80" in names_of_scores
 
 
 def test_options_are_repeated_for_each_file() -> None:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from advisor.errors import AdvisorError, ConfigError, TraceError
 from tests.predict.run_time_jobs import make_ended, make_site
 from tools.data.drac_tables import read_tables
-from tools.evaluate import run_time_errors
+from tools.evaluate.__main__ import app
 from tools.evaluate.run_time_errors import (
     LAST_TWO,
     LIMIT,
@@ -76,9 +75,6 @@ def written(path: Path, rows: Rows) -> Path:
 
 
 def run(*arguments: str) -> str:
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    run_time_errors.add_to(app)
     result = CliRunner().invoke(app, ["runtime", *arguments], catch_exceptions=True)
     if isinstance(result.exception, AdvisorError):
         raise result.exception

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from advisor.errors import AdvisorError, ConfigError, TraceError
 from tests.fit.start_time_polls import poll_rows, write
 from tools.data.graham_polls import read_polls
-from tools.evaluate import start_time_errors
+from tools.evaluate.__main__ import app
 from tools.evaluate.score_report import parsed_date, print_report
 from tools.evaluate.start_time_errors import baselines, default_split, judge, read_errors_s
 
@@ -27,9 +26,6 @@ POLLS = DATA / "graham_gpu_queue_snapshots_until_2021-06-14.csv.gz"
 
 def run(*arguments: str | Path) -> dict[str, Any]:
     """Run the command and return what it prints as JSON; errors are raised."""
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    start_time_errors.add_to(app)
     result = CliRunner().invoke(app, ["start", *map(str, arguments), "--json"])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

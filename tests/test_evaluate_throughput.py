@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from advisor.errors import ConfigError
 from advisor.fit.throughput_data import files_of
 from tests.predict.throughput_cluster import make_measured, steps, theta_of, work, write_cluster
 from tools.data.step_times import read_measured
+from tools.evaluate.__main__ import app
 from tools.evaluate.score_report import Report, Score
 from tools.evaluate.throughput_errors import (
     CURVE,
@@ -21,7 +21,6 @@ from tools.evaluate.throughput_errors import (
     NEAREST,
     ROOT,
     Known,
-    add_to,
     baselines,
     evaluate,
     fold_of,
@@ -44,9 +43,6 @@ def named(report: Report, name: str) -> Score:
 
 
 def run(*arguments: str) -> str:
-    app = typer.Typer()
-    add_to(app)
-    app.command("other")(lambda: None)
     result = CliRunner().invoke(app, ["throughput", *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.built_packages import BUILT_TIME
+from tests.throwaway_machine import ThrowawayMachine
 from tools.advice_queue import PRIORITY_LINES
 from tools.stage import LiveCluster
-from tools.stage.throwaway_machine import ThrowawayMachine
 
 ROOT = Path(__file__).parent.parent
 SLURM = "/srv/slurm"

@@ -4,27 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor.backends.kept_rows import KeptRows
 from tools.bench.measuring import Stages
-from tools.bench.printed import read_back
 from tools.bench.soak import Changing, configured, soak
-from tools.bench.synthetic import synthetic
 
 GROWN_MIB = 8.0
-
-
-def test_what_is_printed_is_read_back_as_it_was() -> None:
-    start, stages = synthetic(60, 10, seed=3), Stages()
-
-    read = read_back(start, KeptRows(), stages)
-
-    assert [job.job_id for job in read.jobs] == [job.job_id for job in start.jobs]
-    for job, was in zip(read.jobs, start.jobs, strict=True):
-        assert (job.state, job.partitions, job.user) == (was.state, was.partitions, was.user)
-        assert (job.gang.gpu_count, job.gang.gpu_type) == (was.gang.gpu_count, was.gang.gpu_type)
-        assert (job.time_limit_s, job.hints.gpus, job.held) == (was.time_limit_s, was.hints.gpus, was.held)
-    assert [node.gpus for node in read.nodes] == [node.gpus for node in start.nodes]
-    assert stages.cpu_s["decode"] > 0.0
 
 
 @pytest.mark.slow

@@ -79,7 +79,7 @@ class Shell:
             cwd=work,
         )
         os.close(terminal)
-        printed = b"".join(_read(reader)).decode().replace("\r\n", "\n")
+        printed = b"".join(read_terminal(reader)).decode().replace("\r\n", "\n")
         os.close(reader)
         # On a pipe, long work shows no progress.
         printed += process.communicate()[1].decode()
@@ -88,7 +88,7 @@ class Shell:
         return _ESCAPES.sub("", printed)
 
 
-def _read(descriptor: int) -> Iterator[bytes]:
+def read_terminal(descriptor: int) -> Iterator[bytes]:
     """Yield what comes from a terminal until its last program has ended."""
     while True:
         try:

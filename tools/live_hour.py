@@ -29,7 +29,7 @@ from advisor.journal import opened
 from tools.advice_queue import PRIORITY_LINES
 from tools.stage import LiveCluster, uniform_cluster
 from tools.stage.arrivals import PAIR, RANGE, SMALL, SPREAD, USERS, GpuRequest, gap_s
-from tools.stage.daemon import Table, daemon, end_daemon, log_end, revert_all, write_config
+from tools.stage.daemon import daemon, end_daemon, log_end, revert_all, write_config
 from tools.stage.live_cluster import SDIAG_RPC
 from tools.stage.program import add_play, add_release, passing, print_faults, print_figures, summed_up
 from tools.stage.sdiag import Cycles, cycles_of
@@ -55,19 +55,8 @@ POLL_S: Final = 0.5
 WEIGHTS: Final[Mapping[GpuRequest, int]] = {RANGE: 3, PAIR: 5, SPREAD: 2, SMALL: 5}
 # Some users know their run times; others ask for a day, and only gangs of the latter gain by waiting for fewer nodes.
 LIMITS: Final = ("00:04:00", "00:04:00", "1-00:00:00")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HourLoad:
-    """Says what arrives: requests by weight, time limits, and the GPUs that jobs hold on average as a share of all.
-
-    `tables` are values of the daemon's configuration.
-    """
-
-    weights: Mapping[GpuRequest, int] = field(default_factory=lambda: WEIGHTS)
-    limits: tuple[str, ...] = LIMITS
-    share: float = 1.15
-    tables: Mapping[str, Table] = field(default_factory=dict)
+# The GPUs that jobs hold on average as a share of all.
+LOAD: Final = 1.15
 
 
 @dataclass
@@ -93,33 +82,30 @@ def hour_cluster(release: str) -> LiveCluster:
     return uniform_cluster(release, NODES, extra_lines=PRIORITY_LINES)
 
 
-def arrive(live: LiveCluster, hour: Hour, chance: random.Random, marks: Path, load: HourLoad) -> float:
+def arrive(live: LiveCluster, hour: Hour, chance: random.Random, marks: Path) -> float:
     """Submit a job, and return the seconds until the next one."""
-    (request,) = chance.choices(list(load.weights), list(load.weights.values()))
+    (request,) = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))
     seconds = chance.choice((15, 25, 40, 60, 90, 150))
-    limit = f"--time={chance.choice(load.limits)}"
+    limit = f"--time={chance.choice(LIMITS)}"
     script = f"sleep {seconds}\n: >{marks}/$SLURM_JOB_ID"
     job_id = live.submit(limit, *request.options, script=script, user=chance.choice(USERS))
     hour.submitted[job_id] = request
-    return gap_s(chance, request.gpus * seconds, NODES * GPUS_PER_NODE, load.share)
+    return gap_s(chance, request.gpus * seconds, NODES * GPUS_PER_NODE, LOAD)
 
 
-def play(
-    live: LiveCluster, minutes: float, seed: int, interval_s: float, folder: Path, load: HourLoad | None = None
-) -> Hour:
+def play(live: LiveCluster, minutes: float, seed: int, interval_s: float, folder: Path) -> Hour:
     """Run the hour, with its files in a folder, and check jobs and leases at its end."""
     hour, chance, marks = Hour(), random.Random(seed), live.folder / "marks"
     marks.mkdir(exist_ok=True)
     marks.chmod(0o777)
-    load = load or HourLoad()
-    config = write_config(folder, interval_s, load.tables)
+    config = write_config(folder, interval_s)
     settings = load_config(config, {})
     before, began = live.cycles(), time.monotonic()
     with daemon(live, config, folder / "log") as process:
         next_s = 0.0
         for passed_s in passing(minutes * MINUTE_S, POLL_S, process):
             while next_s <= passed_s:
-                next_s += arrive(live, hour, chance, marks, load)
+                next_s += arrive(live, hour, chance, marks)
         if process.poll() is not None:
             hour.faults += end_daemon(process, END_S)
             return hour

@@ -16,6 +16,8 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from tools.console_pages import read_terminal
+
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 PAGE: Final = DOCS / "terminal.md"
 # The front page shows what its first command prints.
@@ -69,7 +71,7 @@ def typed(command: str, *, columns: int, rows: int = 40) -> str:
     argv = [sys.executable, "-m", "advisor.cli.main", *command.split()]
     with subprocess.Popen(argv, stdin=side, stdout=side, stderr=side, env=environment):
         os.close(side)
-        text = _read(main).decode()
+        text = b"".join(read_terminal(main)).decode()
     os.close(main)
     # A terminal ends lines by a carriage return, too.
     return text.replace("\r\n", "\n")
@@ -86,19 +88,6 @@ def drawn(text: str, *, columns: int, title: str) -> str:
     console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, legacy_windows=False)
     console.print(Text.from_ansi(text.rstrip()), no_wrap=True, crop=False, overflow="ignore")
     return _FONTS.sub("", console.export_svg(title=title, unique_id=PICTURE.stem)) + "\n"
-
-
-def _read(terminal: int) -> bytes:
-    """Read a terminal until its other end is closed."""
-    read = b""
-    while True:
-        try:
-            chunk = os.read(terminal, 65_536)
-        except OSError:
-            return read
-        if not chunk:
-            return read
-        read += chunk
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from advisor.sim.live.slurm_rollout import SlurmRollout
 from tests.builders import TAKEN_AT, make_gang, make_hints, make_job, make_node, make_recommendation, make_snapshot
 from tests.cli.conftest import Sadvise
 from tests.planning.test_gang_nodes import ON
-from tools.stand_in_policy import KIND, VERSION, publish_stand_in
+from tests.stand_in_policy import KIND, VERSION, publish_stand_in
 
 TYPES = {"n01": "v100", "n02": "v100", "n03": "a100", "n04": "a100"}
 NAMED_ALONE = (

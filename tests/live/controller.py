@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from tests.throwaway_machine import ThrowawayMachine
 from tools.stage import LiveCluster
-from tools.stage.throwaway_machine import ThrowawayMachine
 
 # Where the cluster's files are on the machine, and who its daemon is there, for slurmctld as well.
 _SLURM: Final = "/srv/slurm"

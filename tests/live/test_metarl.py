@@ -22,9 +22,9 @@ from advisor.journal.views import Done, PastChange, RowQuery
 from advisor.predict.library import Library
 from advisor.site.shadow import EVENT
 from tests.live.conftest import started
+from tests.stand_in_policy import KIND, NAME, VERSION, publish_stand_in
 from tools.stage import LiveCluster
 from tools.stage.daemon import daemon, write_config
-from tools.stand_in_policy import KIND, NAME, VERSION, publish_stand_in
 
 # One release is enough: what named nodes do on each is in test_gang_nodes.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05")]

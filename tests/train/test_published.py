@@ -17,7 +17,6 @@ SETTINGS = {
     "window of two": replace(SMALL, window=2),
     "tiny cluster": replace(SMALL, nodes=2),
     "no starter": replace(SMALL, starter=False),
-    "speeds with errors": replace(SMALL, speed_error=0.1),
 }
 
 

@@ -12,16 +12,14 @@ from tools.chosen import chosen
 PROG: Final = "python -m tools.bench"
 # Each is a module of this package with `add_options(parser)` and `run(options)`, which returns the exit code.
 BENCHES: Final[Mapping[str, str]] = {
-    "cycle": "time and memory of one cycle at growing queues",
     "commands": "time and CPU of --version, recommend and explain on a long queue",
     "soak": "CPU and memory of the daemon's rounds over a large synthetic cluster, for a day",
     "journal": "CPU and size of whole cycles in the journal",
     "read": "CPU and requests of a snapshot, by reader; starts its own Slurm",
-    "changes": "what changes cost slurmctld at a long queue; starts its own Slurm",
     "submit": "what the Lua script adds to a submission; starts its own Slurm",
     "simulate": "speed and memory of the simulator on published traces",
     "rollout": "time of plans rolled out from a snapshot",
-    "web": "time and bytes of the pages of sadvise web, and rounds beside ten viewers",
+    "web": "time and bytes of the pages of sadvise web",
 }
 
 

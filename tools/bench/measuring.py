@@ -1,13 +1,12 @@
 """CPU by stage, memory, and processes that measure alone."""
 
 import json
-import os
 import resource
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
@@ -68,14 +67,13 @@ def resident_mib() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
-def in_own_process(bench: str, *arguments: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+def in_own_process(bench: str, *arguments: str) -> dict[str, Any]:
     """Return the JSON that a benchmark prints in a process of its own; raises `SimulationError` where it fails."""
     answer = subprocess.run(
         [sys.executable, "-m", "tools.bench", bench, *arguments],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **(environment or {})},
     )
     if answer.returncode != 0:
         last = (answer.stderr.strip().splitlines() or ["it printed nothing"])[-1]

@@ -12,7 +12,6 @@ trace is in its name.
 
 import argparse
 import json
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -165,12 +164,11 @@ def _workload(task: SimulationTask) -> Workload:
     return workload.first(task.cut) if task.cut else workload
 
 
-def measured(task: SimulationTask, cache: Path | None = None) -> SimulationFigures:
-    """Measure a task in a process of its own; `cache` holds its compiled code instead of the user's own folder."""
+def measured(task: SimulationTask) -> SimulationFigures:
+    """Measure a task in a process of its own."""
     text = json.dumps(asdict(replace(task, start_time=time.time())))
-    environment = {} if cache is None else {"XDG_CACHE_HOME": str(cache)}
     try:
-        return SimulationFigures(**in_own_process("simulate", "--one", text, environment=environment))
+        return SimulationFigures(**in_own_process("simulate", "--one", text))
     except SimulationError as err:
         raise SimulationError(f"{task.trace} under {task.policy}: {err}") from err
 
@@ -258,14 +256,6 @@ def _print_memory(folder: str, policies: Sequence[str], seconds: float) -> None:
     print()
 
 
-def _print_start(folder: str, policies: Sequence[str]) -> None:
-    print("start-up without anything compiled before: what the first run took beyond its loop")
-    for policy in policies:
-        with tempfile.TemporaryDirectory(prefix="sadvise-") as empty:
-            figures = measured(SimulationTask(folder=folder, trace="itp 10", policy=policy, runs=1), Path(empty))
-        print(f"{policy:<8}{figures.first_run_s:>6.1f} s  imports {figures.import_s:.1f} s", flush=True)
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_data_option(parser)
@@ -273,7 +263,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         "million jobs; default %(default)g")  # fmt: skip
     parser.add_argument("--traces", default=DEFAULT_TRACES, help="published traces, default %(default)s")
     parser.add_argument("--policies", default=DEFAULT_POLICIES, help="default %(default)s")
-    parser.add_argument("--only-speed", action="store_true", help="leave out growth, memory and compiling")
     parser.add_argument("--one", metavar="TASK", help=argparse.SUPPRESS)
 
 
@@ -284,9 +273,6 @@ def run(options: argparse.Namespace) -> int:
         return 0
     folder, policies = str(data_folder(options.data)), options.policies.split(",")
     _print_speed(folder, options.traces.split(","), policies, options.seconds)
-    if not options.only_speed:
-        _print_growth(folder, policies, options.seconds)
-        few = [policy for policy in MEMORY_POLICIES if policy in policies]
-        _print_memory(folder, few, options.seconds)
-        _print_start(folder, few)
+    _print_growth(folder, policies, options.seconds)
+    _print_memory(folder, [policy for policy in MEMORY_POLICIES if policy in policies], options.seconds)
     return 0

@@ -1,11 +1,10 @@
 """Days of the daemon's rounds over a large synthetic cluster, with the clock turned by hand.
 
-    python -m tools.bench soak --jobs 10000 --hours 24 [--nodes 1000] [--interval 60] [--turnover 0.01] [--text]
+    python -m tools.bench soak --jobs 10000 --hours 24 [--nodes 1000] [--interval 60] [--turnover 0.01]
 
 Runs the daemon's own round, journal on disk included, in mode apply. Between rounds a share of the queue changes: jobs
-arrive, start and end. With `--text` each round reads what squeue and sinfo would print of them. Prints, for every hour,
-CPU per round, resident memory and the size of the journal; then the means by stage. Asked are a mean below 0.5 s of CPU
-per round, and less than 250 MiB that do not grow.
+arrive, start and end. Prints, for every hour, CPU per round, resident memory and the size of the journal; then the
+means by stage. Asked are a mean below 0.5 s of CPU per round, and less than 250 MiB that do not grow.
 """
 
 import argparse
@@ -13,14 +12,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from advisor.apply.applier import Applier
-from advisor.backends.kept_rows import KeptRows
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
 from advisor.cycle import Cycle
@@ -35,7 +33,6 @@ from advisor.journal import SqliteJournal
 from advisor.planning.observing import observed
 from advisor.site.site_gate import RoundDeadline, SiteGate
 from tools.bench.measuring import Stages, resident_mib
-from tools.bench.printed import read_back
 from tools.bench.synthetic import synthetic
 
 HOUR_S: Final = 3600.0
@@ -57,13 +54,11 @@ class Changing:
     clock: ManualClock
     jobs: dict[int, Job]
     next_id: int
-    stages: Stages | None = None
-    kept: KeptRows = field(default_factory=KeptRows)
     name: str = "synthetic"
 
     @classmethod
-    def made(cls, jobs: int, nodes: int, turnover: float, seed: int, stages: Stages | None = None) -> "Changing":
-        """Make a busy cluster with a number of pending jobs; it is printed and read back where stages are given."""
+    def made(cls, jobs: int, nodes: int, turnover: float, seed: int) -> "Changing":
+        """Make a busy cluster with a number of pending jobs."""
         start = synthetic(jobs, nodes, seed)
         return cls(
             # The first snapshot must not live as long as the cluster does.
@@ -73,14 +68,12 @@ class Changing:
             clock=ManualClock(start.taken_at),
             jobs=dict(start.jobs_by_id),
             next_id=max(start.jobs_by_id) + 1,
-            stages=stages,
         )
 
     def snapshot(self) -> Snapshot:
         """Return the cluster as it is now, with a new object for every job, as a reader has."""
         jobs = tuple(replace(self.jobs[job_id]) for job_id in sorted(self.jobs))
-        now = replace(self.start, taken_at=self.clock.now(), jobs=jobs)
-        return now if self.stages is None else read_back(now, self.kept, self.stages)
+        return replace(self.start, taken_at=self.clock.now(), jobs=jobs)
 
     def apply(self, action: Action) -> Receipt:
         """Change a pending job."""
@@ -238,15 +231,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--interval", type=float, default=60.0, help="seconds between rounds, default: %(default)s")
     parser.add_argument("--turnover", type=float, default=0.01, help="share of the queue that changes in a round")
     parser.add_argument("--no-models", action="store_true", help="plan by the rules alone, without forecasts")
-    parser.add_argument("--text", action="store_true", help="read the queue as squeue and sinfo would print it")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
 
 
 def run(options: argparse.Namespace) -> int:
     """Soak, and print the tables."""
     stages, rows = Stages(), []
-    printed = stages if options.text else None
-    cluster = Changing.made(options.jobs, options.nodes, options.turnover, options.seed, printed)
+    cluster = Changing.made(options.jobs, options.nodes, options.turnover, options.seed)
     with tempfile.TemporaryDirectory() as folder:
         config = configured(Path(folder), with_models=not options.no_models)
         print("hour   CPU/round s   most s   resident MiB   journal MiB   applied   leases out")

@@ -14,7 +14,11 @@ import sys
 import typer
 
 from advisor.errors import AdvisorError
-from tools.evaluate import interference_errors, run_time_errors, start_time_errors, throughput_errors
+from tools.evaluate.interference_errors import interference
+from tools.evaluate.run_time_errors import runtime
+from tools.evaluate.score_report import ManyFiles
+from tools.evaluate.start_time_errors import start
+from tools.evaluate.throughput_errors import throughput
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,8 +27,8 @@ app = typer.Typer(
     add_completion=False,
     help="Judge the predictors on files of your own, next to their baselines, on rows that were not fitted on.",
 )
-for predictor in (throughput_errors, interference_errors, run_time_errors, start_time_errors):
-    predictor.add_to(app)
+for judge in (throughput, interference, runtime, start):
+    app.command(cls=ManyFiles)(judge)
 
 
 def main() -> None:

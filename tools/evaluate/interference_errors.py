@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,9 +15,9 @@ from advisor.fit.export import bundled
 from advisor.fit.interference_files import MeasuredSpeed, RelativeSpeeds, measured
 from advisor.fit.interference_fit import fit_measured
 from advisor.predict.interference import InterferenceForecaster
-from advisor.predict.interference_items import Floats, Rows, Shared, name_key
+from advisor.predict.interference_items import Floats, Rows, Shared
 from tools.data.measured_pairs import FORMS, read_counted
-from tools.evaluate.score_report import ManyFiles, Report, Score, counted, print_report, score
+from tools.evaluate.score_report import JudgedRows, Report, Score, counted, print_report, score, together
 
 SEED = 20240601
 # Below this a row of a type or a model would say little.
@@ -29,34 +29,7 @@ ROUNDING = 1e-6
 STEADY = 1e-3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedPairs:
-    """The forecasts of judged rows; all arrays `(n_rows,)`, `rows` says which rows of the measurements they are."""
-
-    rows: Rows
-    forecast: Floats
-    inside: NDArray[np.bool_]
-    known: NDArray[np.bool_]
-    by_baseline: Mapping[str, Floats]
-    fit_s: float
-    predict_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doubtful:
-    """Rows to leave out of a further score: a model as the slowed side, on one GPU type where one is named."""
-
-    text: str
-    group: str | None
-    model: str
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("interference", cls=ManyFiles)(interference)
-
-
-def interference(  # noqa: PLR0913, PLR0917 - a command takes the options it has
+def interference(
     form: Annotated[str, typer.Option("--format", help=f"Form of the tables: {', '.join(FORMS)}.")],
     train: Annotated[list[Path], typer.Option("--train", help="Tables of measured pairs to fit on.")],
     test: Annotated[list[Path], typer.Option("--test", help="Tables of measured pairs to be judged on.")],
@@ -70,10 +43,6 @@ def interference(  # noqa: PLR0913, PLR0917 - a command takes the options it has
     unseen_models: Annotated[
         bool, typer.Option("--unseen-models", help="Judge the pairs of each model by those without it.")
     ] = False,
-    doubtful: Annotated[
-        list[str] | None,
-        typer.Option("--doubtful", help="Also score without MODEL, or TYPE:MODEL, as the slowed side."),
-    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Which pairs fall into which part.")] = SEED,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -95,7 +64,6 @@ def interference(  # noqa: PLR0913, PLR0917 - a command takes the options it has
         shared=FORMS[form].shared,
         folds=folds,
         unseen_models=unseen_models,
-        doubtful=[_doubtful(text) for text in doubtful or ()],
         seed=seed,
     )
     left_out = counted(left_out, report.left_out or {})
@@ -114,7 +82,6 @@ def evaluate(
     shared: Shared,
     folds: int | None = None,
     unseen_models: bool = False,
-    doubtful: Sequence[Doubtful] = (),
     seed: int = SEED,
 ) -> Report:
     """Fit, forecast and compare; raises `ConfigError` where there is nothing to fit on, or nothing left to judge.
@@ -139,30 +106,25 @@ def evaluate(
         raise ConfigError(
             "no row to judge is left that was not fitted on: give other files, --folds 5 or --unseen-models"
         )
-    outcome = _together([_judge(table, *split, seed) for split in splits])
+    judged, fit_s, predict_s = _judge(table, splits, seed)
     notes = []
     if unseen_models:
         notes.append("Each model in turn is in no pair that was fitted on; a pair of two models is judged for each.")
     return Report(
         what="interference",
         train_rows=len(train),
-        test_rows=len(outcome.rows),
-        fit_s=outcome.fit_s,
-        predict_s=outcome.predict_s,
+        test_rows=len(judged.index),
+        fit_s=fit_s,
+        predict_s=predict_s,
         left_out=counted(
             {
                 "also in the files to fit on": fitted_too,
-                "no row left to fit on": len(test_rows) - len(np.unique(outcome.rows)),
+                "no row left to fit on": len(test_rows) - len(np.unique(judged.index)),
             }
         ),
-        scores=tuple(_scores(table, outcome, doubtful)),
+        scores=tuple(_scores(table, judged)),
         notes=(*notes, "Errors are absolute differences of relative speed, the speed beside another over that alone."),
     )
-
-
-def _doubtful(text: str) -> Doubtful:
-    group, colon, model = text.rpartition(":")
-    return Doubtful(text=text, group=name_key(group) if colon else None, model=name_key(model))
 
 
 def _not_fitted_on(table: RelativeSpeeds, fit_rows: Rows, test_rows: Rows) -> tuple[Rows, int]:
@@ -207,51 +169,36 @@ def splits_of(
         yield fit_rows, test_rows
 
 
-def _judge(table: RelativeSpeeds, fitted_on: Rows, judged: Rows, seed: int) -> JudgedPairs:
-    train, test = table.take(fitted_on), table.take(judged)
-    started_s = time.perf_counter()
-    on_gpu = table.shared is Shared.GPU
-    fitted = fit_measured(train if on_gpu else None, None if on_gpu else train, seed=seed)
-    forecaster = InterferenceForecaster.from_bundle(bundled(fitted))
-    fitted_s = time.perf_counter()
-    forecast = forecaster.relative_speeds(test.pairs, table.shared)
-    ended_s = time.perf_counter()
-    return JudgedPairs(
-        rows=judged,
-        forecast=forecast.median,
-        inside=(forecast.low - ROUNDING <= test.speed) & (test.speed <= forecast.high + ROUNDING),
-        known=forecast.known,
-        by_baseline=baselines(train, test),
-        fit_s=fitted_s - started_s,
-        predict_s=ended_s - fitted_s,
-    )
+def _judge(table: RelativeSpeeds, splits: Sequence[tuple[Rows, Rows]], seed: int) -> tuple[JudgedRows, float, float]:
+    """Return the forecasts of the rows to judge of all splits, and the seconds for fitting and for forecasting."""
+    parts: list[JudgedRows] = []
+    fit_s = predict_s = 0.0
+    for fitted_on, judged in splits:
+        train, test = table.take(fitted_on), table.take(judged)
+        started_s = time.perf_counter()
+        on_gpu = table.shared is Shared.GPU
+        fitted = fit_measured(train if on_gpu else None, None if on_gpu else train, seed=seed)
+        forecaster = InterferenceForecaster.from_bundle(bundled(fitted))
+        fitted_s = time.perf_counter()
+        forecast = forecaster.relative_speeds(test.pairs, table.shared)
+        fit_s, predict_s = fit_s + fitted_s - started_s, predict_s + time.perf_counter() - fitted_s
+        parts.append(JudgedRows(index=judged, forecast=forecast, by_baseline=baselines(train, test)))
+    return together(parts), fit_s, predict_s
 
 
-def _together(parts: Sequence[JudgedPairs]) -> JudgedPairs:
-    return JudgedPairs(
-        rows=np.concatenate([each.rows for each in parts]),
-        forecast=np.concatenate([each.forecast for each in parts]),
-        inside=np.concatenate([each.inside for each in parts]),
-        known=np.concatenate([each.known for each in parts]),
-        by_baseline={name: np.concatenate([each.by_baseline[name] for each in parts]) for name in parts[0].by_baseline},
-        fit_s=sum(each.fit_s for each in parts),
-        predict_s=sum(each.predict_s for each in parts),
-    )
-
-
-def _scores(table: RelativeSpeeds, outcome: JudgedPairs, doubtful: Sequence[Doubtful]) -> Iterator[Score]:
-    speed = table.speed[outcome.rows]
-    errors = np.abs(outcome.forecast - speed)
+def _scores(table: RelativeSpeeds, judged: JudgedRows) -> Iterator[Score]:
+    speed, forecast = table.speed[judged.index], judged.forecast
+    errors = np.abs(forecast.median - speed)
+    inside = (forecast.low - ROUNDING <= speed) & (speed <= forecast.high + ROUNDING)
 
     def of(name: str, rows: NDArray[np.bool_]) -> Score:
-        return score(name, UNIT, errors[rows], inside=outcome.inside[rows], known=outcome.known[rows])
+        return score(name, UNIT, errors[rows], inside=inside[rows], known=forecast.known[rows])
 
-    everything = np.ones(len(speed), dtype=np.bool_)
-    yield of("forecast", everything)
-    for name, forecast in outcome.by_baseline.items():
-        yield score(name, UNIT, np.abs(forecast - speed))
+    yield of("forecast", np.ones(len(speed), dtype=np.bool_))
+    for name, said in judged.by_baseline.items():
+        yield score(name, UNIT, np.abs(said - speed))
     items = table.pairs.items
-    mine = table.pairs.mine[outcome.rows]
+    mine = table.pairs.mine[judged.index]
     groups = np.array(items.group, dtype=object)[mine]
     models = np.array(items.model, dtype=object)[mine]
     sides = [(f"forecast, on {group}", groups == group) for group in sorted(set(groups)) if group]
@@ -259,15 +206,6 @@ def _scores(table: RelativeSpeeds, outcome: JudgedPairs, doubtful: Sequence[Doub
     for name, rows in sides:
         if np.count_nonzero(rows) >= LEAST_ROWS and not rows.all():
             yield of(name, rows)
-    if doubtful:
-        kept = everything.copy()
-        for each in doubtful:
-            kept &= ~((models == each.model) & ((groups == each.group) | (each.group is None)))
-        if kept.any():
-            text = ", ".join(each.text for each in doubtful)
-            yield of(f"forecast, without {text}", kept)
-            for group in sorted(set(groups[kept])) if len(set(groups)) > 1 else ():
-                yield of(f"forecast, without {text}, on {group}", kept & (groups == group))
 
 
 def baselines(train: RelativeSpeeds, test: RelativeSpeeds) -> Mapping[str, Floats]:

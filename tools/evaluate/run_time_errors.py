@@ -22,7 +22,6 @@ from advisor.predict.run_time_replay import asked_at, replay, steps
 from advisor.predict.run_time_table import EndedJobs
 from tools.data.drac_tables import Tables, read_tables
 from tools.evaluate.score_report import (
-    ManyFiles,
     Report,
     Score,
     TableFormat,
@@ -57,11 +56,6 @@ class FitTrial:
     judged: Mask
     left_out: Mapping[str, int]
     notes: tuple[str, ...]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command `runtime`."""
-    app.command("runtime", cls=ManyFiles)(runtime)
 
 
 def runtime(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from typer.core import TyperCommand
 
 from advisor.errors import ConfigError
+from advisor.predict.intervals import Intervals
 from advisor.view.terminal import print_table
 
 FILE_OPTIONS = ("--train", "--test", "--estimates")
@@ -120,6 +121,25 @@ def score(
         mean_error_unflagged=None if known is None or not known.any() else float(np.mean(errors[known])),
         mean_error_flagged=None if known is None or known.all() else float(np.mean(errors[~known])),
         further=further or {},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRows:
+    """The forecasts of judged rows, and what the baselines say; `index` `(n_rows,)` says which rows of the test."""
+
+    index: NDArray[np.intp]
+    forecast: Intervals
+    by_baseline: Mapping[str, NDArray[np.float64]]
+
+
+def together(parts: Sequence[JudgedRows]) -> JudgedRows:
+    """Return what was judged part by part as one."""
+    ends = ("low", "median", "high", "known")
+    return JudgedRows(
+        index=np.concatenate([each.index for each in parts]),
+        forecast=Intervals(**{end: np.concatenate([getattr(each.forecast, end) for each in parts]) for end in ends}),
+        by_baseline={name: np.concatenate([each.by_baseline[name] for each in parts]) for name in parts[0].by_baseline},
     )
 
 

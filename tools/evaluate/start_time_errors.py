@@ -21,7 +21,6 @@ from advisor.predict.start_time import StartTimeForecaster
 from advisor.sim.traces.text_file import opened_text
 from tools.data.graham_polls import read_polls
 from tools.evaluate.score_report import (
-    ManyFiles,
     Report,
     Score,
     TableFormat,
@@ -37,11 +36,6 @@ BINS: Final = 10
 LEAST_IN_BIN: Final = 20
 _QUANTILES: Final = (LOW, 0.5, HIGH)
 _TRUE, _ESTIMATE = "true_start_time", "estimate_start_time"
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command `start`."""
-    app.command("start", cls=ManyFiles)(start)
 
 
 def start(  # noqa: PLR0913, PLR0917 - a command takes the options it has

@@ -22,7 +22,7 @@ from advisor.predict.intervals import Intervals
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
 from advisor.predict.throughput_site import SitePoints
 from tools.data.step_times import FORMS, GPUS_PER_NODE, read_counted
-from tools.evaluate.score_report import ManyFiles, Report, Score, counted, print_report, score
+from tools.evaluate.score_report import JudgedRows, Report, Score, counted, print_report, score, together
 
 SEED = 20240601
 LEFT_OUT = ("model", "cluster")
@@ -51,19 +51,6 @@ _COMPARISON = re.compile(rf"(\w+)\s*({'|'.join(COMPARISONS)})\s*(\d+(?:\.\d+)?)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedSpeeds:
-    """Rows of one model that were forecast, and the step times that were forecast for them.
-
-    `index` says which rows of the test they are.
-    """
-
-    index: NDArray[np.int64]
-    rows: StepTimes
-    forecast: Intervals
-    by_baseline: Mapping[str, Vector]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """Holds what to fit on, which points of the site are known, and what to judge: all of one model.
 
@@ -74,8 +61,7 @@ class Split:
     train: StepTimes
     points: StepTimes
     others: StepTimes
-    judged: StepTimes
-    index: NDArray[np.int64]
+    index: NDArray[np.intp]
     name: str
     key: str
 
@@ -93,11 +79,6 @@ class Known:
     of_another: bool = False
     unnamed: bool = False
     left_out: str = "model"
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("throughput", cls=ManyFiles)(throughput)
 
 
 def throughput(  # noqa: PLR0913, PLR0917 - a command takes the options it has
@@ -162,23 +143,21 @@ def evaluate(
     splits = list(_parts(train, test, folds, seed, notes) if folds else _models(train, test, known, notes))
     if not splits:
         raise ConfigError("no row is left to judge: every row of --test matches --profile, or none --point")
-    judged, fit_s, predict_s = _judge(splits, seed)
-    if not judged:
+    judged, fit_s, predict_s = _judge(test, splits, seed)
+    if judged is None:
         raise ConfigError("nothing is left to judge: every row of --test has the fewest GPUs of its model")
-    ours = list(judged[0].by_baseline)
-    scores = [_score("throughput", judged, None, is_rate)]
-    scores += [_score(name, judged, name, is_rate) for name in ours]
-    for what, units in (
-        ("", [str(each.rows.model[0]) for each in judged]),
-        ("on ", [str(each.rows.cluster[0]) for each in judged]),
-    ):
-        for name in sorted(set(units)) if len(set(units)) > 1 else ():
-            own = [each for each, unit in zip(judged, units, strict=True) if unit == name]
-            scores.append(_score(f"throughput: {what}{name}", own, None, is_rate))
+    rows = test.take(judged.index)
+    whole = np.ones(len(rows), dtype=np.bool_)
+    scores = [_score("throughput", rows, judged, whole, None, is_rate)]
+    scores += [_score(name, rows, judged, whole, name, is_rate) for name in judged.by_baseline]
+    for what, units in (("", rows.model), ("on ", rows.cluster)):
+        names = sorted(set(units.tolist()))
+        for name in names if len(names) > 1 else ():
+            scores.append(_score(f"throughput: {what}{name}", rows, judged, units == name, None, is_rate))
     return Report(
         what="throughput, error of the " + ("iterations per second" if is_rate else "step time"),
         train_rows=len(train),
-        test_rows=sum(len(each.rows) for each in judged),
+        test_rows=len(rows),
         fit_s=fit_s,
         predict_s=predict_s,
         left_out=_left_out(test, known, splits, judged),
@@ -187,12 +166,10 @@ def evaluate(
     )
 
 
-def _left_out(
-    test: StepTimes, known: Known, splits: Sequence[Split], judged: Sequence[JudgedSpeeds]
-) -> Mapping[str, int]:
+def _left_out(test: StepTimes, known: Known, splits: Sequence[Split], judged: JudgedRows) -> Mapping[str, int]:
     """Count the rows of the test that no forecast was judged on, each under the first reason that holds."""
     rest = np.ones(len(test), dtype=np.bool_)
-    rest[np.concatenate([each.index for each in judged])] = False
+    rest[judged.index] = False
     in_split = np.zeros(len(test), dtype=np.bool_)
     in_split[np.concatenate([split.index for split in splits])] = True
     left_out = {}
@@ -228,7 +205,6 @@ def _models(train: StepTimes, test: StepTimes, known: Known, notes: list[str]) -
                 train=fit_on,
                 points=test.take(points),
                 others=test.take(others),
-                judged=test.take(own & ~points),
                 index=np.flatnonzero(own & ~points),
                 name="" if known.unnamed else model,
                 key=key,
@@ -280,16 +256,14 @@ def _parts(train: StepTimes, test: StepTimes, folds: int, seed: int, notes: list
     whole = _joined(train, test.take(fresh))
     of_whole = np.concatenate([of_train, of_test[fresh]])
     notes.append(f"Placements that differ only in the order of their nodes count as one; seed {seed}.")
+    nothing = test.take(np.zeros(len(test), dtype=np.bool_))
     for part in range(folds):
         fit_on = whole.take(of_whole != part)
-        of_part = np.flatnonzero(of_test == part)
-        judged = test.take(of_part)
-        nothing = judged.take(np.zeros(len(judged), dtype=np.bool_))
-        for cluster, model in sorted(set(zip(judged.cluster.tolist(), judged.model.tolist(), strict=True))):
-            own = (judged.cluster == cluster) & (judged.model == model)
-            rows = judged.take(own)
-            index, key = of_part[own], f"part {part}"
-            yield Split(train=fit_on, points=nothing, others=nothing, judged=rows, index=index, name=model, key=key)
+        of_part = of_test == part
+        kinds = sorted(set(zip(test.cluster[of_part].tolist(), test.model[of_part].tolist(), strict=True)))
+        for cluster, model in kinds:
+            index = np.flatnonzero(of_part & (test.cluster == cluster) & (test.model == model))
+            yield Split(train=fit_on, points=nothing, others=nothing, index=index, name=model, key=f"part {part}")
 
 
 def fold_of(shapes: Sequence[str], folds: int, generator: np.random.Generator) -> NDArray[np.int64]:
@@ -299,15 +273,16 @@ def fold_of(shapes: Sequence[str], folds: int, generator: np.random.Generator) -
     return np.asarray(dealt[index], dtype=np.int64)
 
 
-def _judge(splits: Sequence[Split], seed: int) -> tuple[list[JudgedSpeeds], float, float]:
-    """Return the forecasts of each split, and the seconds for fitting and for forecasting."""
-    judged: list[JudgedSpeeds] = []
+def _judge(test: StepTimes, splits: Sequence[Split], seed: int) -> tuple[JudgedRows | None, float, float]:
+    """Return the forecasts of all splits, None if no row is left, and the seconds for fitting and for forecasting."""
+    parts: list[JudgedRows] = []
     fitted: dict[str, ThroughputForecaster] = {}
     fit_s = predict_s = 0.0
     for split in splits:
-        base = rows_known(split.judged, split.points, split.train)
-        fresh = ~np.isin(_fingerprints(split.judged), _fingerprints(base))
-        rows = split.judged.take(fresh)
+        judged = test.take(split.index)
+        base = rows_known(judged, split.points, split.train)
+        fresh = ~np.isin(_fingerprints(judged), _fingerprints(base))
+        rows = judged.take(fresh)
         if not len(rows):
             continue
         started = time.perf_counter()
@@ -317,8 +292,8 @@ def _judge(splits: Sequence[Split], seed: int) -> tuple[list[JudgedSpeeds], floa
         forecast = _steps(fitted[split.key], split, rows, base.take(_nearest(rows, base, _BATCH_WEIGHT)))
         fit_s, predict_s = fit_s + between - started, predict_s + time.perf_counter() - between
         by_baseline = baselines(rows, base, split.train)
-        judged.append(JudgedSpeeds(index=split.index[fresh], rows=rows, forecast=forecast, by_baseline=by_baseline))
-    return judged, fit_s, predict_s
+        parts.append(JudgedRows(index=split.index[fresh], forecast=forecast, by_baseline=by_baseline))
+    return together(parts) if parts else None, fit_s, predict_s
 
 
 def _steps(model: ThroughputForecaster, split: Split, rows: StepTimes, base: StepTimes) -> Intervals:
@@ -343,35 +318,30 @@ def _table(rows: StepTimes, codes: NDArray[np.int64]) -> PlacementTable:
     )
 
 
-def _score(name: str, judged: Sequence[JudgedSpeeds], baseline: str | None, is_rate: bool) -> Score:
-    """Score all rows together; `baseline` None is the forecast itself."""
-    true = np.concatenate([each.rows.step_s for each in judged])
-    forecast = [each.forecast.median if baseline is None else each.by_baseline[baseline] for each in judged]
-    ratio = np.concatenate(forecast) / true
+def _score(name: str, rows: StepTimes, judged: JudgedRows, wanted: Mask, baseline: str | None, is_rate: bool) -> Score:
+    """Score the wanted ones of the judged rows together; `baseline` None is the forecast itself."""
+    own, forecast = rows.take(wanted), judged.forecast
+    said = (forecast.median if baseline is None else judged.by_baseline[baseline])[wanted]
+    ratio = said / own.step_s
     errors = 100.0 * np.abs((1.0 / ratio if is_rate else ratio) - 1.0)
-    models = np.concatenate([each.rows.model for each in judged])
-    further = {"mean of models": float(np.mean([errors[models == model].mean() for model in np.unique(models)]))}
-    further |= _rankings(judged, forecast)
+    further = {"mean of models": float(np.mean([errors[own.model == model].mean() for model in np.unique(own.model)]))}
+    further |= _rankings(own, said)
     if baseline is not None:
         return score(name, "%", errors, further=further)
-    low = np.concatenate([each.forecast.low for each in judged])
-    high = np.concatenate([each.forecast.high for each in judged])
-    known = np.concatenate([each.forecast.known for each in judged])
-    inside = (low <= true) & (true <= high)
+    inside = (forecast.low[wanted] <= own.step_s) & (own.step_s <= forecast.high[wanted])
+    known = forecast.known[wanted]
     if known.any():
         further["unflagged covered"] = float(np.mean(inside[known]))
     return score(name, "%", errors, inside=inside, known=known, further=further)
 
 
-def _rankings(judged: Sequence[JudgedSpeeds], forecast: Sequence[Vector]) -> dict[str, float]:
+def _rankings(rows: StepTimes, forecast: Vector) -> dict[str, float]:
     """Return the mean of Kendall's tau over models and batches, of placements by speed and by step time."""
     cells: dict[tuple[str, str, float], list[tuple[float, float, float]]] = {}
-    for each, steps in zip(judged, forecast, strict=True):
-        rows = each.rows
-        for row in range(len(rows)):
-            cell = (str(rows.cluster[row]), str(rows.model[row]), float(rows.batch_asked[row]))
-            samples = float(rows.gpus[row] * rows.batch[row])
-            cells.setdefault(cell, []).append((samples, float(rows.step_s[row]), float(steps[row])))
+    for row in range(len(rows)):
+        cell = (str(rows.cluster[row]), str(rows.model[row]), float(rows.batch_asked[row]))
+        samples = float(rows.gpus[row] * rows.batch[row])
+        cells.setdefault(cell, []).append((samples, float(rows.step_s[row]), float(forecast[row])))
     by_speed = [tau for cell in cells.values() if (tau := _tau(cell, by_speed=True)) is not None]
     by_step = [tau for cell in cells.values() if (tau := _tau(cell, by_speed=False)) is not None]
     if not by_speed:

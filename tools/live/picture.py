@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 from xml.etree.ElementTree import Element, tostring
 
 from advisor.domain.units import plural
+from advisor.text import escaped
 from advisor.view.wording import signed
 from tools.live.kept import Report
-from tools.live.svg import element
 from tools.live.targets import advised, plain_clusters
 
 _PANELS: Final = {"mean_jct_s": "mean job completion time", "p99_queueing_delay_s": "99th percentile of wait"}
@@ -182,6 +182,19 @@ def _x(axis: PictureAxis, left: int, value: float) -> str:
 
 def _text(words: str, x: float | str, y: float, kind: str) -> Element:
     return element("text", words, x=str(x), y=f"{y:g}", class_=kind)
+
+
+def element(tag: str, *children: Element | str, **attributes: str) -> Element:
+    """Make an element; `class_` stands for class, and an underline in the name of an attribute for a hyphen."""
+    made = Element(tag, {name.rstrip("_").replace("_", "-"): escaped(value) for name, value in attributes.items()})
+    for child in children:
+        if isinstance(child, Element):
+            made.append(child)
+        elif len(made):
+            made[-1].tail = (made[-1].tail or "") + escaped(child)
+        else:
+            made.text = (made.text or "") + escaped(child)
+    return made
 
 
 def _drawing(parts: Sequence[Element], height: int) -> str:

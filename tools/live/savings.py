@@ -1,9 +1,8 @@
 """Compares the savings that a daemon promised with what the same jobs took on the plain cluster.
 
 A promise is an interval that should hold the truth for four of five jobs. A lift promises by how much its job starts
-sooner; in journals of versions that did not state that, what they stated less the delays of the jobs passed is added
-up again. Any other change promises the time that its job saves until its end. Each job counts once for each lever, with
-the first promise.
+sooner, any other change the time that its job saves until its end. Each job counts once for each lever, with the first
+promise.
 """
 
 import json
@@ -67,7 +66,7 @@ def promises_of(path: Path) -> list[Promise]:
         for verdict in json.loads(cycle.outcome)["verdicts"]:
             change = (verdict["recommendation"]["action"]["job_id"], verdict["lever"])
             if change in applied:
-                found.setdefault(change, _promise(verdict, change[0], cycle))
+                found.setdefault(change, _promise(verdict, change[0]))
     return list(found.values())
 
 
@@ -110,27 +109,16 @@ def savings(
             )
 
 
-def _promise(verdict: Mapping[str, Any], job_id: int, cycle: Recorded) -> Promise:
+def _promise(verdict: Mapping[str, Any], job_id: int) -> Promise:
     """Return the promise of a change; both ends of a range that ends where it begins are the same."""
     change = verdict["recommendation"]
     evidence = change["evidence"]
     low_s, high_s = float(change["expected"]["saved_s_low"]), float(change["expected"]["saved_s_high"])
     if "sooner_s_low" in evidence:
         low_s, high_s = evidence["sooner_s_low"], evidence["sooner_s_high"]
-    elif change["reason"] == "short_work_first":
-        later_s = evidence["jobs_passed"] * evidence["others_delayed_s_max"]
-        low_s, high_s = low_s + later_s, high_s + later_s * _least_ratio(job_id, cycle)
     return Promise(
         job_id=job_id, lever=Lever(verdict["lever"]), low_s=low_s, high_s=high_s, is_start=change["kind"] == "reorder"
     )
-
-
-def _least_ratio(job_id: int, cycle: Recorded) -> float:
-    """Return the least expected run time of a job over the greatest."""
-    run_time = cycle.forecasts.of(job_id).run_time
-    if run_time is None:
-        return cycle.planning.used_limit_ratio_low
-    return run_time.interval_s.low / max(run_time.interval_s.high, 1e-9)
 
 
 def _instants(run: Run, is_start: bool) -> NDArray[np.float64]:

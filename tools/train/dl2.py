@@ -28,7 +28,7 @@ from tools.train.networks import Choosing, PerOption
 from tools.train.policy_graph import CardText, Rows, card_of, exported
 from tools.train.runs import RecipeBook, planned_run
 from tools.train.size_env import ByRule, SlurmEnv
-from tools.train.sizer import StepScorer, as_asked, by_gain, by_price
+from tools.train.sizer import as_asked, by_gain, by_price
 from tools.train.slots import Integers
 from tools.train.training import TrainingRun, read_description, read_weights
 
@@ -36,8 +36,7 @@ from tools.train.training import TrainingRun, read_description, read_weights
 VALIDATION_SEEDS: Final = range(1_000_000, 1_000_032)
 # Episodes whose first steps set the mean and the scale of the columns.
 SHOWN: Final = 32
-# The first one goes without saying.
-TEACHERS: Final[Mapping[str, StepScorer]] = {"price": by_price, "asked": as_asked, "gain": by_gain}
+TEACHER: Final = "price"
 RECIPE: Final = Recipe(
     method=Method.CLIPPED,
     network=Architecture.OPTIONS,
@@ -70,7 +69,7 @@ class SizeRun(TrainingRun):
         env = SlurmEnv(recipe.episodes)
         agent = Agent(env, recipe, seed)
         _normalise(agent.policy, seed)
-        rule = cast(Rule, ByRule(TEACHERS[teacher]))
+        rule = cast(Rule, ByRule(by_price))
         warm_up = WarmUp(agent, SlurmEnv(recipe.episodes), rule, recipe, seed)
         online = Clipped(agent, cast(Counting, env), recipe, seed, on_policy)
         super().__init__(agent, warm_up, online, recipe=recipe, teacher=teacher, seed=seed, every=every)
@@ -89,7 +88,7 @@ class SizeRun(TrainingRun):
 BOOK: Final = RecipeBook(
     recipes={"dl2": RECIPE},
     ablations=ABLATIONS,
-    teachers=tuple(TEACHERS),
+    teachers=(TEACHER,),
     figure="mean JCT against sizes as asked, %",
     begin=SizeRun,
 )
@@ -267,12 +266,11 @@ def published(
 def slurm(
     out: training_commands.Folder,
     seed: training_commands.Seed = 1,
-    teacher: Annotated[str, typer.Option(help=f"Teacher of the warm-up: {', '.join(TEACHERS)}.")] = "price",
     change: training_commands.Changes = None,
 ) -> None:
     """Train a policy that sizes elastic jobs on Slurm, on drawn workloads."""
     with training_commands.one_line():
-        planned = planned_run("slurm", seed, teacher=teacher, changes=change or [])
+        planned = planned_run("slurm", seed, changes=change or [])
         training_commands.finish(planned, out, "{:+6.2f} % of as asked")
 
 

@@ -29,11 +29,10 @@ class PublishedEnv:
     the slot in which a job ends counts by the part that it needs.
     """
 
-    def __init__(self, setting: Published, n: int, seed: int = 0) -> None:
-        """Make the arrays; `reset` begins the episodes. `seed` draws the speed errors alone."""
+    def __init__(self, setting: Published, n: int) -> None:
+        """Make the arrays; `reset` begins the episodes."""
         self.setting, self.n, self.n_actions = setting, n, setting.n_actions
         jobs, nodes, j = setting.jobs, setting.nodes, setting.window
-        self._rng = np.random.default_rng(seed)
         self._rows = np.arange(n)
         self._speeds = epochs_per_slot(setting)
         self.worker_gpus = np.array([model.worker_gpus for model in setting.models])
@@ -79,7 +78,7 @@ class PublishedEnv:
         return self._mask.copy()
 
     def reward_now(self) -> Floats:
-        """Return the reward of the slot if it ended with the tasks granted so far `(n,)`, without speed errors."""
+        """Return the reward of the slot if it ended with the tasks granted so far `(n,)`."""
         speed = self._speeds[self.kind, self.servers, self.workers]
         return np.asarray((np.minimum(speed / self.epochs, self.left) * self.active).sum(axis=1))
 
@@ -157,9 +156,6 @@ class PublishedEnv:
     def _run_slot(self, rows: Integers) -> Floats:
         """Train all jobs for one slot; return the share of each job that was trained `(n_rows, n_jobs + 1)`."""
         speed = self._speeds[self.kind[rows], self.servers[rows], self.workers[rows]]
-        if self.setting.speed_error:
-            error = self.setting.speed_error
-            speed = speed * self._rng.uniform(1.0 - error, 1.0 + error, speed.shape)
         could = speed / self.epochs[rows]
         left = self.left[rows]
         gained = np.minimum(could, left) * self.active[rows]
@@ -251,15 +247,13 @@ class PublishedEnv:
         return np.stack([amount, workers, servers], axis=-1) / setting.cap
 
 
-def job_times(
-    setting: Published, act: Callable[[PublishedEnv], Integers], seeds: Sequence[int], *, env_seed: int = 0
-) -> NDArray[np.float64]:
+def job_times(setting: Published, act: Callable[[PublishedEnv], Integers], seeds: Sequence[int]) -> NDArray[np.float64]:
     """Return the JCT of each job in slots `(n_seeds, n_jobs)`, the episodes of all seeds side by side.
 
     Episodes that are over begin again until the last is; only their first run counts. A job that is not done after
     `most_slots` counts the time until then.
     """
-    env = PublishedEnv(setting, len(seeds), seed=env_seed)
+    env = PublishedEnv(setting, len(seeds))
     env.reset(seeds)
     jct = np.full((len(seeds), setting.jobs), np.nan)
     over = np.zeros(len(seeds), np.bool_)

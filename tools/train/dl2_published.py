@@ -62,7 +62,7 @@ class PublishedRun(TrainingRun):
     def __init__(self, setting: Published, recipe: Recipe, teacher: str, seed: int, every: tuple[int, int]) -> None:
         """Begin a run of a seed; `every` as in `TrainingRun`."""
         self.setting = setting
-        env = PublishedEnv(setting, recipe.episodes, seed)
+        env = PublishedEnv(setting, recipe.episodes)
         agent = Agent(env, recipe, seed)
         rule = _Acting(TEACHERS[teacher](setting, seed))
         online: ActorCritic | Clipped
@@ -70,7 +70,7 @@ class PublishedRun(TrainingRun):
             online = Clipped(agent, env, recipe, seed, explorer(recipe))
         else:
             online = ActorCritic(agent, env, setting.jobs, recipe, seed, explorer(recipe))
-        warm_up = WarmUp(agent, PublishedEnv(setting, recipe.episodes, seed), rule, recipe, seed)
+        warm_up = WarmUp(agent, PublishedEnv(setting, recipe.episodes), rule, recipe, seed)
         super().__init__(agent, warm_up, online, recipe=recipe, teacher=teacher, seed=seed, every=every)
 
     def figure(self) -> float:

@@ -89,7 +89,6 @@ class Published:
     reference_tasks: int = 4
     batches_per_step: float = 8.0
     task_s: float = 0.001
-    speed_error: float = 0.0
 
     starter: bool = True
 

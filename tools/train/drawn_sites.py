@@ -105,7 +105,6 @@ class DrawnSite:
     after: Profiles
     change: Change
     change_time: float
-    agents: int = 1
 
     @property
     def gpu_types(self) -> tuple[str, ...]:

@@ -148,7 +148,6 @@ class LearntSite(PartedCluster):
         self.seen = Met(met=np.zeros((len(model), len(speeds.models) + 1)), seconds=np.zeros(len(model)))
         self.samples = SamplesSoFar()
         self.on_samples: Callable[[LearntSite], None] = lambda _: None
-        self.placed = 0
         self._is_sampled = np.zeros(len(model), np.bool_)
         self._changed = 0
         # Where jobs started: what they held is not kept once they have ended.
@@ -187,7 +186,6 @@ class LearntSite(PartedCluster):
 
     def has_started(self, row: int) -> None:
         """Look at the neighbours of a job at its start, so that those of short jobs are known too."""
-        self.placed += 1
         job = self.state.jobs[row]
         held = self.state.held_nodes[job["pool"] : job["pool"] + int(job["span"])]
         self._started[row] = held.astype(np.intp)

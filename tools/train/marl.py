@@ -9,13 +9,12 @@ that sees all parts. It imitates a rule, then learns by cooperative updates (MAP
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import torch
-import typer
 from torch import Tensor, nn
 
 from advisor.features.observe.graph import LEAF_COLUMNS, SERVER_COLUMNS, SLOT_COLUMNS, Floats32, Neighbours
@@ -46,8 +45,8 @@ from tools.train.imitation import Method, Recipe, WarmUp, recipe_of
 from tools.train.judging import figures_of
 from tools.train.parted_cluster import GangDecision, PartedCluster, model_rows_of
 from tools.train.policy_graph import LEAST_ROWS, CardText, card_of, pointer_parity, pointer_to_onnx
-from tools.train.runs import RecipeBook, planned_run
-from tools.train.training import CurvePoint, read_description, read_results
+from tools.train.runs import RecipeBook
+from tools.train.training import CurvePoint, read_description
 
 # What a part of a batch is filled up with: no leaf.
 NO_LEAF: Final = -1.0
@@ -506,35 +505,17 @@ def _observations(actor: GangActor, servers: int) -> Iterator[dict[str, Any]]:
 app = training_commands.program("Train the placement of gangs by several agents.")
 
 
-@app.command()
-def train(
-    out: training_commands.Folder,
-    seed: training_commands.Seed = 1,
-    without: Annotated[list[str] | None, typer.Option(help=f"Leave out: {', '.join(ABLATIONS)}.")] = None,
-    change: training_commands.Changes = None,
-) -> None:
-    """Train a policy on drawn clusters, first with one agent, then with several, and validate it on others."""
-    with training_commands.one_line():
-        planned = planned_run("places", seed, without=without or [], changes=change or [])
-        training_commands.finish(planned, out, "{:+6.2f} % of best fit")
-
-
+training_commands.add_train(
+    app,
+    "places",
+    BOOK,
+    "{:+6.2f} % of best fit",
+    "Train a policy on drawn clusters, first with one agent, then with several, and validate it on others.",
+)
 app.command()(training_commands.sweep)
 
 
-@app.command()
-def publish(
-    run: training_commands.FinishedRun,
-    results: training_commands.Results,
-    models: training_commands.Models,
-    version: training_commands.Version = "default-1",
-    use: training_commands.Use = False,
-) -> None:
-    """Publish the policy of a run as policy-marl, with its card."""
-    with training_commands.one_line():
-        judged = read_results(results)
-    training_commands.publish_as(partial(publish_policy, run, judged), models, version, use=use)
-
+training_commands.add_publish(app, publish_policy, KIND)
 
 if __name__ == "__main__":
     training_commands.start("tools.train.marl")

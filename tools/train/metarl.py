@@ -15,7 +15,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
@@ -57,8 +56,8 @@ from tools.train.judging import figures_of
 from tools.train.learnt_site import LearntSite, adapted_to, prior_of, true_speeds
 from tools.train.parted_cluster import GangDecision, PartedCluster
 from tools.train.policy_graph import LEAST_ROWS, CardText, card_of, pointer_parity, pointer_to_onnx
-from tools.train.runs import RecipeBook, planned_run
-from tools.train.training import read_description, read_results
+from tools.train.runs import RecipeBook
+from tools.train.training import read_description
 
 HIDDEN: Final = 48
 # What the action of the rule scores before anything is learnt, twice as much to wait; all others score 0.
@@ -517,19 +516,9 @@ def spreads(
         out.write_text(json.dumps(learn_spreads(workers, show), indent=1) + "\n", encoding="utf-8")
 
 
-@app.command()
-def train(
-    out: training_commands.Folder,
-    seed: training_commands.Seed = 1,
-    without: Annotated[list[str] | None, typer.Option(help=f"Leave out: {', '.join(ABLATIONS)}.")] = None,
-    change: training_commands.Changes = None,
-) -> None:
-    """Train a policy on drawn sites, and validate it on others."""
-    with training_commands.one_line():
-        planned = planned_run("sites", seed, without=without or [], changes=change or [])
-        training_commands.finish(planned, out, "{:+6.2f} % of the rule")
-
-
+training_commands.add_train(
+    app, "sites", BOOK, "{:+6.2f} % of the rule", "Train a policy on drawn sites, and validate it on others."
+)
 app.command()(training_commands.sweep)
 
 
@@ -543,19 +532,7 @@ def publish_prior(
     training_commands.publish_as(publish_performance, models, version, use=use)
 
 
-@app.command()
-def publish(
-    run: training_commands.FinishedRun,
-    results: training_commands.Results,
-    models: training_commands.Models,
-    version: training_commands.Version = "default-1",
-    use: training_commands.Use = False,
-) -> None:
-    """Publish the policy of a run as policy-metarl, with its card."""
-    with training_commands.one_line():
-        judged = read_results(results)
-    training_commands.publish_as(partial(publish_policy, run, judged), models, version, use=use)
-
+training_commands.add_publish(app, publish_policy, KIND)
 
 if __name__ == "__main__":
     training_commands.start("tools.train.metarl")

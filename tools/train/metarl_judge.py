@@ -18,7 +18,6 @@ from advisor.domain.units import HOUR_S
 from advisor.errors import ConfigError
 from advisor.features.observe.graph import Floats
 from advisor.features.observe.known_models import KnownModels
-from advisor.features.observe.pointer import best_fit
 from advisor.fit.performance_fit import Spreads
 from advisor.predict.library import Library, checked_content
 from advisor.predict.manifest import GRAPH
@@ -29,17 +28,9 @@ from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.study.cell import digest_of, program_of
 from tools.pages.page_text import table as markdown
-from tools.train import TOOLS
+from tools.train import TOOLS, gang_rules
 from tools.train.drawn_sites import HELD_OUT, Change, DrawnSite, draw_site
-from tools.train.gang_rules import (
-    Decide,
-    action_of,
-    cheapest_action,
-    least_interference,
-    load_balancing,
-    play,
-    tetris,
-)
+from tools.train.gang_rules import Decide, action_of, cheapest_action, play
 from tools.train.gang_training import mask_of
 from tools.train.imitation import descend
 from tools.train.judging import MEASURES, Played, Result, in_percent, play_all
@@ -53,12 +44,7 @@ from tools.train.training import read_description
 EVERY: Final = 256
 STEP: Final = 1e-4
 PASSES: Final = 2
-RULES: Final = {
-    "load balancing": load_balancing,
-    "best fit": best_fit,
-    "Tetris": tetris,
-    "least interference": least_interference,
-}
+RULES: Final = ("load balancing", "best fit", "Tetris", "least interference")
 MARL, SLURM, DEFAULT = "marl, frozen", "plain Slurm", "the advisor with delay timers"
 ACTOR_CRITIC: Final = "actor-critic, random exploration"
 NOT_META: Final = "no meta-learning"
@@ -252,7 +238,8 @@ def _follow_truth(cluster: LearntSite) -> None:
 def _decide(cluster: LearntSite, task: SiteTask) -> Decide:
     row = task.row.partition("/")[0]
     if row in RULES:
-        return lambda decision: action_of(decision, RULES[row])
+        next_server = gang_rules.RULES[row][0]
+        return lambda decision: action_of(decision, next_server)
     if row in (RULE_PRIOR, RULE_NIGHTLY):
         return cheapest_action
     if row == MARL:

@@ -95,15 +95,6 @@ class PerOption(nn.Module):
         return scores
 
 
-def choice_logits(scores: Tensor, is_there: Tensor) -> Tensor:
-    """Return the logits `(..., n_options + 1)` of choosing each option, or none of them, which is the last.
-
-    A policy takes the best score above 0, so that stopping has a score of 0. Options that are not there have none.
-    """
-    stops = torch.zeros_like(scores[..., :1])
-    return torch.cat([scores.masked_fill(~is_there, -torch.inf), stops], dim=-1)
-
-
 class Choosing(nn.Module):
     """The logits of the options of a window, and of stop, from their scores; a row of zeros is no option."""
 

@@ -1,4 +1,4 @@
-"""Exports networks as ONNX graphs that are served, and reads those of `PerOption` back to train on."""
+"""Exports networks as ONNX graphs that are served."""
 
 import json
 import warnings
@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper, load, load_model_from_string, numpy_helper
+from onnx import TensorProto, helper, load, numpy_helper
 from torch import nn
 
 from advisor.domain.actions import Lever
@@ -71,26 +71,6 @@ def to_onnx(network: PerOption, lever: Lever = Lever.GPU_COUNT) -> bytes:
     helper.set_model_props(model, {LEVER: str(lever)})
     content: bytes = model.SerializeToString()
     return content
-
-
-def from_onnx(content: bytes, *, name: str) -> PerOption:
-    """Return the network of a graph that `to_onnx` made; raises `ModelError` for any other graph."""
-    model: ModelProto = load_model_from_string(content)
-    held = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    shapes = {key: value.shape for key, value in held.items()}
-    shape = shapes.get("encode.weight", ())
-    if len(shape) != 2:
-        raise ModelError(f"model {name}: its graph is none of tools.train.policy_graph: it cannot be trained on")
-    network = PerOption(shape[1], shape[0])
-    wanted = network.state_dict()
-    if any(tuple(value.shape) != shapes.get(key) for key, value in wanted.items()):
-        raise ModelError(f"model {name}: its graph has other weights than those of tools.train.networks.PerOption")
-    network.load_state_dict({key: torch.from_numpy(held[key].copy()) for key in wanted})
-    same = load_model_from_string(to_onnx(network))
-    ours, theirs = ([node.SerializeToString() for node in one.graph.node] for one in (same, model))
-    if ours != theirs:
-        raise ModelError(f"model {name}: its graph computes something else than tools.train.networks.PerOption")
-    return network
 
 
 def checked_parity(network: PerOption, graph: bytes, decisions: Sequence[Rows]) -> Parity:

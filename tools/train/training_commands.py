@@ -18,8 +18,8 @@ from advisor.predict.library import Library
 from advisor.predict.manifest import Entry
 from advisor.view.terminal import instant
 from tools.train.imitation import deterministic
-from tools.train.runs import PlannedRun, complete, read_runs, run_campaign, unfinished
-from tools.train.training import CurvePoint, TrainingRun
+from tools.train.runs import PlannedRun, RecipeBook, Setting, complete, planned_run, read_runs, run_campaign, unfinished
+from tools.train.training import CurvePoint, TrainingRun, read_results
 
 Folder = Annotated[Path, typer.Option(help="Folder of the run; a run that is there goes on.")]
 Seed = Annotated[int, typer.Option(help="Seed of weights, episodes and actions.")]
@@ -54,6 +54,32 @@ def start(module: str) -> None:
 def finish(planned: PlannedRun, out: Path, figure: str) -> None:
     """Train a run to its end, with a line for each validation; `figure` formats what is validated."""
     complete(planned, out, partial(report, figure=figure))
+
+
+def add_train(app: typer.Typer, setting: Setting, book: RecipeBook, figure: str, summary: str) -> None:
+    """Add the command that trains a policy that places gangs; `figure` formats what is validated."""
+
+    @app.command(help=summary)
+    def train(
+        out: Folder,
+        seed: Seed = 1,
+        without: Annotated[list[str] | None, typer.Option(help=f"Leave out: {', '.join(book.ablations)}.")] = None,
+        change: Changes = None,
+    ) -> None:
+        with one_line():
+            finish(planned_run(setting, seed, without=without or [], changes=change or []), out, figure)
+
+
+def add_publish(app: typer.Typer, publish_policy: Callable[..., Entry], kind: str) -> None:
+    """Add the command that publishes the policy of a run with what the judge found."""
+
+    @app.command(help=f"Publish the policy of a run as {kind}, with its card.")
+    def publish(
+        run: FinishedRun, results: Results, models: Models, version: Version = "default-1", use: Use = False
+    ) -> None:
+        with one_line():
+            judged = read_results(results)
+        publish_as(partial(publish_policy, run, judged), models, version, use=use)
 
 
 def sweep(

@@ -1,12 +1,8 @@
 """Publishes a policy by hand that stands in for policy-metarl: a gang gets the fastest GPU type for its model, at once.
 
-    python -m tools.stand_in_policy FOLDER
-
-It has the inputs of the trained policy, looks at a performance model of its own, and never waits. With it the ways of
-a policy for places from shadow to use can be tried before one is trained.
+It has the inputs of the trained policy, looks at a performance model of its own, and never waits.
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -90,16 +86,3 @@ def publish_stand_in(folder: Path, gpu_types: Sequence[str] = GPU_TYPES) -> Libr
     library = Library(folder)
     library.use(KIND, VERSION)
     return library
-
-
-def main() -> None:
-    """Publish it, and print how to use it."""
-    parser = argparse.ArgumentParser(prog="python -m tools.stand_in_policy", description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="folder of models, as in forecasts.models")
-    folder = parser.parse_args().folder
-    publish_stand_in(folder)
-    print(f'{KIND} {VERSION} is in use in {folder}: set forecasts.models to it, and daemon.shadow = "{NAME}"')
-
-
-if __name__ == "__main__":
-    main()

@@ -12,9 +12,11 @@ from tests.published_traces import write_traces
 from tests.test_simulated_traces import make_trace
 from tools.data.simulated_traces import Workload
 from tools.pages.__main__ import main
+from tools.pages.page_experiment import Experiment
 from tools.pages.results import page, parts_of
 
 JOBS = 400
+EXPERIMENT = Experiment(page="results", summary="made")
 
 
 def make_workload(jobs: int) -> Workload:
@@ -68,7 +70,7 @@ def test_wins_and_losses_stand_in_the_record() -> None:
         make_result("sjf", 1000.0),
     ]
 
-    lines = page(parts, {"made": results}, 1, "the command").splitlines()
+    lines = page(parts, {"made": results}, EXPERIMENT, "the command").splitlines()
 
     assert "| fifo | 1 | +20.0 % (+20.0 to +20.0) | none | made | none |" in lines
     assert "| las | 1 | -20.0 % (-20.0 to -20.0) | made | none | none |" in lines
@@ -79,7 +81,10 @@ def test_jobs_that_did_not_finish_show() -> None:
     parts = parts_of([make_workload(JOBS)], ["slurm", "fifo"], 0)
 
     text = page(
-        parts, {"made": [make_result("slurm", 1000.0), make_result("fifo", 900.0, finished=300)]}, 1, "the command"
+        parts,
+        {"made": [make_result("slurm", 1000.0), make_result("fifo", 900.0, finished=300)]},
+        EXPERIMENT,
+        "the command",
     )
 
     assert "| 75.0 % |" in text
@@ -90,7 +95,8 @@ def test_other_figures_and_users_stand_beside_the_mean() -> None:
     parts = parts_of([make_workload(JOBS)], ["slurm", "fifo"], 0)
     results = [make_result("slurm", 80_000.0), make_result("fifo", 96_000.0, finished=300)]
 
-    text = page(parts, {"made": results}, 1, "the command", metrics=("p99_jct_s",), user_by_cell=user_by_cell)
+    experiment = EXPERIMENT.model_copy(update={"over_all": ("p99_jct_s",)})
+    text = page(parts, {"made": results}, experiment, "the command", user_by_cell=user_by_cell)
 
     assert "| policy | 99th percentile of JCT | finished, points | users worse | users better |" in text
     # The fourth user has no job that finished under both.

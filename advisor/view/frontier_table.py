@@ -98,6 +98,8 @@ def drawn_notes(sampled: Sequence[str]) -> list[str]:
         notes.append("users are drawn at random, not recorded, and so is all that is shown of them")
     if "time_limit_s" in sampled:
         notes.append("time limits are drawn at random, not recorded, and lifts go by them")
+    if "nodes_max" in sampled:
+        notes.append("node counts are drawn at random, not recorded, and pins go by them")
     return notes
 
 

@@ -101,7 +101,10 @@ def test_parameters_of_slurm_are_varied_alone_and_under_the_chosen_lift(sadvise:
     chosen = document["chosen_lift"]
     words = ["bf_interval=120", "bf_window=1500", "PriorityWeightAge x3", "max_switch_wait=3600"]
     assert {word for word in words if word in names and f"{chosen}, {word}" in names} == set(words)
-    assert document["not_varied"] == ["time_min_as_soft_limit: no job of the trace has a --time-min"]
+    assert document["not_varied"] == [
+        "pin_gangs: no gang of the trace leaves its node count open",
+        "time_min_as_soft_limit: no job of the trace has a --time-min",
+    ]
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ MOST_RETURN: Final = 1.0
 # A plan that promises less is taken to promise this much, in seconds.
 LEAST_PROMISE_S: Final = 60.0
 # The change took effect on the job that ran.
-_TOOK_EFFECT: Final = frozenset({None, Ending.NO_LONGER_PENDING, Ending.DONE_FOR_GOOD})
+_TOOK_EFFECT: Final = frozenset({None, Ending.NO_LONGER_PENDING})
 Rows = NDArray[np.float32]  # (n_options, n_columns)
 
 

@@ -216,7 +216,11 @@ def outcome_of(text: str) -> JobOutcome:
 
 def _without_stops(text: str) -> str:
     outcome = json.loads(text)
-    return json.dumps({**outcome, "changes": [one for one in outcome["changes"] if one["lever"] != STOP_LEVER]})
+    if isinstance(outcome, dict) and isinstance(outcome.get("changes"), list):
+        outcome["changes"] = [
+            one for one in outcome["changes"] if not (isinstance(one, dict) and one.get("lever") == STOP_LEVER)
+        ]
+    return json.dumps(outcome)
 
 
 @cache

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from advisor.cycle import Cycle
 from advisor.domain.actions import Lever, SetNodeList
 from advisor.domain.gang import GpuScope
 from advisor.domain.lease import Ending
+from advisor.domain.outcome import JobOutcome, SeenChange
 from advisor.journal import SqliteJournal, opened
+from advisor.journal.rows import outcome_of, outcome_row
 from tests.builders import HOUR_S, TAKEN_AT, gpu_counts, make_gang, make_hints, make_job
 from tests.cli.conftest import Sadvise
 from tests.fake_cluster import FakeCluster
@@ -142,3 +145,14 @@ def test_list_of_nodes_is_read_without_what_a_try_booked(path: Path) -> None:
 
     assert named == SetNodeList(job_id=1, before=(), after=("n01", "n02"))
     assert [change.reason for change in ended.changes] == ["explore_place"]
+
+
+def test_outcome_is_read_without_the_stops_of_its_job() -> None:
+    lift = SeenChange(lever=Lever.NICE, applied_time=1.0)
+    _, _, _, text = outcome_row(JobOutcome(job_id=7, submit_time=0.0, changes=(lift, replace(lift, applied_time=2.0))))
+
+    stopped = text.replace('"nice"', '"checkpoint_requeue"', 1).replace('"ending":null', '"ending":"done_for_good"', 1)
+
+    assert outcome_of(stopped).changes == (replace(lift, applied_time=2.0),)
+    with pytest.raises(ValueError, match="validation error"):
+        outcome_of('["checkpoint_requeue"]')

@@ -66,6 +66,9 @@ _REPLACED: Mapping[str, str] = {
 _REMOVED: Mapping[str, str] = {
     "planning.resize_running": "running jobs are no longer restarted to grow",
     **dict.fromkeys(
+        ("planning.preempt", "planning.restart_s", "guard.preempt_partitions"), "running jobs are no longer stopped"
+    ),
+    **dict.fromkeys(
         ("planning.explore_ratio", "planning.explore_slowdown"), "places are no longer tried to learn from"
     ),
     "daemon.adapt": "to adapt the performance model, run `sadvise fit performance --from journal`",

@@ -131,8 +131,7 @@ class Cycle:
 
     def memory(self, journal: Journal, snapshot: Snapshot) -> Memory:
         """Return what a journal holds that a plan for a snapshot depends on; raises what the journal raises."""
-        # Running jobs are looked at where they can be stopped.
-        jobs = frozenset(job.job_id for job in snapshot.jobs if self.planning.preempt or job.is_pending)
+        jobs = frozenset(job.job_id for job in snapshot.jobs if job.is_pending)
         ended = journal.closed(jobs, since=snapshot.taken_at - self.limits.fairness_window_s)
         return Memory(
             leases=(*ended, *journal.leases()),
@@ -149,13 +148,11 @@ class Cycle:
 
     def judge(self, snapshot: Snapshot, memory: Memory = NOTHING_KNOWN) -> CycleRecord:
         """Plan for a snapshot with what earlier cycles left, and judge the plan."""
-        preempts = self.planning.preempt and Lever.CHECKPOINT_REQUEUE in self.levers
         forecasts = self._marked(self.forecaster.forecasts(snapshot), memory.trust)
         context = circumstances(
             snapshot,
             self.limits,
             memory.outstanding,
-            preempts=preempts,
             names_nodes=self.planning.name_nodes and Lever.NODE_LIST in self.levers,
             leases=memory.leases,
             modes=self.modes,

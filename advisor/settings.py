@@ -21,9 +21,6 @@ _UNIX: Final = "unix:"
 # The kernel accepts no longer path for a socket.
 _LONGEST_PATH: Final = 107
 _PORT: Final = re.compile(r"(?P<host>[^:]+|\[[^\]]+\]):(?P<port>[0-9]{1,5})")
-# A job is stopped only after it has run for QUANTUM_S, and not again within APART_S.
-QUANTUM_S: Final = 1200.0
-APART_S: Final = HOUR_S
 # Bounds that catch typing errors; they are far above what any site needs.
 _LARGEST, _LARGEST_INFLATION, _MOST_DECADES = 1e9, 100.0, 20.0
 _SHORTEST_TWIN_S: Final = 5.0
@@ -38,7 +35,7 @@ PLANNING_BOUNDS: Final = {
     **dict.fromkeys(("depth", "lift_places", "lift_work_s", "lift_lease_s", "patience_s"), (1.0, _LARGEST)),
     "node_list_lease_s": (1.0, HOUR_S),
     **dict.fromkeys(("node_timer_s", "leaf_timer_s", "timer_memory_s", "timer_imagined"), (1.0, _LARGEST)),
-    **dict.fromkeys(("min_saving_s", "restart_s"), (0.0, _LARGEST)),
+    "min_saving_s": (0.0, _LARGEST),
     **dict.fromkeys(("leaf_inflation", "spine_inflation", "insensitive_inflation"), (1.0, _LARGEST_INFLATION)),
     "priority_decades": (0.0, _MOST_DECADES),
     "max_credit": (1.0, _MOST_CREDIT),
@@ -46,7 +43,7 @@ PLANNING_BOUNDS: Final = {
 # With fewer, a few friends would decide for all.
 _LEAST_VOTERS: Final = 4
 # Keys of `Limits` that are words, or have bounds of their own; no other one can be negative.
-_OTHERWISE_BOUNDED: Final = frozenset({"fairness", "max_limit_ratio", "nice_min", "preempt_partitions"})
+_OTHERWISE_BOUNDED: Final = frozenset({"fairness", "max_limit_ratio", "nice_min"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +86,12 @@ class PlanningSettings:
         "time limit of the rollouts that try delay timers, sizes and soft limits before they are sent; what was not "
         "tried in time is not sent; 0 sends them untried",
     ] = 15.0
-    preempt: Annotated[bool, "whether jobs that declare a checkpoint can be stopped for gangs"] = False
     name_nodes: Annotated[
         bool, "whether the nodes on which a pending gang starts can be named (ReqNodeList), where a policy chooses them"
     ] = False
     node_list_lease_s: Annotated[
         float, "time after which named nodes are taken back from a gang that has not started"
     ] = 120.0
-    restart_s: Annotated[float, "assumed time from the restart of a stopped job until it computes again"] = 60.0
     leaf_inflation: Annotated[float, "assumed inflation of a gang spread over nodes of one leaf"] = 1.1
     spine_inflation: Annotated[float, "assumed inflation of a gang spread over leaves"] = 1.3
     scaling_exponent: Annotated[float, "the speed of n GPUs is assumed to be n to this power"] = 0.9
@@ -174,9 +169,6 @@ class Limits:
         "least number of ended jobs of this site that must confirm a run-time model before plans count with its run "
         "times, and again after it drifted; 0 trusts every model at once",
     ] = 100
-    preempt_partitions: Annotated[
-        str, "partitions, separated by commas, in which jobs that declare a checkpoint can be stopped"
-    ] = ""
 
     def __post_init__(self) -> None:
         for name in Limits.__slots__:
@@ -191,11 +183,6 @@ class Limits:
     def lifts_pass_others(self) -> bool:
         """Whether jobs can be lifted above those of other users and accounts."""
         return self.fairness in ("trade", "site")
-
-    @property
-    def partitions_to_preempt_in(self) -> frozenset[str]:
-        """The partitions in which running jobs may be stopped; none by default."""
-        return frozenset(name.strip() for name in self.preempt_partitions.split(",") if name.strip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,7 +125,7 @@ local function advise(options)
     advise_on_spread(options, gpus, nodes)
   end
   if wants("hints") and gpus > 1 and not has_hints(options) then
-    say("can it train on more or fewer GPUs, or go on from a checkpoint? Say so: --comment=\"sadvise: gpus=2-8 ckpt=600\"")
+    say("can it train on more or fewer GPUs? Say so: --comment=\"sadvise: gpus=2-8\"")
   end
 end
 

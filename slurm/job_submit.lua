@@ -1,6 +1,6 @@
 -- Turns the habits of a site into hints for sadvise, which reads them in the comment of a job:
--- "sadvise: model=bert gpus=2-8 ckpt=600". What the habits are stands in sadvise_site.lua. Where the site wants it, gangs
--- that leave their node count open are held to the fewest nodes.
+-- "sadvise: model=bert gpus=2-8". What the habits are stands in sadvise_site.lua. Where the site wants it, gangs that
+-- leave their node count open are held to the fewest nodes.
 --
 -- slurmctld runs this for every submission, under its locks. So it starts no program, opens no file but the submit table
 -- where the site names one, looks at a bounded piece of whatever a user wrote, and no error leaves it: Slurm 26.05
@@ -99,7 +99,7 @@ local function read_rules(written)
         words = words,
       }
     else
-      log("rule " .. place .. " is left out: it needs hints such as \"model=bert ckpt=600\"")
+      log("rule " .. place .. " is left out: it needs hints such as \"model=bert gpus=2-8\"")
     end
   end
   return rules

@@ -9,7 +9,6 @@ return {
   -- Variables that users of this site set anyway, and the hint that each of them is.
   variables = {
     -- model = "MODEL_NAME",
-    -- ckpt = "CHECKPOINT_INTERVAL_S",
     -- gpus = "ELASTIC_GPUS",
   },
 
@@ -18,7 +17,7 @@ return {
   -- `requeue = true` asks that the user gave --requeue.
   rules = {
     -- { name = "bert-", hints = "model=bert sensitivity=high" },
-    -- { account = "vision", partition = "gpu", requeue = true, hints = "ckpt=1800" },
+    -- { account = "vision", partition = "gpu", requeue = true, hints = "gpus=2-8" },
   },
 
   -- A job with a comment of its own is left alone; true adds "; sadvise: ..." behind what the user wrote.

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from advisor.domain.actions import Action, Change, NodeRange, Requeue, SetNodeRange
+from advisor.domain.actions import Action, NodeRange, SetNodeRange
 from advisor.domain.job import Job
 from advisor.domain.plan import Outcome, Receipt
 from advisor.domain.snapshot import Snapshot
@@ -63,7 +63,7 @@ class FakeCluster:
         if self.unreachable:
             raise SlurmUnavailableError("no answer")
         job = self.jobs.get(action.job_id)
-        if job is None or not (job.is_pending or isinstance(action, Requeue)):
+        if job is None or not job.is_pending:
             return Receipt(action=action, outcome=Outcome.FAILED, text="the job is not pending")
         if type(action) in self.failing:
             return Receipt(action=action, outcome=Outcome.FAILED, text=self.failing[type(action)])
@@ -84,7 +84,7 @@ class FakeCluster:
             raise SlurmUnavailableError("the answer was lost")
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
-    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+    def apply_all(self, changes: Sequence[Action]) -> tuple[Receipt, ...]:
         """Make changes, one after the other."""
         return tuple(map(self.apply, changes))
 

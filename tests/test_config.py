@@ -45,8 +45,8 @@ def test_later_layers_win_key_by_key_and_every_value_knows_its_origin(tmp_path: 
     folder = written(
         tmp_path,
         {
-            "sadvise.toml": "[planning]\ndepth = 1\nrestart_s = 1\nnode_timer_s = 1\nleaf_timer_s = 1\n",
-            "conf.d/10-site.toml": "[planning]\nrestart_s = 2\nnode_timer_s = 2\nleaf_timer_s = 2\n",
+            "sadvise.toml": "[planning]\ndepth = 1\npatience_s = 1\nnode_timer_s = 1\nleaf_timer_s = 1\n",
+            "conf.d/10-site.toml": "[planning]\npatience_s = 2\nnode_timer_s = 2\nleaf_timer_s = 2\n",
             "conf.d/20-site.toml": "[planning]\nnode_timer_s = 3\nleaf_timer_s = 3\n[source]\nreader = 'text'\n",
             "conf.d/.20-site.toml": "an editor's copy",
             "conf.d/README": "not TOML",
@@ -58,7 +58,7 @@ def test_later_layers_win_key_by_key_and_every_value_knows_its_origin(tmp_path: 
     changed = {key: (value, origin) for key, value, origin in effective_values(config) if origin != DEFAULT}
     assert changed == {
         "planning.depth": (1, f"{folder}/sadvise.toml"),
-        "planning.restart_s": (2.0, f"{folder}/conf.d/10-site.toml"),
+        "planning.patience_s": (2.0, f"{folder}/conf.d/10-site.toml"),
         "planning.node_timer_s": (3.0, f"{folder}/conf.d/20-site.toml"),
         "planning.leaf_timer_s": (4.0, "SADVISE_PLANNING__LEAF_TIMER_S"),
         "source.reader": ("text", f"{folder}/conf.d/20-site.toml"),
@@ -81,7 +81,7 @@ def test_a_named_file_is_read_in_place_of_the_folder(by_option: bool, tmp_path: 
     ("key", "text", "value"),
     [
         ("planning.depth", "300", 300),
-        ("planning.restart_s", "3600", 3600.0),
+        ("planning.patience_s", "3600", 3600.0),
         ("planning.scaling_exponent", "0.5", 0.5),
         ("guard.nice_min", "-5", -5),
         ("source.reader", "json", "json"),
@@ -117,6 +117,11 @@ def test_variables_of_the_command_line_are_left_to_it(tmp_path: Path) -> None:
             "[planning]\nresize_running = false",
             "planning.resize_running was removed: take it out; running jobs are no longer restarted to grow",
         ),
+        ("[planning]\npreempt = true", "planning.preempt was removed: take it out; running jobs are no longer stopped"),
+        (
+            "[guard]\npreempt_partitions = 'gpu'",
+            "guard.preempt_partitions was removed: take it out; running jobs are no longer stopped",
+        ),
         (
             "[planning]\nexplore_ratio = 0",
             "planning.explore_ratio was removed: take it out; places are no longer tried to learn from",
@@ -135,8 +140,8 @@ def test_variables_of_the_command_line_are_left_to_it(tmp_path: Path) -> None:
         ("[planning]\ndepth = true", "planning.depth: Input should be a valid integer, not True"),
         ("[planning]\ndepth = 5.0", "planning.depth: Input should be a valid integer, not 5.0"),
         ("[planning]\ndepth = 2026-01-01", "planning.depth: Input should be a valid integer, not '2026-01-01'"),
-        ("[planning]\nrestart_s = inf", "planning.restart_s: Input should be a finite number, not inf"),
-        ("[planning]\nrestart_s = nan", "planning.restart_s: Input should be a finite number, not nan"),
+        ("[planning]\npatience_s = inf", "planning.patience_s: Input should be a finite number, not inf"),
+        ("[planning]\npatience_s = nan", "planning.patience_s: Input should be a finite number, not nan"),
         ("[planning]\ndepth = 0", "planning: depth must be at least 1 and at most 1000000000"),
         ("[source]\ntimeout_s = 0", "source: timeout_s must be above 0"),
         ("[source]\nreader = 'rest'", "source.reader: Input should be 'auto', 'text', 'json' or 'pyslurm', not 'rest'"),
@@ -151,6 +156,8 @@ def test_variables_of_the_command_line_are_left_to_it(tmp_path: Path) -> None:
         "key of an earlier version",
         "key of an older version",
         "removed lever",
+        "removed switch",
+        "removed partitions",
         "removed share",
         "removed fit",
         "key of two lines",

@@ -22,7 +22,7 @@ from advisor.features.nodes import node_table
 from advisor.features.queue import queue_table
 from advisor.journal.cycle_record import Recorder, outcome_of
 from advisor.predict.intervals import Intervals, listed
-from advisor.settings import Limits, PlanningSettings
+from advisor.settings import PlanningSettings
 from advisor.view.documents import change_document
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_cluster, make_gang, make_hints, make_job
 
@@ -127,12 +127,8 @@ def ordinary_lines(draw: st.DrawFn) -> list[Job]:
     return [*pending, make_job(20, gpus=8, running_on=("n02",))]
 
 
-def cycle(forecasts: Mapping[int, JobForecast], *, preempts: bool = False) -> Cycle:
-    return Cycle(
-        planning=PlanningSettings(min_saving_s=0.0, preempt=preempts),
-        limits=Limits(preempt_partitions="gpu" if preempts else ""),
-        forecaster=Oracle(forecasts),
-    )
+def cycle(forecasts: Mapping[int, JobForecast]) -> Cycle:
+    return Cycle(planning=PlanningSettings(min_saving_s=0.0), forecaster=Oracle(forecasts))
 
 
 @settings(deadline=None)
@@ -142,18 +138,17 @@ def cycle(forecasts: Mapping[int, JobForecast], *, preempts: bool = False) -> Cy
         lambda ids: st.tuples(*(hostile_jobs(job_id) for job_id in ids))
     ),
     claims=st.dictionaries(st.sampled_from([1, 2, 3, 20, 30, 31, 32]), hostile_forecasts(), max_size=5),
-    preempts=st.booleans(),
     soft=st.booleans(),
 )
 def test_no_value_of_a_job_or_a_forecast_raises_in_a_cycle(
-    line: list[Job], odd: tuple[Job | None, ...], claims: dict[int, JobForecast], preempts: bool, soft: bool
+    line: list[Job], odd: tuple[Job | None, ...], claims: dict[int, JobForecast], soft: bool
 ) -> None:
     made = [job for job in odd if job is not None]
     snapshot = make_cluster([*line, *(job for job in made if job.allocation is None)])
     if soft:
         parameters = {"time_min_as_soft_limit": ""}
         snapshot = replace(snapshot, config=replace(snapshot.config, scheduler_parameters=parameters))
-    planned = cycle(claims, preempts=preempts)
+    planned = cycle(claims)
 
     record = planned.judge(snapshot)
 

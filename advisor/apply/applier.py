@@ -15,7 +15,7 @@ from advisor.apply.gate import Gate, OpenGate
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.step import Reconciled, Step, StepJournal
 from advisor.cycle import ClusterSource, Cycle, CycleRecord
-from advisor.domain.actions import Action, Change, Lever, Requeue, SetNice, exchanged_with
+from advisor.domain.actions import Action, Lever, SetNice, exchanged_with
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, intended, request_without
 from advisor.domain.memory import Memory
@@ -40,7 +40,7 @@ class Actuator(Protocol):
     def apply(self, action: Action) -> Receipt:
         """Carry out an action; return a receipt, also for a failure."""
 
-    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+    def apply_all(self, changes: Sequence[Action]) -> tuple[Receipt, ...]:
         """Make changes to pending jobs; return their receipts in the same order, also for failures."""
 
     def hides_range_end(self, job_id: int) -> bool:
@@ -90,7 +90,6 @@ class Applier:
         cycle_id = self.journal.record(record, self.cycle)
         self._follow(memory, seen, record.watched)
         over = self._end(record, seen, reconciled)
-        stopped, not_stopped = self._stop(record.recommendations, seen, previous)
         sendable, held_back = self._sendable(record.recommendations, seen)
         intents = [self._intent(change, seen, previous) for change in sendable]
         first = [lease for lease in intents if not lease.gives_place]
@@ -103,8 +102,8 @@ class Applier:
             step = Step(
                 record=record,
                 reconciled=reconciled + over,
-                applied=(*stopped, *receipts, *given),
-                held_back=(*not_stopped, *held_back, *not_begun),
+                applied=(*receipts, *given),
+                held_back=(*held_back, *not_begun),
             )
             self.journal.receipts(cycle_id, step)
         undone = self._undo_halves(given, seen.taken_at)
@@ -210,40 +209,14 @@ class Applier:
     def _wants(self, change: Recommendation, snapshot: Snapshot) -> bool:
         return self.wanted is None or self.wanted(snapshot.jobs_by_id[change.job_id], snapshot)
 
-    def _stop(
-        self, changes: Sequence[Recommendation], snapshot: Snapshot, previous: Mapping[tuple[int, Lever], Lease]
-    ) -> tuple[list[Receipt], list[Receipt]]:
-        """Stop the jobs that gangs need, one at a time; return the receipts of those sent and of those held back.
-
-        For a gang for which one of the jobs cannot be stopped, the others are not stopped either.
-        """
-        stops = [change for change in changes if _stops_for(change) is not None]
-        not_stoppable = {_stops_for(change) for change in stops if not self._wants(change, snapshot)}
-        sent: list[Receipt] = []
-        held_back: list[Receipt] = []
-        for change in stops:
-            if _stops_for(change) in not_stoppable:
-                continue
-            objection = self.gate.against_change(change, snapshot.jobs_by_id[change.job_id]) or self.gate.room(1).text
-            if objection is None:
-                lease = self._intent(change, snapshot, previous)
-                self.journal.keep(lease)
-                sent.append(self.actuator.apply(change.action))
-                self._settle(lease, sent[-1], snapshot.taken_at)
-            else:
-                held_back.append(_held_back(change.action, objection))
-            if objection or sent[-1].outcome is Outcome.FAILED:
-                not_stoppable.add(_stops_for(change))
-        return sent, held_back
-
     def _sendable(
         self, changes: Sequence[Recommendation], snapshot: Snapshot
     ) -> tuple[list[Recommendation], list[Receipt]]:
-        """Return the changes to pending jobs that can be sent now, and the receipts of those held back."""
+        """Return the changes that can be sent now, and the receipts of those held back."""
         sendable: list[Recommendation] = []
         held_back: list[Receipt] = []
         for change in changes:
-            if _stops_for(change) is not None or not self._wants(change, snapshot):
+            if not self._wants(change, snapshot):
                 continue
             objection = self.gate.against_change(change, snapshot.jobs_by_id[change.job_id])
             if objection is None:
@@ -272,13 +245,13 @@ class Applier:
         )
 
     def _send(self, intents: Sequence[Lease]) -> tuple[Receipt, ...]:
-        """Record changes of pending jobs together, and send them together."""
+        """Record changes together, and send them together."""
         if not intents:
             return ()
         with self.journal.together():
             for lease in intents:
                 self.journal.keep(lease)
-        return self.actuator.apply_all([lease.action for lease in intents if not isinstance(lease.action, Requeue)])
+        return self.actuator.apply_all([lease.action for lease in intents])
 
     def _undo_halves(self, given: Sequence[Receipt], now: float) -> Reconciled:
         """Revert the lifts of the jobs whose partners did not give them their places."""
@@ -308,7 +281,7 @@ class Applier:
         with self.journal.together():
             for lease in due:
                 self.journal.keep(replace(lease, state=LeaseState.RETURNING))
-        receipts = self.actuator.apply_all([lease.undo for lease in due if not isinstance(lease.undo, Requeue)])
+        receipts = self.actuator.apply_all([lease.undo for lease in due])
         with self.journal.together():
             for lease, receipt in zip(due, receipts, strict=True):
                 if receipt.outcome is not Outcome.FAILED:
@@ -439,11 +412,6 @@ def _begun(given: Sequence[Lease], receipts: Sequence[Receipt]) -> tuple[list[Le
     lifted = {receipt.action.job_id for receipt in receipts if receipt.outcome is Outcome.APPLIED}
     begun = [lease for lease in given if lease.exchanged_with in lifted]
     return begun, [_held_back(lease.action, OTHER_HALF) for lease in given if lease.exchanged_with not in lifted]
-
-
-def _stops_for(change: Recommendation) -> int | None:
-    """Return the job id of the gang for which a change stops a job; None for other changes."""
-    return change.action.for_job_id if isinstance(change.action, Requeue) else None
 
 
 def _start_time_after(lease: Lease, snapshot: Snapshot) -> float | None:

@@ -47,15 +47,11 @@ def sight_of(lease: Lease, snapshot: Snapshot) -> Sight:
     if snapshot.leaves_out(lease.job_id):
         return Sight.UNREAD
     job = snapshot.jobs_by_id.get(lease.job_id)
-    if job is not None and not snapshot.shows(job, lease.lever) and (job.is_pending or lease.action.stops_a_job):
-        return Sight.UNREAD
-    if lease.action.stops_a_job:
-        # The lease of a running job: another run, or none, means that the job was stopped.
-        runs_on = job is not None and lease.action.held_by(job) == lease.action.before
-        return Sight.BEFORE if runs_on else Sight.OURS
     if job is None:
         return Sight.GONE
-    return _held(lease, job) if job.is_pending else Sight.STARTED
+    if not job.is_pending:
+        return Sight.STARTED
+    return _held(lease, job) if snapshot.shows(job, lease.lever) else Sight.UNREAD
 
 
 def _held(lease: Lease, job: Job) -> Sight:
@@ -80,8 +76,6 @@ def next_lease(lease: Lease, sight: Sight, now: float, grace_s: float) -> Next:
 
 def took_effect(lease: Lease, *_: float) -> Next:
     """Return the lease of a change that took effect; it has ended if it restores the user's value."""
-    if not lease.action.can_be_undone:
-        return Ended(ending=Ending.DONE_FOR_GOOD)
     if lease.action.after == lease.undo.after:
         return Ended(ending=Ending.TAKEN_BACK)
     return replace(lease, state=LeaseState.OUT)

@@ -7,7 +7,7 @@ from advisor.apply.applier import Applier
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.step import Step
 from advisor.cycle import Cycle
-from advisor.domain.actions import Action, Change
+from advisor.domain.actions import Action
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
 from advisor.domain.load import Allowance
@@ -44,7 +44,7 @@ class RehearsedCluster:
         self._snapshot = replace(self._snapshot, jobs=jobs)
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
-    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+    def apply_all(self, changes: Sequence[Action]) -> tuple[Receipt, ...]:
         """Change pending jobs, one after the other."""
         return tuple(map(self.apply, changes))
 

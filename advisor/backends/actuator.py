@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from advisor.backends.array_tasks import LONGEST_ADDRESS, LONGEST_LINE, addresses, longest_address, waiting_tasks
-from advisor.backends.commands import apply_argv, update_line
+from advisor.backends.commands import update_line
 from advisor.backends.named_jobs import UNREADABLE, hidden_ends, read_jobs
 from advisor.backends.process import FedCommands, printable, text_of
 from advisor.backends.text_source import new_delimiter
-from advisor.domain.actions import Action, Change, Requeue, SetNice, SetNodeRange
+from advisor.domain.actions import Action, SetNice, SetNodeRange
 from advisor.domain.job import Job
 from advisor.domain.mark import is_marked
 from advisor.domain.plan import Outcome, Receipt
@@ -17,7 +17,6 @@ from advisor.errors import SlurmRefusedError
 
 # These outcomes are not errors.
 NOT_PENDING: Final = "the job is not pending"
-NOT_RUNNING: Final = "the run to be stopped has ended"
 CHANGED_MEANWHILE: Final = "somebody else has changed the field meanwhile"
 ANOTHER_VALUE: Final = "read back another value than the one written"
 NOT_A_WORD: Final = "its value is more than a word, which is not written to scontrol"
@@ -50,11 +49,11 @@ class ScontrolActuator:
         self._delimiter = delimiter
 
     def apply(self, action: Action) -> Receipt:
-        """Change one field of a pending job, or stop a run."""
-        return self._requeue(action) if isinstance(action, Requeue) else self.apply_all((action,))[0]
+        """Change one field of a pending job."""
+        return self.apply_all((action,))[0]
 
-    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
-        """Change fields of pending jobs that still hold what the changes found, and read them back."""
+    def apply_all(self, changes: Sequence[Action]) -> tuple[Receipt, ...]:
+        """Action fields of pending jobs that still hold what the changes found, and read them back."""
         receipts: dict[int, Receipt] = {}
         for batch in _batches(changes):
             receipts |= self._apply_batch({number: changes[number] for number in batch})
@@ -64,7 +63,7 @@ class ScontrolActuator:
         """Return whether Slurm shows only one end of a job's node range; True also if that is not known."""
         return hidden_ends(self._commands, (job_id,)).get(job_id, True)
 
-    def _apply_batch(self, changes: Mapping[int, Change]) -> dict[int, Receipt]:
+    def _apply_batch(self, changes: Mapping[int, Action]) -> dict[int, Receipt]:
         """Apply changes of different jobs, each by its number in the order asked for."""
         found = self._read(changes.values())
         receipts = self._not_to_be_sent(changes, found)
@@ -88,7 +87,7 @@ class ScontrolActuator:
             for number, change in sent.items()
         }
 
-    def _not_to_be_sent(self, changes: Mapping[int, Change], jobs: Mapping[int, Job]) -> dict[int, Receipt]:
+    def _not_to_be_sent(self, changes: Mapping[int, Action], jobs: Mapping[int, Job]) -> dict[int, Receipt]:
         """Return the receipts of the changes that are not sent, by their number."""
         unclear = [
             change.job_id
@@ -102,7 +101,7 @@ class ScontrolActuator:
         return {number: receipt for number, receipt in refused if receipt is not None}
 
     def _addresses(
-        self, changes: Sequence[Change], jobs: Mapping[int, Job]
+        self, changes: Sequence[Action], jobs: Mapping[int, Job]
     ) -> tuple[dict[int, tuple[str, ...]], dict[int, str]]:
         """Map the arrays whose nice changes to what scontrol calls their waiting tasks, or to why nothing is sent.
 
@@ -120,29 +119,7 @@ class ScontrolActuator:
         )
         return named, dict.fromkeys(too_long, TOO_MANY_TASKS) | unfit
 
-    def _requeue(self, action: Requeue) -> Receipt:
-        """Stop a job that is still in the run which the action found, and verify that this run has ended."""
-        job = self._read((action,)).get(action.job_id)
-        if job is None or action.held_by(job) != action.before:
-            return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_RUNNING)
-        objection = self._stop(action)
-        job = self._read((action,)).get(action.job_id)
-        if job is None:
-            return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_RUNNING)
-        # While its processes end it counts as completing, and it can soon be in a later run.
-        if action.held_by(job) == action.before:
-            return Receipt(action=action, outcome=Outcome.FAILED, text=objection or "it still runs")
-        return Receipt(action=action, outcome=Outcome.APPLIED)
-
-    def _stop(self, action: Requeue) -> str:
-        """Requeue a job, and return Slurm's objection."""
-        program, *arguments = apply_argv(action)
-        try:
-            return printable(text_of(self._commands.ask(program, *arguments).complaints))
-        except SlurmRefusedError as err:
-            return _in_words(str(err))
-
-    def _send(self, changes: Sequence[Change], named: Mapping[int, tuple[str, ...]]) -> dict[int, str]:
+    def _send(self, changes: Sequence[Action], named: Mapping[int, tuple[str, ...]]) -> dict[int, str]:
         """Send changes of different jobs, and map the jobs that Slurm objected to to its words.
 
         What is longer than a line goes as an argument, a process for each.
@@ -177,7 +154,7 @@ class ScontrolActuator:
         return {job.job_id: job for job in read_jobs(self._commands, job_ids, self._delimiter)}
 
 
-def _batches(changes: Sequence[Change]) -> Iterator[list[int]]:
+def _batches(changes: Sequence[Action]) -> Iterator[list[int]]:
     """Yield the numbers of changes that are sent together: never two of one job, which read and write in turn."""
     left = list(range(len(changes)))
     while left:
@@ -187,7 +164,7 @@ def _batches(changes: Sequence[Change]) -> Iterator[list[int]]:
         left = sorted(set(left) - set(batch))
 
 
-def _refusal(change: Change, job: Job | None, hidden: Mapping[int, bool]) -> Receipt | None:
+def _refusal(change: Action, job: Job | None, hidden: Mapping[int, bool]) -> Receipt | None:
     """Return the receipt of a change that is not sent; None for one that is."""
     if job is None or not job.is_pending:
         return Receipt(action=change, outcome=Outcome.FAILED, text=NOT_PENDING)
@@ -210,7 +187,7 @@ def _is_array(job: Job | None) -> bool:
     return job is not None and job.array is not None and not job.is_split_off
 
 
-def _receipt(change: Change, job: Job | None, objection: str, end_is_hidden: bool) -> Receipt:
+def _receipt(change: Action, job: Job | None, objection: str, end_is_hidden: bool) -> Receipt:
     """Return the receipt of a change that was sent, from the job as read back."""
     settled = bool(objection)
     if job is None or not job.is_pending:
@@ -222,7 +199,7 @@ def _receipt(change: Change, job: Job | None, objection: str, end_is_hidden: boo
     return Receipt(action=change, outcome=Outcome.FAILED, text=text, is_settled=settled)
 
 
-def _end_could_be_hidden(job: Job | None, change: Change) -> bool:
+def _end_could_be_hidden(job: Job | None, change: Action) -> bool:
     """Return whether a job could hold the new value of a node range, of which Slurm possibly shows but one end."""
     return (
         isinstance(change, SetNodeRange) and job is not None and job.is_pending and change.held_by(job) != change.after

@@ -16,9 +16,8 @@ from advisor.domain.units import MINUTE_S, plural
 from advisor.errors import BudgetSpentError
 from advisor.settings import BudgetSettings
 
-# What changes jobs, by its first word.
+# What changes a job.
 _UPDATE: Final = "REQUEST_UPDATE_JOB"
-_CHANGES: Final[Mapping[str, str]] = {"update": _UPDATE, "requeue": "REQUEST_JOB_REQUEUE"}
 # The requests of one round before any change: sdiag, and the four of a snapshot.
 ROUND_REQUESTS: Final = 5
 # The requests of a batch of changes beside one for each: its jobs are read before and after, some of them twice.
@@ -78,10 +77,11 @@ def requests_of(program: str, arguments: Sequence[str]) -> tuple[str, ...]:
                 return ("REQUEST_PING",)
             if words[:1] == ["show"]:
                 return _SHOWN.get(words[1] if len(words) > 1 else "", _UNCOUNTED)
-            change = _CHANGES.get(words[0] if words else "")
+            if words[:1] != ["update"]:
+                return _UNCOUNTED
             # scontrol looks at the job before it changes a node range.
-            looked_at = _SHOWN["job"] if change is _UPDATE and words[-1].startswith("NumNodes=") else ()
-            return _UNCOUNTED if change is None else (change, *looked_at)
+            looked_at = _SHOWN["job"] if words[-1].startswith("NumNodes=") else ()
+            return (_UPDATE, *looked_at)
         case _:
             return _PLAIN.get(program, _UNCOUNTED)
 

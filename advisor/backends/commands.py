@@ -1,13 +1,12 @@
 """The scontrol commands that apply a change and take it back, as argv or as a line, never a shell.
 
-Each pair was run on the live releases and read back: what a revert leaves behind is what stood before. A requeue has
-nothing that takes it back.
+Each pair was run on the live releases and read back: what a revert leaves behind is what stood before.
 """
 
 import re
 from typing import Final
 
-from advisor.domain.actions import Action, Change
+from advisor.domain.actions import Action
 
 # scontrol splits a line at blanks, and its readline takes some characters for commands: none of them is let through.
 _JOB: Final = re.compile(r"[0-9]{1,10}(?:_\[[0-9,-]+\])?", re.ASCII)
@@ -20,13 +19,12 @@ def apply_argv(action: Action, cluster: str | None = None) -> list[str]:
     return ["scontrol", *(["-M", cluster] if cluster else []), *action.command()]
 
 
-def revert_argv(action: Action, cluster: str | None = None) -> list[str] | None:
-    """Return the command that brings a job back to the action's before value, None where nothing can."""
-    inverse = action.inverse()
-    return None if inverse is None else apply_argv(inverse, cluster)
+def revert_argv(action: Action, cluster: str | None = None) -> list[str]:
+    """Return the command that brings a job back to the action's before value."""
+    return apply_argv(action.swapped(), cluster)
 
 
-def update_line(change: Change, address: str | None = None) -> str | None:
+def update_line(change: Action, address: str | None = None) -> str | None:
     """Return the line for scontrol that makes a change; None if a value in it is more than a word.
 
     `address` names tasks of an array in place of the job.

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Final
 
 from rich.text import Text
 
@@ -41,8 +40,6 @@ from advisor.view.overall import COLUMNS, FORM, total, total_sentence
 from advisor.view.rule_words import rule_line
 from advisor.view.terminal import LABEL, console, print_labelled, print_overview, print_table
 from advisor.watch.planned import Planned
-
-NO_REVERT: Final = "none: Slurm restarts the job from its last checkpoint when resources are free"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +147,6 @@ def print_advice(advice: Advice, *, long: bool, noheader: bool) -> None:
 def print_story(number: int, row: ChangeDocument, record: CycleRecord) -> None:
     """Print one change with its reason, its gain, and the commands that make and revert it."""
     out = console()
-    revert = NO_REVERT if row.revert is None else shell(row.revert)
     job = record.snapshot.jobs_by_id[row.job_id]
     after_s = row.expected.revert_after_s
     when = "" if after_s is None else f"   # due {duration(after_s)} after the change, if it has not started"
@@ -163,7 +159,7 @@ def print_story(number: int, row: ChangeDocument, record: CycleRecord) -> None:
     print_labelled("assumes", row.expected.assumes, indent=3)
     # Not wrapped or cut: these lines are meant to be copied.
     out.print(Text(f"   apply   {shell(row.command)}"), soft_wrap=True)
-    out.print(Text(f"   revert  {revert}{when}"), soft_wrap=True)
+    out.print(Text(f"   revert  {shell(row.revert)}{when}"), soft_wrap=True)
     out.print()
 
 

@@ -20,6 +20,7 @@ from advisor.errors import JournalError, OptionsError
 from advisor.files import is_closed
 from advisor.journal import SqliteJournal
 from advisor.journal.disclosure import Disclosure
+from advisor.journal.rows import PastStop
 from advisor.journal.views import RowQuery
 from advisor.site.lease_socket import asked
 from advisor.view.table_layout import TableForm
@@ -162,9 +163,9 @@ def _owners(held: SqliteJournal, job_ids: Collection[int]) -> Mapping[int, tuple
     return {lease.job_id: (lease.user, lease.account) for lease in leases}
 
 
-def _job_ids(action: Action) -> list[int]:
+def _job_ids(action: Action | PastStop) -> list[int]:
     """Return the jobs that a change sets together."""
-    other = exchanged_with(action)
+    other = None if isinstance(action, PastStop) else exchanged_with(action)
     return [action.job_id] if other is None else [action.job_id, other]
 
 

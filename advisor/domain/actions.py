@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Final, Self, get_args
 
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
-from advisor.domain.job import Job, JobState
+from advisor.domain.job import Job
 from advisor.domain.units import MINUTE_S
 
 # A value as published: keyed as in a snapshot file.
@@ -19,7 +19,7 @@ Published = Mapping[str, Any]
 
 
 class Lever(StrEnum):
-    """The field or command of Slurm that carries a change."""
+    """The field of Slurm that carries a change."""
 
     SWITCHES = "switches"
     NODE_RANGE = "node_range"
@@ -27,7 +27,6 @@ class Lever(StrEnum):
     GPU_COUNT = "gpu_count"
     TIME_MIN = "time_min"
     NODE_LIST = "node_list"
-    CHECKPOINT_REQUEUE = "checkpoint_requeue"
 
 
 class Reason(StrEnum):
@@ -39,7 +38,6 @@ class Reason(StrEnum):
     IDLE_GPUS_TO_GROW = "idle_gpus_to_grow"
     SMALLER_STARTS_SOONER = "smaller_starts_sooner"
     RUNS_SHORTER_THAN_LIMIT = "runs_shorter_than_limit"
-    GANG_NEEDS_THE_PLACE = "gang_needs_the_place"
     DELAYED_BY_ADVICE = "delayed_by_advice"
     TAKES_PLACE_OF_LARGER = "takes_place_of_larger"
     GIVES_PLACE_TO_SMALLER = "gives_place_to_smaller"
@@ -47,18 +45,16 @@ class Reason(StrEnum):
 
 
 class _Action:
-    """Change a value of a job from `before` to `after`; every kind of action declares their types.
+    """Change a value of a pending job from `before` to `after`; every kind of action declares their types.
 
-    What differs between kinds stands here, so that no other module lists them: whether an action `can_be_undone`,
-    `stops_a_job` that runs, `reserves_nodes` for a job, and `is_simulated` where a plan is tried in rollouts.
+    What differs between kinds stands here, so that no other module lists them: whether an action `reserves_nodes` for
+    a job, and `is_simulated` where a plan is tried in rollouts.
     """
 
     __slots__ = ()
     lever: ClassVar[Lever]
     # What it changes, as the digest names it to users.
     changes: ClassVar[str]
-    can_be_undone: ClassVar[bool] = True
-    stops_a_job: ClassVar[bool] = False
     reserves_nodes: ClassVar[bool] = False
     is_simulated: ClassVar[bool] = True
 
@@ -67,17 +63,13 @@ class _Action:
     after: Any
 
     def swapped(self) -> Self:
-        """Return the action with `before` and `after` exchanged, which reverts it if that is possible."""
+        """Return the action with `before` and `after` exchanged, which reverts it."""
         return replace(self, before=self.after, after=self.before)  # type: ignore[type-var]  # every kind is a dataclass
 
     @property
     def all_or_none(self) -> tuple[Lever, int] | None:
         """The name of the set of actions of which all are made or none; None for an action on its own."""
         return None
-
-    def inverse(self) -> Self | None:
-        """Return the action that reverts this one; None if it cannot be reverted."""
-        return self.swapped() if self.can_be_undone else None
 
     @abstractmethod
     def held_by(self, job: Job) -> object:
@@ -92,8 +84,12 @@ class _Action:
         """Return the job after the action has taken effect."""
 
     @abstractmethod
+    def arguments(self) -> tuple[str, ...]:
+        """Return the field, and what changes with it, each with its new value in Slurm's spelling."""
+
     def command(self) -> tuple[str, ...]:
-        """Return the arguments of scontrol that carry the action out."""
+        """Return the arguments of scontrol that write the field."""
+        return "update", f"JobId={self.job_id}", *self.arguments()
 
     @abstractmethod
     def published(self) -> tuple[Published, Published]:
@@ -105,22 +101,8 @@ class _Action:
         """Return a published value for people."""
 
 
-class _Update(_Action):
-    """Change a pending job with one `scontrol update`."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def arguments(self) -> tuple[str, ...]:
-        """Return the field, and what changes with it, each with its new value in Slurm's spelling."""
-
-    def command(self) -> tuple[str, ...]:
-        """Return the arguments of scontrol that write the field."""
-        return "update", f"JobId={self.job_id}", *self.arguments()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetNice(_Update):
+class SetNice(_Action):
     """Change the priority of a job by its nice value, which counts as in Slurm: lower is sooner.
 
     `exchanged_with` is the job with which it changes places; None if it does not.
@@ -168,7 +150,7 @@ class SetNice(_Update):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetSwitches(_Update):
+class SetSwitches(_Action):
     """Make Slurm delay the job for few leaf switches; the delay ends by itself. None means no request."""
 
     lever = Lever.SWITCHES
@@ -224,7 +206,7 @@ class NodeRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetNodeRange(_Update):
+class SetNodeRange(_Action):
     """Restrict the job's node count until the delay timer of the node tier ends."""
 
     lever = Lever.NODE_RANGE
@@ -317,7 +299,7 @@ class SizeRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetGpus(_Update):
+class SetGpus(_Action):
     """Change the GPU count in the form of the user's request, and the time limit of a job that is made smaller.
 
     Both ends hold the job's time limit also where it stays, so that a person's change of it is noticed.
@@ -387,7 +369,7 @@ class SetGpus(_Update):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetTimeMin(_Update):
+class SetTimeMin(_Action):
     """Make backfill plan with a run time below the limit, which stays; None means that it plans with the limit."""
 
     lever = Lever.TIME_MIN
@@ -422,7 +404,7 @@ class SetTimeMin(_Update):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetNodeList(_Update):
+class SetNodeList(_Action):
     """Name the nodes on which a gang is to start; both lists are sorted, and an empty one names none."""
 
     lever = Lever.NODE_LIST
@@ -456,56 +438,7 @@ class SetNodeList(_Update):
         return f"on {', '.join(value['nodes'])}" if value["nodes"] else "on any nodes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requeue(_Action):
-    """Requeue a running job, which restarts from its last checkpoint, so that a gang gets its place.
-
-    `before` is the start of the run that is stopped; `after` None means that the job waits. It cannot be reverted: the
-    job has lost its place and some work.
-    """
-
-    lever = Lever.CHECKPOINT_REQUEUE
-    changes = "a requeue from its checkpoint"
-    can_be_undone = False
-    stops_a_job = True
-    is_simulated = False
-
-    job_id: int
-    for_job_id: int
-    before: float | None
-    after: float | None = None
-
-    @property
-    def all_or_none(self) -> tuple[Lever, int] | None:
-        """The name of the stops for one gang."""
-        return self.lever, self.for_job_id
-
-    def held_by(self, job: Job) -> float | None:
-        """Return the start of a job's run; None while it waits."""
-        return job.start_time if job.state is JobState.RUNNING else None
-
-    def applied_to(self, job: Job) -> Job:
-        """Return the job as it waits again."""
-        return replace(job, state=JobState.PENDING, start_time=None, end_time=None, allocation=None)
-
-    def command(self) -> tuple[str, ...]:
-        """Return the arguments of scontrol that requeue the job."""
-        # Only if it has not ended: Slurm would otherwise rerun a job that has just ended.
-        return "requeue", "incomplete", str(self.job_id)
-
-    def published(self) -> tuple[Published, Published]:
-        """Return when the run began, before and after."""
-        return {"run_start_time": self.before}, {"run_start_time": self.after}
-
-    @staticmethod
-    def in_words(value: Published) -> str:
-        """Return whether the job runs."""
-        return "pending" if value["run_start_time"] is None else "running"
-
-
-# What changes a field of a pending job.
-Change = SetNice | SetSwitches | SetNodeRange | SetGpus | SetTimeMin | SetNodeList
-Action = Change | Requeue
+Action = SetNice | SetSwitches | SetNodeRange | SetGpus | SetTimeMin | SetNodeList
 
 ACTIONS: Final[Mapping[Lever, type[Action]]] = {action.lever: action for action in get_args(Action)}
 

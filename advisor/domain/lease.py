@@ -8,7 +8,6 @@ from typing import Final
 from advisor.domain.actions import (
     Action,
     Lever,
-    Requeue,
     SetNice,
     SetTimeMin,
     exchanged_with,
@@ -38,7 +37,6 @@ class Ending(StrEnum):
     NO_LONGER_PENDING = "no_longer_pending"
     REVERTED = "reverted"  # a person had it taken back, so the job is left alone
     OVERRULED = "overruled"  # somebody else had changed the field, and the job is no longer pending
-    DONE_FOR_GOOD = "done_for_good"  # it took effect, and nothing takes it back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +192,7 @@ def intended(
         priority=_priority(job, previous),
         planned_start=earlier_of(planned_start, None if previous is None else previous.planned_start),
         would_start_time=earlier_of(
-            now if action.stops_a_job or (planned_start is not None and planned_start <= now) else None,
+            now if planned_start is not None and planned_start <= now else None,
             None if previous is None else previous.would_start_time,
         ),
         request=request,
@@ -226,17 +224,6 @@ def gave_place(leases: Iterable[Lease]) -> frozenset[int]:
     return frozenset(lease.job_id for lease in leases if lease.gives_place and lease.ending is not Ending.NOT_APPLIED)
 
 
-def stopped_since(leases: Iterable[Lease], instant: float) -> tuple[Requeue, ...]:
-    """Return the jobs that were, or could have been, stopped after an instant, each with its gang."""
-    return tuple(
-        lease.action
-        for lease in leases
-        if isinstance(lease.action, Requeue)
-        and lease.ending in (None, Ending.DONE_FOR_GOOD)
-        and lease.applied_time > instant
-    )
-
-
 def request_without(leases: Iterable[Lease], job: Job) -> Request:
     """Return what a job asks for as its user wrote it: without those of its changes that it holds."""
     ours = [
@@ -246,7 +233,6 @@ def request_without(leases: Iterable[Lease], job: Job) -> Request:
         and lease.lever is not Lever.NICE
         and lease.ending is None
         and lease.state is not LeaseState.HANDS_OFF
-        and lease.action.can_be_undone
         and lease.action.can_hold(job, lease.action.after)
     ]
     for lease in ours:

@@ -8,9 +8,8 @@ from advisor.domain.facts import Evidence, Facts
 
 
 class Kind(StrEnum):
-    """The kinds of change, in the order in which they are judged; only the first affects running jobs."""
+    """The kinds of change to pending jobs, in the order in which they are judged."""
 
-    PREEMPT = "preempt"
     CONSOLIDATE = "consolidate"
     RESIZE = "resize"
     REORDER = "reorder"

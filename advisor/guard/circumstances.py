@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from advisor.domain.actions import Lever, SetGpus
 from advisor.domain.job import Job
-from advisor.domain.lease import Lease, stopped_since
+from advisor.domain.lease import Lease
 from advisor.domain.mode import EVERYTHING, Mode, Modes
 from advisor.domain.releases import Traits
 from advisor.domain.site import Partition
@@ -13,17 +13,16 @@ from advisor.domain.snapshot import Snapshot
 from advisor.features.bars import barred
 from advisor.features.named_nodes import NamedNodes
 from advisor.guard.ledger import NOTHING_BOOKED, Ledger, ledger_of
-from advisor.settings import APART_S, Limits
+from advisor.settings import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
     """The instant, the limits, the outstanding changes, and the delay that changes have added so far.
 
-    `names_nodes` is whether nodes can be named for gangs, and `nodes` are the nodes of the snapshot. `preempts` is
-    whether running jobs can be stopped for gangs, and `stopped` names the jobs stopped within the last hour. `observed`
-    holds the pairs of partitions and account whose jobs are in mode observe. `hidden_levers` are the levers whose field
-    the reader does not show. `lifted` names the jobs whose lift is in effect, but for those that have since become too
+    `names_nodes` is whether nodes can be named for gangs, and `nodes` are the nodes of the snapshot. `observed` holds
+    the pairs of partitions and account whose jobs are in mode observe. `hidden_levers` are the levers whose field the
+    reader does not show. `lifted` names the jobs whose lift is in effect, but for those that have since become too
     late. `partitions` go by name. `barred` are the jobs that a bar keeps from nodes with room for them. `users_limit_s`
     are the own time limits of jobs whose size, and possibly time limit, we have changed.
     """
@@ -37,8 +36,6 @@ class Circumstances:
     barred: frozenset[int] = frozenset()
     nodes: NamedNodes | None = None
     names_nodes: bool = False
-    preempts: bool = False
-    stopped: frozenset[int] = frozenset()
     observed: frozenset[tuple[tuple[str, ...], str]] = frozenset()
     ledger: Ledger = NOTHING_BOOKED
     hidden_levers: tuple[Lever, ...] = ()
@@ -67,12 +64,11 @@ class Circumstances:
         return self.limits.max_added_delay_s - self.ledger.delay_s_by_job.get(job.job_id, 0.0)
 
 
-def circumstances(  # noqa: PLR0913 -- each is known apart
+def circumstances(
     snapshot: Snapshot,
     limits: Limits,
     outstanding: frozenset[int] = frozenset(),
     *,
-    preempts: bool = False,
     names_nodes: bool = False,
     leases: Iterable[Lease] = (),
     modes: Modes = EVERYTHING,
@@ -81,9 +77,9 @@ def circumstances(  # noqa: PLR0913 -- each is known apart
 ) -> Circumstances:
     """Collect the circumstances of a snapshot; `outstanding` names the jobs that get no further change.
 
-    `preempts` is whether running jobs can be stopped, `names_nodes` whether nodes can be named for gangs; `leases` are
-    those of the jobs in the snapshot, and of any job within the fairness window. `lifted` are the jobs whose lift is in
-    effect, `overdue` those that are later than the bound on lateness allows.
+    `names_nodes` is whether nodes can be named for gangs; `leases` are those of the jobs in the snapshot, and of any
+    job within the fairness window. `lifted` are the jobs whose lift is in effect, `overdue` those that are later than
+    the bound on lateness allows.
     """
     known = tuple(leases)  # read more than once
     return Circumstances(
@@ -96,8 +92,6 @@ def circumstances(  # noqa: PLR0913 -- each is known apart
         barred=barred(snapshot),
         nodes=NamedNodes(snapshot=snapshot),
         names_nodes=names_nodes,
-        preempts=preempts,
-        stopped=frozenset(stop.job_id for stop in stopped_since(known, snapshot.taken_at - APART_S)),
         observed=_observed(snapshot, modes),
         ledger=ledger_of(known, snapshot.taken_at, limits, overdue),
         hidden_levers=snapshot.hidden_levers,

@@ -1,10 +1,9 @@
-"""Defines the rules about a job: whether it can be changed at all, and whether it can be stopped for another."""
+"""Defines the rules about a job: whether it can be changed at all."""
 
 from collections.abc import Callable, Mapping
 
-from advisor.domain.job import Job, JobState
+from advisor.domain.job import Job
 from advisor.guard.circumstances import Circumstances
-from advisor.settings import QUANTUM_S
 
 # In a federation the bits of a job id above these 26 say on which cluster it was submitted.
 LARGEST_LOCAL_ID = 2**26 - 1
@@ -150,66 +149,3 @@ NICE_RULES: Mapping[str, JobRule] = {
 
 # The rules for a job that is lifted because our changes have delayed it; what it is owed does not wait.
 OWED_RULES: Mapping[str, JobRule] = {name: rule for name, rule in NICE_RULES.items() if name != "cooldown_over"}
-
-
-def preemption_on(_job: Job, circumstances: Circumstances) -> bool:
-    """No job is stopped unless the site has enabled it."""
-    return circumstances.preempts
-
-
-def job_still_running(job: Job, _circumstances: Circumstances) -> bool:
-    """Only a running job whose nodes are known can be stopped for another."""
-    return job.state is JobState.RUNNING and job.start_time is not None and job.allocation is not None
-
-
-def declares_checkpoint(job: Job, _circumstances: Circumstances) -> bool:
-    """A job that writes no checkpoints would lose all its work."""
-    return bool(job.hints.checkpoint_s)
-
-
-def requeueable(job: Job, _circumstances: Circumstances) -> bool:
-    """Slurm does not requeue a job that was submitted with `--no-requeue`."""
-    return job.requeueable
-
-
-def partition_allows_it(job: Job, circumstances: Circumstances) -> bool:
-    """Jobs are stopped only in partitions that the site named."""
-    return bool(job.partitions) and circumstances.limits.partitions_to_preempt_in.issuperset(job.partitions)
-
-
-def quantum_over(job: Job, circumstances: Circumstances) -> bool:
-    """A job runs for at least `QUANTUM_S` before it is stopped."""
-    return job.start_time is not None and circumstances.now - job.start_time >= QUANTUM_S
-
-
-def not_stopped_lately(job: Job, circumstances: Circumstances) -> bool:
-    """No job is stopped twice within `APART_S`."""
-    return job.job_id not in circumstances.stopped
-
-
-# The rules for a running job that is to be stopped; the rules above allow no other change to a running job.
-VICTIM_RULES: Mapping[str, JobRule] = {
-    "preemption_on": preemption_on,
-    "job_still_running": job_still_running,
-    "declares_checkpoint": declares_checkpoint,
-    "requeueable": requeueable,
-    "partition_allows_it": partition_allows_it,
-    "quantum_over": quantum_over,
-    "not_stopped_lately": not_stopped_lately,
-    **{
-        name: JOB_RULES[name]
-        for name in (
-            "nothing_unseen",
-            "array_not_split",
-            "not_heterogeneous",
-            "not_federated",
-            "not_cron",
-            "not_reserved",
-            "not_opted_out",
-            "mode_allows_advice",
-            "no_person_objected",
-            "no_change_outstanding",
-            "cooldown_over",
-        )
-    },
-}

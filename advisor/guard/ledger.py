@@ -107,16 +107,12 @@ def realised_s(wait: Sequence[Lease], now: float) -> float:
 
 
 def _realised_s(lease: Lease, now: float, *, since: float) -> float:
-    """Return the realised delay of one change, counted from `since`.
-
-    What a stopped job loses is not seen, so that its expected delay counts in full.
-    """
+    """Return the realised delay of one change, counted from `since`."""
     waited_until = now if lease.start_time is None else lease.start_time
     until = waited_until if lease.overruled_time is None else min(waited_until, lease.overruled_time)
     if lease.would_start_time is None:
         return 0.0
-    passed_s = max(0.0, until - max(since, lease.would_start_time))
-    return max(passed_s, lease.added_delay_s) if lease.action.stops_a_job else passed_s
+    return max(0.0, until - max(since, lease.would_start_time))
 
 
 def person_objected(lease: Lease) -> bool:

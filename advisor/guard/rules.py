@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from advisor.domain.actions import Lever, Requeue, SetNice, exchanged_with
+from advisor.domain.actions import Lever, SetNice, exchanged_with
 from advisor.domain.job import Job
 from advisor.domain.permits import Permits
 from advisor.domain.plan import Plan, Recommendation
@@ -16,7 +16,6 @@ from advisor.guard.job_rules import (
     JOB_RULES,
     NICE_RULES,
     OWED_RULES,
-    VICTIM_RULES,
     JobRule,
 )
 
@@ -41,13 +40,6 @@ def nice_only(snapshot: Snapshot, circumstances: Circumstances, refused: Mapping
     )
 
 
-def stoppable(snapshot: Snapshot, circumstances: Circumstances) -> frozenset[int]:
-    """Return the ids of the running jobs that can be stopped for a gang."""
-    if not circumstances.preempts:
-        return frozenset()
-    return frozenset(job.job_id for job in snapshot.jobs if _broken_by(job, circumstances, VICTIM_RULES) is None)
-
-
 def late_s(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[int, float]:
     """Map the jobs that can be lifted, since our changes have delayed them, to their realised delay."""
     jobs = (snapshot.jobs_by_id.get(job_id) for job_id in circumstances.ledger.realised_s_by_job)
@@ -64,7 +56,6 @@ def permitted(snapshot: Snapshot, circumstances: Circumstances) -> Permits:
     return Permits(
         left_alone=refused,
         nice_only=nice_only(snapshot, circumstances, refused),
-        stoppable=stoppable(snapshot, circumstances),
         delay_left_s=delays_left_s(snapshot, circumstances),
         late_s=late_s(snapshot, circumstances),
     )
@@ -73,9 +64,8 @@ def permitted(snapshot: Snapshot, circumstances: Circumstances) -> Permits:
 def judge(plan: Plan, snapshot: Snapshot, circumstances: Circumstances) -> tuple[Recommendation, ...]:
     """Return the recommendations of a plan, each judged by every rule.
 
-    If a cap binds, those with the largest expected saving are accepted; ties are broken by job id. The jobs to be
-    stopped for one gang are accepted or refused together, and so are two jobs that change places. The order is that of
-    the plan.
+    If a cap binds, those with the largest expected saving are accepted; ties are broken by job id. Two jobs that
+    change places are accepted or refused together. The order is that of the plan.
     """
     changes = plan.recommendations
     refused = {
@@ -128,9 +118,8 @@ def _exchange_refusal(
 
 def _refusal(change: Recommendation, job: Job | None, circumstances: Circumstances) -> str | None:
     """Return the first rule that a change breaks by itself; None if all hold."""
-    stops = change.action.stops_a_job
     if job is None:
-        return "job_still_running" if stops else "job_still_pending"
+        return "job_still_pending"
     broken = _broken_by(job, circumstances, _rules_for(change, job, circumstances))
     return broken or next((name for name, holds in CHANGE_RULES.items() if not holds(change, job, circumstances)), None)
 
@@ -139,13 +128,7 @@ def _rules_for(change: Recommendation, job: Job, circumstances: Circumstances) -
     """Return the rules that the job of a change has to meet."""
     if lifts(change) and circumstances.late_s(job) > 0.0:
         return OWED_RULES
-    match change.action:
-        case Requeue():
-            return VICTIM_RULES
-        case SetNice():
-            return NICE_RULES
-        case _:
-            return JOB_RULES
+    return NICE_RULES if isinstance(change.action, SetNice) else JOB_RULES
 
 
 def _broken_by(job: Job, circumstances: Circumstances, rules: Mapping[str, JobRule] = JOB_RULES) -> str | None:

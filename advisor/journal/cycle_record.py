@@ -32,7 +32,7 @@ from advisor.domain.standings import NO_STANDINGS, Standings
 from advisor.domain.waits import Wait
 from advisor.features.policy import ScoredDecision
 from advisor.journal.differences import Difference, difference, mapped, restored
-from advisor.journal.rows import LeaseRow, lease_of, lease_row, whole_row
+from advisor.journal.rows import STOP_LEVER, LeaseRow, lease_of, lease_row, whole_row
 from advisor.planning.plan_trial import NO_TRIAL, PlanTrial
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.sentences import assumption, sentence
@@ -54,6 +54,11 @@ ForecastRow = tuple[
     Interval | None,
     tuple[str, ...],
 ]
+
+
+def _present_levers(levers: Sequence[str]) -> tuple[Lever, ...]:
+    """Return the levers of a record without the one that earlier versions had."""
+    return tuple(Lever(lever) for lever in levers if lever != STOP_LEVER)
 
 
 class _Content(BaseModel):
@@ -79,7 +84,7 @@ class _Content(BaseModel):
     leases: Difference[Annotated[LeaseRow, BeforeValidator(whole_row)]]
     planning: PlanningSettings
     limits: Limits
-    levers: tuple[Lever, ...]
+    levers: Annotated[tuple[Lever, ...], BeforeValidator(_present_levers)]
     modes: Modes
     verdicts: str
     left_alone: Difference[tuple[int, str]]
@@ -191,16 +196,17 @@ def recorded_cycles(rows: Sequence[tuple[int, bytes]], wanted: Container[int]) -
 
 def _unrolled(contents: Iterable[bytes]) -> Iterator[tuple[_Content, _Lists]]:
     """Yield each record with the lists that follow from it and those before it."""
-    lists = _Lists()
+    lists, leases = _Lists(), tuple[LeaseRow, ...]()
     for packed in contents:
         content = _Content.model_validate_json(_unpacked(packed), strict=True)
+        leases = restored(leases, content.leases)
         lists = _Lists(
             site=content.site or lists.site,
             jobs=restored(lists.jobs, content.jobs),
             nodes=restored(lists.nodes, content.nodes),
             forecasts=restored(lists.forecasts, mapped(content.forecasts, _forecast_of)),
             waits=restored(lists.waits, content.waits),
-            leases=restored(lists.leases, mapped(content.leases, lease_of)),
+            leases=tuple(lease_of(row) for row in leases if row[1] != STOP_LEVER),
             left_alone=restored(lists.left_alone, content.left_alone),
             standings=lists.standings if content.standings is None else content.standings,
         )

@@ -27,7 +27,7 @@ from advisor.journal.cycle_record import (
     recorded_cycles,
 )
 from advisor.journal.file import DAMAGED
-from advisor.journal.rows import action_of, action_text
+from advisor.journal.rows import PastStop, action_text, past_action_of
 from advisor.journal.views import Done, PastChange, PastCycle, RowQuery
 from advisor.settings import JournalSettings
 from advisor.view.sentences import sentence
@@ -166,7 +166,7 @@ class CycleTables(JournalBase):
                     job_id=job_id,
                     lever=lever,
                     done=Done(done),
-                    action=action_of(lever, action),
+                    action=past_action_of(lever, action),
                     said=text,
                 )
                 for cycle_id, time, job_id, lever, done, action, text in rows.fetchall()
@@ -181,9 +181,13 @@ class CycleTables(JournalBase):
                 "WHERE done = ? AND job_id IN (SELECT value FROM json_each(?)) ORDER BY id",
                 (Done.RECOMMENDED, json.dumps(sorted({action.job_id for action in wanted}))),
             )
-            proposed = [(action_of(lever, action), text) for lever, action, text in rows.fetchall()]
+            proposed = [(past_action_of(lever, action), text) for lever, action, text in rows.fetchall()]
         # Earlier versions wrote some actions with more values.
-        return {(action.job_id, action.lever): _purpose(text) for action, text in proposed if action in wanted}
+        return {
+            (action.job_id, action.lever): _purpose(text)
+            for action, text in proposed
+            if not isinstance(action, PastStop) and action in wanted
+        }
 
     def recorded(self, cycle_id: int | None = None) -> Recorded:
         """Return a cycle recorded in full, by default the last one; raises `JournalError` if there is none."""

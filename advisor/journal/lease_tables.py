@@ -8,7 +8,7 @@ from advisor.domain.memory import KEPT_S, check_owner
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.journal.base import JournalBase
-from advisor.journal.rows import LEASE_COLUMNS, LEASE_VALUES, audit_detail, lease_of, lease_row
+from advisor.journal.rows import LEASE_COLUMNS, LEASE_VALUES, STOP_LEVER, audit_detail, lease_of, lease_row
 
 
 class LeaseTables(JournalBase):
@@ -131,8 +131,9 @@ class LeaseTables(JournalBase):
 
     def _read_leases(self, which: str, *values: str | float | None) -> tuple[Lease, ...]:
         with self._reading():
+            # A stop of a running job by an earlier version is over: nothing can be seen of it, nor reverted.
             rows = self._database.execute(
-                f"SELECT {LEASE_COLUMNS} FROM leases WHERE {which}",  # noqa: S608  (ours)
-                values,
+                f"SELECT {LEASE_COLUMNS} FROM leases WHERE lever <> ? AND {which}",  # noqa: S608  (ours)
+                (STOP_LEVER, *values),
             )
             return tuple(lease_of(row) for row in rows.fetchall())

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -48,8 +49,25 @@ LEASE_VALUES: Final = ", ".join("?" * (LEASE_COLUMNS.count(",") + 1))
 _SECOND_COLUMNS: Final = 14
 _FOURTH_COLUMNS: Final = 19
 
+# The lever by which earlier versions stopped running jobs.
+STOP_LEVER: Final = "checkpoint_requeue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastStop:
+    """Holds a stop of a running job by an earlier version: the start of the run before it, and None after it.
+
+    It is listed among past changes and nothing else: no version can revert it.
+    """
+
+    job_id: int
+    before: float | None
+    after: float | None
+
+
 # The lever is stored beside the JSON of an action and determines its kind.
 _CODECS: Final[Mapping[Lever, TypeAdapter[Any]]] = {lever: TypeAdapter(action) for lever, action in ACTIONS.items()}
+_STOPS: Final = TypeAdapter(PastStop)
 
 
 def action_text(action: Action) -> str:
@@ -62,6 +80,11 @@ def action_of(lever: str, text: str) -> Action:
     present = _with_sizes(text) if lever == Lever.GPU_COUNT else text
     action: Action = _CODECS[Lever(lever)].validate_json(present, strict=True)
     return action
+
+
+def past_action_of(lever: str, text: str) -> Action | PastStop:
+    """Return the action of a lever and its JSON, also where only an earlier version could make it."""
+    return _STOPS.validate_json(text, strict=True) if lever == STOP_LEVER else action_of(lever, text)
 
 
 def _with_sizes(text: str) -> str:
@@ -187,8 +210,17 @@ def outcome_row(outcome: JobOutcome) -> tuple[int, float, float | None, str]:
 
 
 def outcome_of(text: str) -> JobOutcome:
-    """Return the outcome of a JSON text; raises `ValueError` if it is invalid."""
-    return _outcomes().validate_json(text, strict=True)
+    """Return the outcome of a JSON text, without stops by earlier versions; raises `ValueError` if it is invalid."""
+    return _outcomes().validate_json(_without_stops(text) if STOP_LEVER in text else text, strict=True)
+
+
+def _without_stops(text: str) -> str:
+    outcome = json.loads(text)
+    if isinstance(outcome, dict) and isinstance(outcome.get("changes"), list):
+        outcome["changes"] = [
+            one for one in outcome["changes"] if not (isinstance(one, dict) and one.get("lever") == STOP_LEVER)
+        ]
+    return json.dumps(outcome)
 
 
 @cache

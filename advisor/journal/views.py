@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from advisor.domain.actions import Action
+from advisor.journal.rows import PastStop
 
 
 class Done(StrEnum):
@@ -52,7 +53,7 @@ class PastChange:
     job_id: int
     lever: str
     done: Done
-    action: Action
+    action: Action | PastStop
     said: str
 
 

@@ -116,8 +116,6 @@ def _with_planned_start(
     change: Recommendation, case: Case, line: "_Line", start_s: float, leases: Sequence[Lease]
 ) -> Recommendation:
     now = case.snapshot.taken_at
-    if change.action.stops_a_job:
-        return replace(change, planned_start=now)
     row = line.row_by_job.get(change.job_id)
     if row is None:
         return change
@@ -193,7 +191,7 @@ def _watched(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> Watch
     would_start_time = earlier_of(*(lease.would_start_time for lease in leases), now if would_start else None)
     late = would_start_time is not None and now - would_start_time >= case.limits.max_added_delay_s / 2
     out = (lease for lease in leases if lease.ending is None and lease.state is LeaseState.OUT)
-    over = frozenset(lease.lever for lease in out if late and lease.action.can_be_undone)
+    over = frozenset(lease.lever for lease in out if late)
     return Watched(job_id=job_id, would_start_time=would_start_time, over=over)
 
 

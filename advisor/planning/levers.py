@@ -82,7 +82,6 @@ NEEDS: Final[Mapping[Lever, Need]] = {
         cost="a policy chooses no nodes for gangs: they are held for few nodes or one leaf switch alone, and Slurm "
         "chooses among these",
     ),
-    Lever.CHECKPOINT_REQUEUE: Need(cost="no running job is stopped for a gang"),
 }
 
 

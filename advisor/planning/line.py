@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Final
 
 from advisor.domain.actions import Lever
 from advisor.domain.plan import Kind, Plan, Recommendation
 from advisor.planning import (
-    checkpoint_requeue,
     compensation,
     elastic,
     exchange,
@@ -26,24 +24,16 @@ Propose = Callable[[Case, Sequence[Recommendation]], Iterable[Recommendation]]
 class Proposer:
     """A proposer of one kind of change with some levers, given the changes proposed before it.
 
-    It is skipped where all of its levers are missing. Where one that is `alone` proposes a change, no other runs.
+    It is skipped where all of its levers are missing.
     """
 
     kind: Kind
     levers: frozenset[Lever]
     propose: Propose
-    alone: bool = False
 
 
 # From first to last: each sees what those before it proposed. A new lever is one more row.
 LINE: Final[tuple[Proposer, ...]] = (
-    # No other job moves until the gang has the freed GPUs.
-    Proposer(
-        kind=Kind.PREEMPT,
-        levers=frozenset({Lever.CHECKPOINT_REQUEUE}),
-        propose=checkpoint_requeue.recommendations,
-        alone=True,
-    ),
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.NICE}), propose=compensation.recommendations),
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.NICE}), propose=lift.recommendations),
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.NICE}), propose=exchange.recommendations),
@@ -65,10 +55,6 @@ def plan(case: Case, line: Sequence[Proposer] = LINE) -> Plan:
     """Plan one cycle: one change for each job at most. Equal cases give equal plans."""
     changes: list[Recommendation] = []
     for proposer in line:
-        if proposer.levers <= case.missing:
-            continue
-        proposed = list(proposer.propose(case, changes))
-        if proposed and proposer.alone:
-            return Plan(recommendations=tuple(sorted(proposed, key=attrgetter("job_id"))))
-        changes += proposed
+        if not proposer.levers <= case.missing:
+            changes += proposer.propose(case, changes)
     return Plan(recommendations=tuple(sorted(changes, key=lambda change: (_RANKS[change.kind], change.job_id))))

@@ -7,8 +7,8 @@ jobs, so that a change that helps one job and delays those behind it pays for bo
   the block is refused only if it clearly loses.
 - Every other change has to gain on top of the lifts, also at the unfavourable end of the 80 % interval: the changes of
   a kind together, or else alone. What is chosen then has to gain once more under other draws, which did not choose it.
-- A change without a rollout does not go out. Requeues and names of nodes, which the model of slurmctld does not know,
-  and lifts that make up for a delay of ours are not tried.
+- A change without a rollout does not go out. Names of nodes, which the rollouts do not try, and lifts that make up for
+  a delay of ours are sent untried.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -190,9 +190,8 @@ def scenario(changes: Sequence[Recommendation]) -> Scenario:
     timed = []
     for change in changes:
         timed.append(TimedAction(action=change.action))
-        undo = change.action.inverse()
-        if change.revert_after_s is not None and undo is not None:
-            timed.append(TimedAction(action=undo, after_s=change.revert_after_s))
+        if change.revert_after_s is not None:
+            timed.append(TimedAction(action=change.action.swapped(), after_s=change.revert_after_s))
     return timed
 
 

@@ -58,7 +58,7 @@ class LeverTally:
     `applied` took effect, as read back; `not_applied` were sent without effect. Of those applied, `out` are still
     outstanding, `renewed` were replaced by a later change to the same field, `stayed` remained until the job was no
     longer pending, `taken_back` were reverted when due, `reverted` on a person's request, `overruled` were replaced by
-    somebody else's change, `done` cannot be reverted, and the end of `unknown` was not observed. Savings are sums over
+    somebody else's change, and the end of `unknown` was not observed. Savings are sums over
     the changes that state one. `in_time`: of the jobs that a change can delay, those that started within the promised
     delay after the change, whatever else they waited for; `in_time_by_forecast`: those that started within it after the
     upper end of the forecast made right before.
@@ -73,7 +73,6 @@ class LeverTally:
     taken_back: int
     reverted: int
     overruled: int
-    done: int
     unknown: int
     jobs: int
     saved_s_low: float
@@ -158,7 +157,6 @@ def _tally(lever: Lever, made: Sequence[tuple[JobOutcome, SeenChange]], not_appl
         taken_back=kinds[Ending.TAKEN_BACK],
         reverted=kinds[Ending.REVERTED],
         overruled=kinds[Ending.OVERRULED],
-        done=kinds[Ending.DONE_FOR_GOOD],
         unknown=kinds[_UNKNOWN],
         jobs=len({(outcome.job_id, outcome.submit_time) for outcome, _ in made}),
         saved_s_low=sum(change.saved_s_low or 0.0 for _, change in made),

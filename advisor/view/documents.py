@@ -74,7 +74,7 @@ class ChangeDocument:
     expected: EffectDocument
     evidence: Mapping[str, object]
     command: list[str]
-    revert: list[str] | None
+    revert: list[str]
     job_ids: list[int]
     name: str
     user: str
@@ -231,7 +231,7 @@ FIELDS: Mapping[str, Callable[[ChangeDocument], str]] = {
     "added_delay_max_s": lambda row: f"{row.expected.added_delay_max_s:.0f}",
     "revert_after_s": lambda row: _known(row.expected.revert_after_s),
     "command": lambda row: shell(row.command),
-    "revert": lambda row: "" if row.revert is None else shell(row.revert),
+    "revert": lambda row: shell(row.revert),
     "text": lambda row: row.text,
     "name": lambda row: row.name,
     "user": lambda row: row.user,

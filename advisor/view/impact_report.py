@@ -24,11 +24,11 @@ COLUMNS = ("section", "name", "figure", "value", "low", "high", "n")
 FORECAST_SHARE = 0.8
 
 _TALLIES = (
-    "applied", "not_applied", "out", "renewed", "stayed", "taken_back", "reverted", "overruled", "done", "unknown",
+    "applied", "not_applied", "out", "renewed", "stayed", "taken_back", "reverted", "overruled", "unknown",
 )  # fmt: skip
 _LEVER_HEADER = (
-    "lever", "applied", "failed", "out", "renewed", "stayed", "taken back", "reverted", "overruled", "for good",
-    "unknown", "JCT promised",
+    "lever", "applied", "failed", "out", "renewed", "stayed", "taken back", "reverted", "overruled", "unknown",
+    "JCT promised",
 )  # fmt: skip
 
 _EFFECT_HEADER = ("metric", "figure of a day", "treated", "control", "what the treatment did")

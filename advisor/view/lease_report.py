@@ -14,7 +14,6 @@ _ENDINGS: Final[Mapping[str, str]] = {
     Ending.NO_LONGER_PENDING: "the job had started or left the queue",
     Ending.REVERTED: "a person reverted it, so the job is left alone",
     Ending.OVERRULED: "somebody else changed the field",
-    Ending.DONE_FOR_GOOD: "it stays",
 }
 
 

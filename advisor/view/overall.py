@@ -7,7 +7,6 @@ from typing import Final
 
 from advisor.domain.plan import Recommendation
 from advisor.domain.units import duration, gain, plural
-from advisor.planning.checkpoint_requeue import GangNeedsThePlace
 from advisor.planning.compensation import DelayedByAdvice
 from advisor.planning.exchange import GivesPlace
 from advisor.planning.lift import StartsNext
@@ -26,7 +25,7 @@ FORM: Final = TableForm(
     names_omitted=False,
 )
 # The jobs that these delay are not counted one by one.
-_UNCOUNTED: Final = (DelayedByAdvice, GangNeedsThePlace, RunsShorterThanLimit)
+_UNCOUNTED: Final = (DelayedByAdvice, RunsShorterThanLimit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +63,6 @@ def cost_to_others(change: Recommendation) -> CostToOthers:
             return CostToOthers(jobs=1, delay_s_max=facts.moved_s_high)
         case RunsShorterThanLimit() as facts:
             return CostToOthers(jobs=None, delay_s_max=facts.others_delayed_s_max)
-        case GangNeedsThePlace() as facts:
-            return CostToOthers(jobs=facts.victims, delay_s_max=facts.cost_s)
         case _:
             return CostToOthers()
 

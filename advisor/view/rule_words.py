@@ -122,16 +122,8 @@ RULES_IN_WORDS: Final[Mapping[str, str]] = {
         "It was not simulated: that takes longer than {planning.rollout_deadline_s} (planning.rollout_deadline_s). "
         "A later round tries again."
     ),
-    # Running jobs.
-    "preemption_on": "Running jobs are not stopped for gangs. To allow it: planning.preempt = true.",
-    "job_still_running": "It is not running, or has left the queue. Nothing to do.",
-    "declares_checkpoint": "It declares no checkpoint. Its user can: `--comment='sadvise: ckpt=600'`.",
-    "requeueable": "Slurm would not restart it. Its user can ask for that: `--requeue`.",
-    "partition_allows_it": "guard.preempt_partitions does not name its partition.",
-    "quantum_over": "It started less than 20 min ago. Wait.",
-    "not_stopped_lately": "It was stopped within the last hour. Wait.",
-    "all_or_none": "The change needs others that were refused. It is made whole or not at all.",
     # Exchanges.
+    "all_or_none": "The change needs others that were refused. It is made whole or not at all.",
     "exchange_whole": "It is no exchange of two jobs, one up and one down.",
     "exchange_within_group": "The two jobs are not of one user or account, as guard.fairness asks.",
     "places_exchanged": "After it, the jobs would not stand in each other's places.",

@@ -11,11 +11,9 @@ from typing import Any, Final
 from advisor.domain.actions import Reason
 from advisor.domain.plan import Expected, Recommendation
 from advisor.domain.releases import first_with
-from advisor.domain.topology import LocalityTier
 from advisor.domain.units import duration, gpu_time, plural, span
 from advisor.domain.waits import LARGEST_CLASS, gang_class
 from advisor.planning.beliefs import Basis
-from advisor.planning.checkpoint_requeue import GangNeedsThePlace
 from advisor.planning.compensation import DelayedByAdvice
 from advisor.planning.exchange import Exchanged, TakesPlace
 from advisor.planning.gang_nodes import PlaceForGang
@@ -138,14 +136,6 @@ def _place_for_gang(facts: PlaceForGang, _: Recommendation) -> str:
     )
 
 
-def _gang_needs_the_place(facts: GangNeedsThePlace, _: Recommendation) -> str:
-    place = f"node {facts.place}" if facts.tier is LocalityTier.NODE else f"leaf switch {facts.place}"
-    return (
-        f"Job {facts.gang_job_id}, first in line with {facts.gang_gpus} GPUs, would end {duration(facts.gain_s)} "
-        f"sooner on {place}. That takes stopping {plural(facts.victims, 'job')}, which costs {duration(facts.cost_s)}"
-    )
-
-
 def _delayed_by_advice(facts: DelayedByAdvice, _: Recommendation) -> str:
     return (
         f"As submitted it would have started {duration(facts.realised_delay_s)} ago, and it can still wait "
@@ -252,13 +242,6 @@ def _place_rests_on(_: PlaceForGang) -> str:
     return "What the place saves is not forecast. At worst others take the nodes first"
 
 
-def _stop_rests_on(facts: GangNeedsThePlace) -> str:
-    return (
-        "Run times as forecast. The cost is half a checkpoint interval, the restart, and the "
-        f"{duration(facts.run_s)} that the gang runs. A place for the job comes free then"
-    )
-
-
 def _compensation_rests_on(_: DelayedByAdvice) -> str:
     return "At worst its GPUs are not released sooner. At best it makes up for the delay"
 
@@ -274,7 +257,6 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Any, Recommendation], str]]] = {
     Reason.LEAF_WORTH_WAITING: _place_worth_waiting,
     Reason.PLACE_FOR_GANG: _place_for_gang,
     Reason.RUNS_SHORTER_THAN_LIMIT: _runs_shorter_than_limit,
-    Reason.GANG_NEEDS_THE_PLACE: _gang_needs_the_place,
     Reason.DELAYED_BY_ADVICE: _delayed_by_advice,
 }
 _ASSUMPTIONS: Final[Mapping[Reason, Callable[[Any], str]]] = {
@@ -287,6 +269,5 @@ _ASSUMPTIONS: Final[Mapping[Reason, Callable[[Any], str]]] = {
     Reason.LEAF_WORTH_WAITING: _wait_rests_on,
     Reason.PLACE_FOR_GANG: _place_rests_on,
     Reason.RUNS_SHORTER_THAN_LIMIT: _soft_limit_rests_on,
-    Reason.GANG_NEEDS_THE_PLACE: _stop_rests_on,
     Reason.DELAYED_BY_ADVICE: _compensation_rests_on,
 }

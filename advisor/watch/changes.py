@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from advisor.apply.applier import Applier, Wanted
 from advisor.apply.gate import OpenGate
 from advisor.apply.step import Reconciled
-from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, NOT_RUNNING, ScontrolActuator
+from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, ScontrolActuator
 from advisor.backends.cluster_choice import chosen_cluster
 from advisor.backends.commands import apply_argv
 from advisor.backends.named_jobs import NamedJobs
@@ -288,9 +288,8 @@ class ChangeRows:
         return [self.row(done, receipt.action, receipt.text) for receipt in receipts]
 
     def left(self, done: str, leases: Iterable[Lease], text: str) -> list[DoneDocument]:
-        """Return changes that were left as they are, with the command that would revert each, if any."""
-        rows = ((lease, self.row(done, lease.undo, text)) for lease in leases)
-        return [row if lease.action.can_be_undone else replace(row, command=None) for lease, row in rows]
+        """Return changes that were left as they are, with the command that would revert each."""
+        return [self.row(done, lease.undo, text) for lease in leases]
 
     def reconciled(self, reconciled: Reconciled) -> list[DoneDocument]:
         """Return the changes that were reverted, overruled or postponed."""
@@ -320,7 +319,7 @@ def refusal_of(receipts: Iterable[Receipt]) -> SlurmRefusedError | None:
     refused = [
         receipt
         for receipt in sent
-        if receipt.outcome is Outcome.FAILED and receipt.text not in (NOT_PENDING, NOT_RUNNING, CHANGED_MEANWHILE)
+        if receipt.outcome is Outcome.FAILED and receipt.text not in (NOT_PENDING, CHANGED_MEANWHILE)
     ]
     if not refused:
         return None

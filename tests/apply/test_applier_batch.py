@@ -8,7 +8,7 @@ import pytest
 
 from advisor.apply.applier import INTENT_GRACE_S, Applier
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.actions import Action, Change, SetNice
+from advisor.domain.actions import Action, SetNice
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.load import Allowance
@@ -51,7 +51,7 @@ class Watched(FakeCluster):
     dies_after: int | None = None
     known: list[dict[int, LeaseState]] = field(default_factory=list)
 
-    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+    def apply_all(self, changes: Sequence[Action]) -> tuple[Receipt, ...]:
         """Look at the journal, then make the changes one after the other."""
         assert self.journal is not None
         self.known.append({lease.job_id: lease.state for lease in self.journal.leases()})

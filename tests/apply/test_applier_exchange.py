@@ -9,7 +9,7 @@ import pytest
 from advisor.apply.applier import INTENT_GRACE_S, OTHER_HALF, Applier
 from advisor.apply.gate import OpenGate
 from advisor.cycle import Cycle
-from advisor.domain.actions import Change
+from advisor.domain.actions import Action
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, LeaseState
 from advisor.domain.load import Allowance
@@ -35,7 +35,7 @@ class Batches(FakeCluster):
     dies_before: int | None = None
     batches: list[list[int]] = field(default_factory=list)
 
-    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+    def apply_all(self, changes: Sequence[Action]) -> tuple[Receipt, ...]:
         """Make the changes of one batch."""
         if self.dies_before == len(self.batches):
             raise SlurmUnavailableError("killed")

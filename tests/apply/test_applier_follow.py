@@ -9,16 +9,14 @@ from advisor.apply.applier import Applier
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.step import Reconciled, StepJournal
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.actions import Action, Lever, Requeue, SetNice, SetTimeMin
+from advisor.domain.actions import Action, Lever, SetNice, SetTimeMin
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.load import Allowance
 from advisor.domain.memory import NOTHING_KNOWN, Memory
-from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import SlurmUnavailableError
 from advisor.journal import SqliteJournal, opened
+from advisor.journal.rows import PastStop
 from advisor.journal.views import Done, RowQuery
 from advisor.planning.counterfactual import Watched
 from tests.apply.test_applier_gate import Shut
@@ -198,7 +196,7 @@ def test_what_a_step_and_a_return_came_to_is_in_the_journal(tmp_path: Path) -> N
         ]
 
 
-def done(journal: SqliteJournal) -> list[tuple[Action, Done]]:
+def done(journal: SqliteJournal) -> list[tuple[Action | PastStop, Done]]:
     """Return what the journal has of all cycles, newest first."""
     return [(change.action, change.done) for change in journal.changes(RowQuery())]
 
@@ -211,56 +209,6 @@ def test_job_that_is_not_wanted_does_not_keep_the_next_from_its_change() -> None
     step = applier.step()
 
     assert [receipt.action.job_id for receipt in step.applied] == [7, 9]
-
-
-def stop(job_id: int, gang: int) -> Requeue:
-    """Return the stop of a running job for a gang."""
-    return Requeue(job_id=job_id, for_job_id=gang, before=STARTED)
-
-
-def stopping(*job_ids: int) -> FakeCluster:
-    """Return a cluster in which jobs run that can be stopped."""
-    return FakeCluster(jobs={job_id: replace(running(STARTED), job_id=job_id) for job_id in job_ids})
-
-
-def test_gang_whose_jobs_cannot_all_be_stopped_does_not_keep_the_next_from_its_place() -> None:
-    cluster = stopping(1, 2, 3)
-    changes = (stop(1, 70), stop(2, 70), stop(3, 80), NICE)
-    cluster.jobs[9] = make_job(9, gpus=1)
-    applier = replace(applier_on(cluster, Seeing(changes=changes)), wanted=lambda job, _: job.job_id != 1)
-
-    step = applier.step()
-
-    assert [receipt.action for receipt in step.applied] == [stop(3, 80), NICE]
-
-
-class OneAtATime(Shut):
-    """A gate with room for one request at a time."""
-
-    def room(self, wanted: int, *, returning: bool = False) -> Allowance:  # noqa: ARG002  (the protocol's)
-        """Leave room for one."""
-        return Allowance(changes=1, text=None if wanted <= 1 else "budget: full")
-
-
-def test_jobs_are_stopped_while_there_is_room_for_one_more() -> None:
-    cluster = stopping(1, 2)
-    applier = replace(applier_on(cluster, Seeing(changes=(stop(1, 70), stop(2, 70)))), gate=OneAtATime(()))
-
-    step = applier.step()
-
-    assert [receipt.outcome for receipt in step.applied] == [Outcome.APPLIED] * 2
-    assert step.held_back == ()
-
-
-def test_stop_whose_answer_was_lost_is_an_intent_in_the_journal() -> None:
-    cluster = stopping(1)
-    cluster.is_lost = True
-    applier = applier_on(cluster, Seeing(changes=(stop(1, 70),)))
-
-    with pytest.raises(SlurmUnavailableError):
-        applier.step()
-
-    assert [(lease.action, lease.state) for lease in applier.journal.leases()] == [(stop(1, 70), LeaseState.INTENDED)]
 
 
 def test_intent_that_is_due_is_not_a_persons_to_take_back() -> None:

@@ -7,7 +7,7 @@ import pytest
 from advisor.apply.applier import Applier
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.actions import Requeue, SetNice, SetSwitches, SetTimeMin
+from advisor.domain.actions import SetNice, SetSwitches, SetTimeMin
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
@@ -15,7 +15,6 @@ from advisor.domain.load import Allowance
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.plan import Outcome, Recommendation
 from tests.apply.test_applier import applier_on, endings, lent
-from tests.apply.test_applier_stops import stoppable_queue, stopping
 from tests.builders import TAKEN_AT
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held
 
@@ -81,17 +80,6 @@ def test_return_that_the_gate_is_shut_for_is_put_off_and_the_change_stays_ours()
     assert step.reconciled.taken_back == () and left == (lent(due_in_s=0.0),)
     assert step.record.left_alone[9] == "no_change_outstanding"
     assert [receipt.outcome for receipt in later.taken_back] == [Outcome.APPLIED]
-
-
-def test_of_the_jobs_in_the_way_of_a_gang_no_further_one_is_stopped_once_one_is_held_back() -> None:
-    cluster = stoppable_queue()
-    at_work = replace(stopping(cluster), gate=Shut((1,)))
-
-    step = at_work.step()
-
-    assert [each.action.job_id for each in step.held_back] == [1]
-    assert step.applied == () and cluster.sent == []
-    assert all(isinstance(change.action, Requeue) for change in step.record.recommendations)
 
 
 class Recording(MemoryJournal):

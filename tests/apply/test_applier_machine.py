@@ -17,7 +17,7 @@ from advisor.apply.applier import INTENT_GRACE_S, Applier
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.step import Reconciled, Step, StepJournal
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.actions import Action, Change, Lever, NodeRange, SetNice, SetNodeList, SetNodeRange, SetTimeMin
+from advisor.domain.actions import Action, Lever, NodeRange, SetNice, SetNodeList, SetNodeRange, SetTimeMin
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
@@ -151,7 +151,7 @@ class Mortal:
         self.life.pass_by()
         return receipt
 
-    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+    def apply_all(self, changes: Sequence[Action]) -> tuple[Receipt, ...]:
         return tuple(map(self.apply, changes))
 
     def hides_range_end(self, job_id: int) -> bool:
@@ -195,7 +195,7 @@ def new_job(job_id: int, nodes_max: int) -> Job:
     return make_job(job_id, gang=make_gang(4, nodes_min=1, nodes_max=nodes_max))
 
 
-def setting(job: Job, lever: Lever, number: int) -> Change:
+def setting(job: Job, lever: Lever, number: int) -> Action:
     """Set a field of a job to a value that stands for a number."""
     match lever:
         case Lever.NICE:

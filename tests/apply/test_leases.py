@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.apply.leases import TRANSITIONS, Ended, Sight, next_lease, sight_of, without_place
-from advisor.domain.actions import NodeRange, Requeue, SetNice, SetNodeList, SetNodeRange
+from advisor.domain.actions import NodeRange, SetNice, SetNodeList, SetNodeRange
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.node import Node
 from tests.builders import TAKEN_AT, make_gang, make_job, make_node, make_snapshot
@@ -67,26 +67,11 @@ def test_job_that_was_left_out_is_not_gone(state: LeaseState, unread_jobs: tuple
     assert isinstance(next_lease(held, sight, TAKEN_AT, GRACE_S), Lease) is (sight is Sight.UNREAD)
 
 
-def test_run_that_was_left_out_is_not_stopped() -> None:
-    stop = replace(intended(Requeue(job_id=1, before=TAKEN_AT, for_job_id=2), TAKEN_AT), state=LeaseState.OUT)
-
-    assert sight_of(stop, replace(make_snapshot([]), unread_jobs=(1,))) is Sight.UNREAD
-
-
 def test_hidden_end_of_a_range_is_neither_ours_nor_the_one_before() -> None:
     asked = replace(intended(RANGE, TAKEN_AT), state=LeaseState.OUT)
     job = make_job(1, gang=make_gang(4, nodes_min=1, nodes_max=1))
 
     assert sight_of(asked, make_snapshot([job])) is Sight.ONE_END
-
-
-def test_run_that_goes_on_was_not_stopped_yet() -> None:
-    running = make_job(1, gpus=1, running_on=["n01"])
-    stop = intended(Requeue(job_id=1, for_job_id=2, before=running.start_time), TAKEN_AT)
-
-    assert sight_of(stop, make_snapshot([running])) is Sight.BEFORE
-    assert sight_of(stop, make_snapshot([])) is Sight.OURS
-    assert sight_of(stop, make_snapshot([replace(running, unseen=("start_time",))])) is Sight.UNREAD
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.process import Answer
-from advisor.domain.actions import Action, NodeRange, Requeue, SetNice, SetNodeRange, SetSwitches
+from advisor.domain.actions import Action, NodeRange, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.plan import Outcome
 from advisor.errors import DecodeError, SlurmError, SlurmRefusedError, SlurmUnavailableError
@@ -148,47 +148,6 @@ def test_a_node_range_is_read_back() -> None:
     assert outcome_of(Slurm(before=tight, after=wide), RELAX) == (Outcome.APPLIED, "")
     assert outcome_of(Slurm(before=wide, after=wide), HOLD) == (Outcome.FAILED, OTHERS)
     assert outcome_of(Slurm(before=tight, after=job_row(MaxNodes="3")), RELAX) == (Outcome.FAILED, OTHERS)
-
-
-RUNS = job_row(State="RUNNING", StartTime="1000", NodeList="n01")
-STOP = Requeue(job_id=7, for_job_id=9, before=1000.0)
-
-
-@pytest.mark.parametrize(
-    "after",
-    [
-        job_row(),
-        job_row(State="COMPLETING", StartTime="1000", NodeList="n01"),
-        job_row(State="RUNNING", StartTime="1300", NodeList="n01"),
-    ],
-    ids=["pending", "completing", "in a later run"],
-)
-def test_a_run_is_stopped_once_it_is_no_longer_the_one_that_runs(after: Mapping[str, str]) -> None:
-    slurm = Slurm(before=RUNS, after=after)
-
-    assert outcome_of(slurm, STOP) == (Outcome.APPLIED, "")
-    assert slurm.sent == [("scontrol", "requeue", "incomplete", "7")]
-
-
-@pytest.mark.parametrize(
-    "shown", [None, job_row(), {**RUNS, "StartTime": "1300"}], ids=["gone", "pending", "later run"]
-)
-def test_another_run_than_the_one_meant_is_not_stopped(shown: Mapping[str, str] | None) -> None:
-    slurm = Slurm(before=shown)
-
-    assert outcome_of(slurm, STOP) == (Outcome.FAILED, "the run to be stopped has ended")
-    assert slurm.sent == []
-
-
-def test_a_run_that_goes_on_or_a_job_that_is_gone_is_a_failure() -> None:
-    refused = SlurmRefusedError("Requested operation is presently disabled for job 7")
-
-    assert outcome_of(Slurm(before=RUNS, after=RUNS), STOP) == (Outcome.FAILED, "it still runs")
-    assert outcome_of(Slurm(before=RUNS, after=RUNS, answer=refused), STOP) == (Outcome.FAILED, str(refused))
-    assert outcome_of(Slurm(before=RUNS, after=None), STOP) == (
-        Outcome.FAILED,
-        "the run to be stopped has ended",
-    )
 
 
 def test_an_answer_cut_short_is_an_error() -> None:

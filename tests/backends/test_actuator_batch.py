@@ -16,7 +16,7 @@ from advisor.backends.actuator import (
 )
 from advisor.backends.named_jobs import UNREADABLE
 from advisor.backends.process import Answer
-from advisor.domain.actions import Change, SetGpus, SetNice, SetTimeMin
+from advisor.domain.actions import Action, SetGpus, SetNice, SetTimeMin
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.plan import Outcome
 from advisor.errors import SlurmRefusedError, SlurmUnavailableError
@@ -75,7 +75,7 @@ class Slurm(Streaming):
         return "".join(f"{message}\n" for message in messages)
 
 
-def nices(*job_ids: int) -> list[Change]:
+def nices(*job_ids: int) -> list[Action]:
     return [SetNice(job_id=job_id, before=0, after=job_id + 100) for job_id in job_ids]
 
 
@@ -141,7 +141,7 @@ def test_an_objection_that_names_no_job_settles_nothing() -> None:
 
 def test_two_changes_of_one_job_follow_each_other() -> None:
     slurm = Slurm(nices={1: 0, 2: 0})
-    changes: list[Change] = [*nices(1, 2), SetNice(job_id=1, before=101, after=5)]
+    changes: list[Action] = [*nices(1, 2), SetNice(job_id=1, before=101, after=5)]
 
     receipts = ScontrolActuator(slurm).apply_all(changes)
 

@@ -102,7 +102,6 @@ def batch(commands: BudgetedCommands, changes: int) -> None:
             ("scontrol", "update", "JobId=7", "NumNodes=1-4"),
             ("REQUEST_UPDATE_JOB", "REQUEST_JOB_INFO_SINGLE", "REQUEST_FED_INFO"),
         ),
-        (("scontrol", "requeue", "incomplete", "7"), ("REQUEST_JOB_REQUEUE",)),
         (("scontrol", "show", "config"), ("REQUEST_BUILD_INFO", "REQUEST_PING")),
         (("scontrol", "ping"), ("REQUEST_PING",)),
         (("scontrol", "-a", "show", "node", "--json"), ("REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO")),

@@ -12,7 +12,7 @@ from advisor.apply.applier import Applier, Wanted
 from advisor.apply.gate import OpenGate
 from advisor.apply.step import Reconciled
 from advisor.cycle import Cycle
-from advisor.domain.actions import Requeue, SetNice, SetNodeRange
+from advisor.domain.actions import SetNice, SetNodeRange
 from advisor.domain.lease import Ending, intended
 from advisor.domain.mode import EVERYTHING
 from advisor.domain.plan import Outcome, Receipt
@@ -144,20 +144,10 @@ def test_what_was_left_names_who_changed_it_and_the_command_that_would_take_it_b
     assert rows_on(None).left("unsettled", [lease], "wait")[0].text == "wait"
 
 
-def test_a_job_that_was_stopped_has_no_command_that_takes_it_back() -> None:
-    lease = intended(Requeue(job_id=7, for_job_id=9, before=1.0), 2.0)
-
-    (row,) = rows_on(None).left("unsettled", [lease], "wait")
-
-    assert (row.lever, row.command) == ("checkpoint_requeue", None)
-    assert fields_of(row) == ["7", "checkpoint_requeue", "unsettled", "", "wait", "", *GONE]
-
-
 @pytest.mark.parametrize(
     "text",
     [
         "the job is not pending",
-        "the run to be stopped has ended",
         "somebody else has changed the field meanwhile",
     ],
 )

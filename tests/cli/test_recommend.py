@@ -9,18 +9,15 @@ from typing import Any
 import pytest
 
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
-from advisor.cli.advice import print_story
-from advisor.domain.actions import Requeue, SetSwitches, SetTimeMin
+from advisor.domain.actions import SetSwitches, SetTimeMin
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import LeaseState, intended
-from advisor.domain.plan import Kind
 from advisor.journal import opened
-from advisor.view.documents import FIELDS, change_document, in_words
+from advisor.view.documents import FIELDS, change_document
 from advisor.watch.reading import demo_path
 from tests.apply.test_rehearsal import CASES, mine
 from tests.builders import make_cluster, make_config, make_job, make_recommendation, make_snapshot
 from tests.cli.conftest import Sadvise
-from tests.planning.test_checkpoint_requeue import FULL, GANG, judged
 from tests.predict.graphs import publish_sizes
 from tests.programs import write_slurm
 
@@ -236,32 +233,6 @@ def test_soft_limit_is_keyed_as_in_a_snapshot_file() -> None:
     assert (published.lever, published.before, published.after) == ("time_min", *before_and_after)
     assert published.command == ["scontrol", "update", "JobId=7", "TimeMin=90"]
     assert published.revert == ["scontrol", "update", "JobId=7", "TimeMin=0"]
-
-
-def test_a_job_that_is_stopped_has_no_revert_and_says_so() -> None:
-    change = make_recommendation(Requeue(job_id=7, for_job_id=9, before=1000.0), kind=Kind.PREEMPT)
-
-    row = change_document(change, make_cluster([make_job(7)]), "far")
-
-    assert (row.before, row.after) == ({"run_start_time": 1000.0}, {"run_start_time": None})
-    assert (in_words(row.lever, row.before), in_words(row.lever, row.after)) == ("running", "pending")
-    assert row.command == ["scontrol", "-M", "far", "requeue", "incomplete", "7"]
-    assert row.revert is None and FIELDS["revert"](row) == ""
-
-
-def test_recommended_stop_prints_that_nothing_takes_it_back(
-    sadvise: Sadvise, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record = judged(make_cluster([*FULL, GANG]))
-    shown = [change_document(change, record.snapshot, None) for change in record.recommendations]
-
-    for number, row in enumerate(shown, start=1):
-        print_story(number, row, record)
-
-    out = capsys.readouterr().out
-    assert "1. preempt job 1  job1, user alice: running -> pending" in out
-    assert "   apply   scontrol requeue incomplete 1\n" in out
-    assert "   revert  none: Slurm restarts the job from its last checkpoint when resources are free\n" in out
 
 
 def test_unlimited_wait_and_unknown_use_show_as_unknown(sadvise: Sadvise, tmp_path: Path) -> None:

@@ -1,18 +1,21 @@
-"""A journal of a version that tried places and restarted running jobs to grow, in a version that does neither."""
+"""A journal of a version that tried places and stopped running jobs, in a version that does neither."""
 
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
-from advisor.domain.actions import Lever, Requeue, SetNodeList
+from advisor.domain.actions import Lever, SetNodeList
 from advisor.domain.gang import GpuScope
 from advisor.domain.lease import Ending
+from advisor.domain.outcome import JobOutcome, SeenChange
 from advisor.journal import SqliteJournal, opened
+from advisor.journal.rows import outcome_of, outcome_row
 from tests.builders import HOUR_S, TAKEN_AT, gpu_counts, make_gang, make_hints, make_job
 from tests.cli.conftest import Sadvise
 from tests.fake_cluster import FakeCluster
@@ -20,7 +23,12 @@ from tests.fake_cluster import FakeCluster
 SCRIPT = Path(__file__).parents[1] / "recorded" / "journal" / "removed-actions.sql"
 # Its cycles: a place that was tried, named nodes, a stop to grow, the size of a restart, a stop for a gang.
 TRY, NAMED, STOP_TO_GROW, SIZE, STOP_FOR_GANG = "12345"
-REMOVED = [(TRY, "explore_place"), (STOP_TO_GROW, "restart_with_more_gpus"), (SIZE, "size_of_restart")]
+REMOVED = [
+    (TRY, "explore_place"),
+    (STOP_TO_GROW, "restart_with_more_gpus"),
+    (SIZE, "size_of_restart"),
+    (STOP_FOR_GANG, "gang_needs_the_place"),
+]
 
 
 @pytest.fixture
@@ -38,12 +46,13 @@ def test_it_is_intact_and_leases_keep_their_reasons(path: Path) -> None:
         leases = journal.leases()
         purposes = journal.purposes(leases)
         verified = journal.verify()
-        (stop,) = journal.closed([3])
+        closed = journal.closed([3])
 
     assert verified.is_intact
     assert {lease.lever for lease in leases} == {Lever.NODE_LIST, Lever.GPU_COUNT}
     assert purposes[1, Lever.NODE_LIST].reason == "explore_place"
-    assert stop.action == Requeue(job_id=3, for_job_id=3, before=TAKEN_AT - 2 * HOUR_S)
+    # The stop of job 3 cannot be reverted: it is listed, and no lease.
+    assert closed == ()
 
 
 def test_nodes_of_a_try_and_size_of_a_restart_are_taken_back_when_they_are_due(path: Path) -> None:
@@ -58,7 +67,6 @@ def test_nodes_of_a_try_and_size_of_a_restart_are_taken_back_when_they_are_due(p
         assert {(lease.job_id, lease.ending) for lease in journal.closed([1, 3])} == {
             (1, Ending.TAKEN_BACK),
             (3, Ending.TAKEN_BACK),
-            (3, Ending.DONE_FOR_GOOD),
         }
     assert cluster.jobs[1].gang.required_nodes == ()
     assert cluster.jobs[3].gang.gpu_count == sum(gpus.count for gpus in gpu_counts(4))
@@ -109,10 +117,20 @@ def test_what_would_be_planned_today_is_shown_beside_it(sadvise: Sadvise, path: 
     assert reason in {difference["recorded"] for difference in json.loads(outcome.out)["differences"]}
 
 
-def test_other_cycles_are_planned_again_without_the_values_that_their_actions_had(sadvise: Sadvise, path: Path) -> None:
-    stop, named = (sadvise("replay", cycle, "--json", "--journal", str(path)) for cycle in (STOP_FOR_GANG, NAMED))
+def test_changes_list_the_stops_of_running_jobs(sadvise: Sadvise, path: Path) -> None:
+    outcome = sadvise("journal", "changes", "--json", "--journal", str(path))
 
-    assert json.loads(stop.out)["same"] is True
+    stops = [row for row in json.loads(outcome.out)["changes"] if row["lever"] == "checkpoint_requeue"]
+    assert [(row["job_id"], row["before"], row["after"]) for row in stops] == [
+        (1, TAKEN_AT - 10 * HOUR_S, None),
+        (1, TAKEN_AT - 2 * HOUR_S, None),
+    ]
+    assert all(row["job_ids"] == [1] for row in stops)
+
+
+def test_other_cycles_are_planned_again_without_the_values_that_their_actions_had(sadvise: Sadvise, path: Path) -> None:
+    named = sadvise("replay", NAMED, "--json", "--journal", str(path))
+
     # The name of the policy is not recorded with its choices.
     assert {difference["what"] for difference in json.loads(named.out)["differences"]} == {
         "node_list evidence",
@@ -127,3 +145,14 @@ def test_list_of_nodes_is_read_without_what_a_try_booked(path: Path) -> None:
 
     assert named == SetNodeList(job_id=1, before=(), after=("n01", "n02"))
     assert [change.reason for change in ended.changes] == ["explore_place"]
+
+
+def test_outcome_is_read_without_the_stops_of_its_job() -> None:
+    lift = SeenChange(lever=Lever.NICE, applied_time=1.0)
+    _, _, _, text = outcome_row(JobOutcome(job_id=7, submit_time=0.0, changes=(lift, replace(lift, applied_time=2.0))))
+
+    stopped = text.replace('"nice"', '"checkpoint_requeue"', 1).replace('"ending":null', '"ending":"done_for_good"', 1)
+
+    assert outcome_of(stopped).changes == (replace(lift, applied_time=2.0),)
+    with pytest.raises(ValueError, match="validation error"):
+        outcome_of('["checkpoint_requeue"]')

@@ -14,7 +14,6 @@ from advisor.domain.actions import (
     Action,
     Lever,
     NodeRange,
-    Requeue,
     SetGpus,
     SetNice,
     SetNodeList,
@@ -25,11 +24,11 @@ from advisor.domain.actions import (
     raised_limit_s,
 )
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
-from advisor.domain.job import Job, JobState
+from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState, intended
 from advisor.domain.plan import Outcome
 from advisor.domain.request import request_of
-from advisor.journal.rows import action_of, action_text, lease_of, lease_row
+from advisor.journal.rows import PastStop, action_of, action_text, lease_of, lease_row, past_action_of
 from advisor.view.documents import in_words
 from tests.builders import TAKEN_AT, gpu_counts, make_gang, make_job, size_of
 from tests.fake_cluster import FakeCluster
@@ -41,14 +40,14 @@ Value = Mapping[str, Any]
 class Example:
     """An action, a job that holds its `before`, and what the action comes to wherever it is written.
 
-    `undo` is the command that takes it back, None where nothing can; `stored` is the row of the journal.
+    `undo` is the command that takes it back; `stored` is the row of the journal.
     """
 
     name: str
     action: Action
     job: Job
     command: str
-    undo: str | None
+    undo: str
     published: tuple[Value, Value]
     words: tuple[str, str]
     stored: str
@@ -154,17 +153,6 @@ EXAMPLES = (
         words=("on any nodes", "on n01, n03"),
         stored='{"job_id":7,"before":[],"after":["n01","n03"]}',
     ),
-    Example(
-        name="requeue",
-        action=Requeue(job_id=7, for_job_id=9, before=TAKEN_AT - 600.0),
-        job=make_job(7, running_on=["n01"], started_ago_s=600.0),
-        # Only one that has not ended.
-        command="requeue incomplete 7",
-        undo=None,
-        published=({"run_start_time": TAKEN_AT - 600.0}, {"run_start_time": None}),
-        words=("running", "pending"),
-        stored=f'{{"job_id":7,"for_job_id":9,"before":{TAKEN_AT - 600.0},"after":null}}',
-    ),
 )
 
 of_every_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
@@ -193,22 +181,21 @@ def test_applied_action_leaves_its_after_value(example: Example) -> None:
 def test_inverse_gives_the_user_back_what_they_had(example: Example) -> None:
     action, job = example.action, example.job
 
-    inverse = action.inverse()
+    inverse = action.swapped()
 
-    assert (inverse is None) is (not action.can_be_undone) is (example.undo is None)
-    assert inverse is None or (inverse.before, inverse.after) == (action.after, action.before)
-    assert inverse is None or inverse.applied_to(action.applied_to(job)) == job
-    assert action.swapped().swapped() == action
+    assert (inverse.before, inverse.after) == (action.after, action.before)
+    assert inverse.applied_to(action.applied_to(job)) == job
+    assert inverse.swapped() == action
 
 
 @of_every_example
-def test_action_has_one_command_and_at_most_one_to_take_it_back(example: Example) -> None:
-    undo = None if example.undo is None else example.undo.split()
+def test_action_has_one_command_and_one_to_take_it_back(example: Example) -> None:
+    undo = example.undo.split()
 
     assert apply_argv(example.action) == ["scontrol", *example.command.split()]
     assert apply_argv(example.action, "far") == ["scontrol", "-M", "far", *example.command.split()]
-    assert revert_argv(example.action) == (None if undo is None else ["scontrol", *undo])
-    assert revert_argv(example.action, "far") == (None if undo is None else ["scontrol", "-M", "far", *undo])
+    assert revert_argv(example.action) == ["scontrol", *undo]
+    assert revert_argv(example.action, "far") == ["scontrol", "-M", "far", *undo]
 
 
 @of_every_example
@@ -239,10 +226,12 @@ def test_nice_stored_before_there_were_exchanges_is_read() -> None:
 
 
 @pytest.mark.parametrize("gpus", ["null", "8"])
-def test_stop_stored_when_jobs_restarted_to_grow_is_read(gpus: str) -> None:
+def test_stop_by_an_earlier_version_is_read_as_past_alone(gpus: str) -> None:
     stored = f'{{"job_id":7,"for_job_id":9,"before":1.0,"after":null,"gpus_after":{gpus}}}'
 
-    assert action_of(Lever.CHECKPOINT_REQUEUE, stored) == Requeue(job_id=7, for_job_id=9, before=1.0)
+    assert past_action_of("checkpoint_requeue", stored) == PastStop(job_id=7, before=1.0, after=None)
+    with pytest.raises(ValueError, match="checkpoint_requeue"):
+        action_of("checkpoint_requeue", stored)
 
 
 def test_size_stored_before_limits_changed_with_it_is_read_and_says_nothing_of_the_limit() -> None:
@@ -308,13 +297,12 @@ def test_action_is_carried_out_once_and_can_be_taken_back(example: Example) -> N
 
     outcomes = [cluster.apply(action).outcome, cluster.apply(action).outcome]
     changed = cluster.jobs[7]
-    inverse = action.inverse()
-    taken_back = inverse is not None and cluster.apply(inverse).outcome is Outcome.APPLIED
+    taken_back = cluster.apply(action.swapped()).outcome
 
     assert outcomes == [Outcome.APPLIED, Outcome.ALREADY_SO]
     assert changed == action.applied_to(example.job)
-    assert taken_back is action.can_be_undone
-    assert cluster.jobs[7] == (example.job if taken_back else changed)
+    assert taken_back is Outcome.APPLIED
+    assert cluster.jobs[7] == example.job
 
 
 @of_every_example
@@ -355,10 +343,3 @@ def test_hidden_upper_end_of_a_node_range_can_be_any() -> None:
     assert action.can_hold(one_end, action.before) and action.can_hold(one_end, action.after)
     assert not action.can_hold(one_end, NodeRange(low=1, high=8))
     assert not action.can_hold(open_end, action.before)
-
-
-def test_requeued_job_waits_without_its_nodes() -> None:
-    stopped = Requeue(job_id=7, for_job_id=9, before=1.0).applied_to(make_job(7, running_on=["n01"]))
-
-    assert stopped.state is JobState.PENDING
-    assert (stopped.start_time, stopped.end_time, stopped.allocation) == (None, None, None)

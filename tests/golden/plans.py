@@ -16,7 +16,7 @@ from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.library import Library
-from advisor.settings import Limits, PlanningSettings
+from advisor.settings import Limits
 from tests.backends import recorded, recorded_pyslurm
 from tests.golden import random_queues
 from tests.golden.numbers import fields
@@ -54,17 +54,12 @@ class GivenForecaster:
 # The sentences are read from the same queues.
 @functools.cache
 def random_record(seed: int, limits: Limits | None = None) -> CycleRecord:
-    """Plan for a queue drawn by a seed: by rules, with forecasts, with preemption, by turns."""
+    """Plan for a queue drawn by a seed: by rules and with forecasts, by turns."""
     rng = np.random.default_rng(seed)
     seen = random_queues.snapshot(rng)
     leases, waits = random_queues.leases(rng, seen), random_queues.waits(rng)
     believed = random_queues.forecasts(rng, seen) if seed % 2 else NO_FORECASTS
-    preempts = seed % 5 == 0
-    cycle = Cycle(
-        planning=replace(PlanningSettings(), preempt=preempts),
-        limits=replace(limits or Limits(), preempt_partitions="gpu,short" if preempts else ""),
-        forecaster=GivenForecaster(given=believed),
-    )
+    cycle = Cycle(limits=limits or Limits(), forecaster=GivenForecaster(given=believed))
     return cycle.judge(seen, Memory(waits=waits, leases=leases))
 
 

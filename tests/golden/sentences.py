@@ -37,13 +37,12 @@ from advisor.view.explanations import explanation
 from advisor.view.rule_words import RULES_IN_WORDS, rule_sentence
 from advisor.view.sentences import assumption, sentence
 from advisor.view.terminal import instant
-from tests.builders import HOUR_S, TAKEN_AT, make_cluster, make_gang, make_job, make_node, make_snapshot
+from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_node, make_snapshot
 from tests.diagnose.test_causes import APART, TWO_NODES
 from tests.golden import random_queues
 from tests.golden.documents import DOCUMENTS, document, english
 from tests.golden.plans import RANDOM_QUEUES, RECORDED, random_record, recorded_record
 from tests.planning import test_gang_nodes as gang_nodes
-from tests.planning.test_checkpoint_requeue import FULL, GANG, judged
 from tests.planning.test_counterfactual import delayed
 
 SCOPES: tuple[Fairness, ...] = ("user", "account")
@@ -126,9 +125,8 @@ def _commands() -> Mapping[str, str]:
     commands: dict[str, str] = {}
     for record in _records():
         for change in record.judged:
-            revert = revert_argv(change.action, None)
             commands.setdefault(f"{change.reason} apply", shell(apply_argv(change.action, None)))
-            commands.setdefault(f"{change.reason} revert", "" if revert is None else shell(revert))
+            commands.setdefault(f"{change.reason} revert", shell(revert_argv(change.action, None)))
     return dict(sorted(commands.items()))
 
 
@@ -192,7 +190,6 @@ def _records() -> Iterator[CycleRecord]:
         yield from (random_record(seed, Limits(fairness=scope)) for seed in range(SCOPED_SEEDS))
     for with_models in (False, True):
         yield from (recorded_record(name, with_models=with_models) for name in RECORDED)
-    yield judged(make_cluster([*FULL, GANG]))
     yield gang_nodes.cycle(policy=gang_nodes.LastFirst()).judge(gang_nodes.site(gang_nodes.waiting()))
     lease, jobs = delayed()
     yield Cycle().judge(make_snapshot(jobs), Memory(leases=(lease,)))

@@ -7,15 +7,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.domain.actions import Requeue
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease
-from advisor.domain.plan import Kind, Plan, Recommendation
+from advisor.domain.plan import Plan, Recommendation
 from advisor.guard.caps import CAPS
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge
-from advisor.settings import QUANTUM_S, Limits
-from tests.builders import HOUR_S, TAKEN_AT, make_hints, make_job, make_snapshot
+from advisor.settings import Limits
+from tests.builders import HOUR_S, TAKEN_AT, make_job, make_snapshot
 from tests.guard.proposals import PLAIN, lent, nice, timer
 
 BOB = make_job(2, gpus=4, user="bob", account="other")
@@ -26,7 +25,7 @@ def judged(
 ) -> list[str | None]:
     """Judge changes to a queue."""
     snapshot = make_snapshot(jobs)
-    around = circumstances(snapshot, limits, preempts=True, leases=leases or [])
+    around = circumstances(snapshot, limits, leases=leases or [])
     return [verdict.refused_by for verdict in judge(Plan(recommendations=changes), snapshot, around)]
 
 
@@ -114,37 +113,6 @@ def test_no_accounts_jobs_are_delayed_beyond_the_bound_of_an_account() -> None:
     changes = [timer(1, delay_s=HOUR_S), timer(2, delay_s=HOUR_S), timer(3, delay_s=1.0)]
 
     assert judged(*changes, jobs=jobs, limits=limits, leases=before) == [None, None, "fair_to_account"]
-
-
-def victim(job_id: int, user: str = "alice") -> Job:
-    """A running job that may be stopped."""
-    hints = make_hints(checkpoint_s=300.0)
-    running_on, ago_s = [f"n0{job_id}"], 2 * QUANTUM_S
-    return make_job(
-        job_id, gpus=4, user=user, hints=hints, requeueable=True, running_on=running_on, started_ago_s=ago_s
-    )
-
-
-def stop(job: Job, for_job_id: int, saved_s: float = 10.0) -> Recommendation:
-    """Propose to stop a running job."""
-    action = Requeue(job_id=job.job_id, for_job_id=for_job_id, before=job.start_time)
-    return replace(timer(saved_s=saved_s), kind=Kind.PREEMPT, action=action)
-
-
-def test_where_a_cap_keeps_one_victim_running_the_others_run_on_too_and_leave_room_for_another_gang() -> None:
-    jobs = [victim(1), victim(2), victim(3, "bob")]
-    limits = Limits(preempt_partitions="gpu", max_changes=1, max_changes_per_user=1)
-    changes = [stop(jobs[0], 80), stop(jobs[1], 80), stop(jobs[2], 81)]
-
-    assert judged(*changes, jobs=jobs, limits=limits) == ["all_or_none", "user_within_cap", None]
-
-
-def test_gang_is_weighed_by_what_all_its_victims_bring() -> None:
-    jobs = [victim(1), victim(2, "bob"), victim(3, "eve")]
-    limits = Limits(preempt_partitions="gpu", max_changes=2)
-    changes = [stop(jobs[0], 80, 6.0), stop(jobs[1], 80, 6.0), stop(jobs[2], 81, 10.0)]
-
-    assert judged(*changes, jobs=jobs, limits=limits) == [None, None, "changes_within_cap"]
 
 
 LIMITS = Limits(

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.domain.actions import Requeue, SetNodeList
+from advisor.domain.actions import SetNodeList
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease
-from advisor.domain.plan import Kind, Plan, Recommendation
+from advisor.domain.plan import Plan, Recommendation
 from advisor.guard.breakers import ALL_CLOSED, Vitals, judged
 from advisor.guard.circumstances import circumstances, delays_left_s
 from advisor.guard.ledger import ledger_of
@@ -17,7 +17,6 @@ from advisor.guard.rules import judge
 from advisor.settings import BreakerSettings, Limits
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_node, make_snapshot
 from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit, timer
-from tests.guard.test_victims import ALLOWED, VICTIM, preempting, stop, stop_refused_by
 
 RANGED = replace(PLAIN, time_limit_s=None, hints=make_hints(gpus=(2, 8)))
 
@@ -98,22 +97,6 @@ def test_nodes_are_named_for_a_job_three_times(times: int, rule: str | None) -> 
     (verdict,) = judge(Plan(recommendations=(change,)), snapshot, around)
 
     assert verdict.refused_by == rule
-
-
-@pytest.mark.parametrize(("waited_s", "rule"), [(1000.0, None), (1001.0, "long_waiter_not_delayed")])
-def test_wait_of_a_running_job_ended_with_its_start(waited_s: float, rule: str | None) -> None:
-    victim = replace(VICTIM, submit_time=VICTIM.start_time - waited_s, eligible_time=VICTIM.start_time - waited_s)  # type: ignore[operator]
-    around = preempting(victim, limits=replace(ALLOWED, max_job_wait_s=1000.0))
-
-    # It has run for longer than that, which is no wait.
-    assert stop_refused_by(stop(victim), victim, around=around) == rule
-
-
-@pytest.mark.parametrize(("ran_s", "rule"), [(1200.0, None), (1199.0, "quantum_over")])
-def test_job_runs_for_its_quantum_before_it_is_stopped(ran_s: float, rule: str | None) -> None:
-    victim = replace(VICTIM, start_time=TAKEN_AT - ran_s)
-
-    assert stop_refused_by(stop(victim), victim, around=preempting(victim)) == rule
 
 
 @pytest.mark.parametrize(("ago_s", "rule"), [(600.0, None), (599.0, "cooldown_over")])
@@ -212,22 +195,6 @@ def test_change_that_delays_nobody_leaves_all_of_the_delay_to_the_next() -> None
     refused = refusals_of(*changes, jobs=jobs, limits=Limits(max_user_delay_s=100.0, max_account_delay_s=100.0))
 
     assert refused == [None, None]
-
-
-def test_of_gangs_that_gain_the_same_the_one_with_the_lowest_victim_goes_first() -> None:
-    victims = [replace(VICTIM, job_id=job_id, user=f"u{job_id}") for job_id in (2, 3, 4, 5)]
-    snapshot = make_snapshot(victims)
-
-    def stops(job: Job, gang: int) -> Recommendation:
-        action = Requeue(job_id=job.job_id, for_job_id=gang, before=job.start_time)
-        return replace(timer(saved_s=5.0), kind=Kind.PREEMPT, action=action)
-
-    # One gang would stop 3 and 4, the other 2 and 5.
-    plan = Plan(recommendations=tuple(stops(job, gang) for job, gang in zip(victims, (20, 10, 10, 20), strict=True)))
-    limits = replace(ALLOWED, max_changes=2)
-    verdicts = judge(plan, snapshot, circumstances(snapshot, limits, preempts=True))
-
-    assert [change.refused_by for change in verdicts] == [None, "changes_within_cap", "all_or_none", None]
 
 
 def test_delay_left_is_the_least_of_job_user_and_account() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.domain.actions import Requeue, SetNice, SetNodeList
+from advisor.domain.actions import SetNice, SetNodeList
 from advisor.domain.lease import Ending, Lease
 from advisor.guard.circumstances import circumstances, delays_left_s
 from advisor.guard.ledger import NOTHING_BOOKED, booked_s, ledger_of, realised_s
@@ -27,7 +27,6 @@ def delayed(ago_s: float = HOUR_S, *, due_ago_s: float | None = None, delay_s: f
 
 
 BACK = Ending.TAKEN_BACK
-STOP = Requeue(job_id=1, for_job_id=9, before=TAKEN_AT - 2 * HOUR_S)
 
 
 @pytest.mark.parametrize(
@@ -45,12 +44,6 @@ STOP = Requeue(job_id=1, for_job_id=9, before=TAKEN_AT - 2 * HOUR_S)
         pytest.param(delayed(due_ago_s=7200.0), 3600.0, 3600.0, id="not before the change"),
         pytest.param(
             replace(delayed(due_ago_s=2000.0), overruled_time=TAKEN_AT - 1500.0), 500.0, 500.0, id="overruled"
-        ),
-        pytest.param(
-            delayed(due_ago_s=3600.0, ending=Ending.DONE_FOR_GOOD, action=STOP, started_ago_s=3500.0),
-            900.0,
-            900.0,
-            id="stopped: what it loses is not seen",
         ),
     ],
 )

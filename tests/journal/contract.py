@@ -6,7 +6,6 @@ import pytest
 
 from advisor.domain.actions import (
     NodeRange,
-    Requeue,
     SetGpus,
     SetNice,
     SetNodeList,
@@ -38,7 +37,6 @@ ACTIONS = (
     ),
     SWITCHES,
     SetTimeMin(job_id=8, before=None, after=1800.0),
-    Requeue(job_id=8, for_job_id=9, before=NOW - 3600.0),
     SetNodeList(job_id=8, before=(), after=("n01", "n02")),
 )
 
@@ -103,7 +101,7 @@ def _check_leases(journal: Journal) -> None:
     journal.close(leases[1], Ending.NO_LONGER_PENDING, NOW + 3.0)
     journal.close(second, Ending.TAKEN_BACK, NOW + 2.0)
     journal.close(leases[3], Ending.NOT_APPLIED, NOW + 4.0)
-    assert [lease.job_id for lease in journal.leases()] == [6, 8, 8, 8]
+    assert [lease.job_id for lease in journal.leases()] == [6, 8, 8]
     assert journal.closed([5]) == (
         leases[1].ended(Ending.NO_LONGER_PENDING, NOW + 3.0),
         second.ended(Ending.TAKEN_BACK, NOW + 2.0),

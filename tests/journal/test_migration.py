@@ -39,6 +39,7 @@ def version(path: Path) -> int:
 def check_content(journal: SqliteJournal) -> None:
     """Check that all that stood in the recorded file is there."""
     assert journal.cluster() == "here"
+    # One more is in the file, of a stop of a running job, which no version reverts.
     assert sorted(str(lease.action) for lease in journal.leases()) == sorted(map(str, OPEN))
     assert {(lease.state, lease.user, lease.added_delay_s) for lease in journal.leases()} == {(LeaseState.OUT, "", 0.0)}
     assert {(lease.request, lease.lost) for lease in journal.leases()} == {(None, "")}

@@ -85,7 +85,7 @@ def test_actions_are_json_beside_the_lever_that_tells_their_kind(journal: Sqlite
 
     kept = {lever: json.loads(action) for lever, action in rows}
     assert kept["nice"] == {"job_id": 5, "before": 0, "after": 50, "exchanged_with": None}
-    assert kept.keys() == {"nice", "node_range", "gpu_count", "switches", "time_min", "checkpoint_requeue", "node_list"}
+    assert kept.keys() == {"nice", "node_range", "gpu_count", "switches", "time_min", "node_list"}
 
 
 def test_nonce_is_that_of_the_last_round(journal: SqliteJournal) -> None:

@@ -14,7 +14,7 @@ from advisor.backends.site_reader import SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import SystemClock
 from advisor.cycle import Cycle
-from advisor.domain.actions import Change, NodeRange, SetNice, SetNodeRange
+from advisor.domain.actions import Action, NodeRange, SetNice, SetNodeRange
 from advisor.domain.lease import LeaseState, intended
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
@@ -53,7 +53,7 @@ def nices_of(job_ids: list[int]) -> list[int]:
 def test_every_line_of_a_batch_counts_for_itself(live: LiveCluster) -> None:
     job_ids = live.submit_many(40, "--time=10")
     live.run("scontrol", "update", f"JobId={job_ids[3]}", "Nice=7")
-    changes: list[Change] = [SetNice(job_id=job_id, before=0, after=100 + job_id) for job_id in (*job_ids, NO_JOB)]
+    changes: list[Action] = [SetNice(job_id=job_id, before=0, after=100 + job_id) for job_id in (*job_ids, NO_JOB)]
 
     receipts = ScontrolActuator(COMMANDS).apply_all(changes)
 
@@ -120,7 +120,7 @@ def test_a_queue_that_cannot_be_read_stops_no_revert(live: LiveCluster, tmp_path
     after = ":".join([str(first)] * 400)
     job_ids = live.submit_many(60, f"--dependency=afterok:{after}", "--time=10")
     ours = live.submit_many(2, "--time=10")
-    changes: list[Change] = [SetNice(job_id=job_id, before=0, after=50 + job_id) for job_id in ours]
+    changes: list[Action] = [SetNice(job_id=job_id, before=0, after=50 + job_id) for job_id in ours]
     cut = replace(COMMANDS, limit_bytes=20_000)
 
     with opened(tmp_path / "journal.sqlite") as journal:

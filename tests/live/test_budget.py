@@ -15,7 +15,7 @@ from advisor.backends.process import Answer, Commands, failure
 from advisor.backends.site_reader import Identity, SiteReader, running_config
 from advisor.backends.text_source import TextSource
 from advisor.clock import SystemClock
-from advisor.domain.actions import Change, NodeRange, SetNice, SetNodeRange
+from advisor.domain.actions import Action, NodeRange, SetNice, SetNodeRange
 from advisor.domain.load import RateLimit
 from advisor.domain.plan import Outcome
 from advisor.settings import BudgetSettings
@@ -107,7 +107,7 @@ def test_batch_costs_one_request_for_each_change_and_two_reads(limited: LiveClus
     budget = RpcBudget(BudgetSettings())
     actuator = ScontrolActuator(BudgetedCommands(commands=Running(live=limited), budget=budget))
     one, two = NodeRange(low=1, high=1), NodeRange(low=1, high=2)
-    changes: list[Change] = [SetNice(job_id=job_id, before=0, after=job_id) for job_id in job_ids[:10]]
+    changes: list[Action] = [SetNice(job_id=job_id, before=0, after=job_id) for job_id in job_ids[:10]]
     changes += [SetNodeRange(job_id=job_id, before=two, after=one) for job_id in job_ids[10:]]
     limited.run("sdiag", "--reset")
     before = counted(limited)

@@ -13,7 +13,7 @@ from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.cycle import Cycle
-from advisor.domain.actions import Change, Lever, SetNodeList
+from advisor.domain.actions import Action, Lever, SetNodeList
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending
 from advisor.domain.plan import Receipt
@@ -66,7 +66,7 @@ def _released(job: Job) -> Job:
 class Dying(ScontrolActuator):
     """An actuator whose process ends once the changes were sent."""
 
-    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+    def apply_all(self, changes: Sequence[Action]) -> tuple[Receipt, ...]:
         """Send the changes, and return nothing."""
         super().apply_all(changes)
         raise SlurmUnavailableError("killed")

@@ -38,7 +38,6 @@ def test_every_lever_is_judged_and_a_full_site_lacks_none() -> None:
         (Lever.SWITCHES, replace(site(), topology=make_topology(kind=TopologyKind.BLOCK)), "block"),
         (Lever.SWITCHES, replace(site(), topology=make_topology({"leaf1": ["n01"]})), "two leaf"),
         (Lever.GPU_COUNT, replace(site(), config=SiteConfig()), "could not be read"),
-        (Lever.CHECKPOINT_REQUEUE, replace(site(), config=SiteConfig()), "could not be read"),
         (Lever.TIME_MIN, site(), "time_min_as_soft_limit is not in SchedulerParameters"),
         (Lever.TIME_MIN, site(slurm_version="22.05.8", scheduler_parameters=SOFT), "22.05.8 knows no soft limits"),
         (Lever.TIME_MIN, site(slurm_version="", scheduler_parameters=SOFT), "an unknown release"),

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from advisor.cycle import Cycle
@@ -17,16 +16,13 @@ from advisor.domain.waits import Wait
 from advisor.planning.beliefs import Basis, Beliefs
 from advisor.planning.case import Case
 from advisor.planning.placement import PlaceWorthWaiting
-from advisor.planning.preemption import keys
 from advisor.planning.tuning import Tuner, tuning_of
 from advisor.settings import Limits, PlanningSettings
 from tests.builders import (
     HOUR_S,
     TAKEN_AT,
-    make_cluster,
     make_config,
     make_gang,
-    make_hints,
     make_holders,
     make_job,
     make_node,
@@ -40,7 +36,6 @@ from tests.diagnose.test_causes import TWO_NODES as ONE_LEAF
 from tests.diagnose.test_site_checks import FULL
 from tests.diagnose.test_survey import idle
 from tests.planning.queues import busy
-from tests.planning.test_checkpoint_requeue import GANG, judged, running, stops
 from tests.planning.test_placement import ahead, waiting
 from tests.planning.test_soft_limit import SMALL, blocked, proposed, run_time
 
@@ -144,12 +139,6 @@ def test_inflation_over_leaves_follows_from_that_on_one_leaf_with_its_whole_inte
     assert (inflation.low, inflation.median, inflation.high) == pytest.approx((step, 1.25 * step, 2.0 * step))
 
 
-def test_first_seconds_of_service_count_against_each_other() -> None:
-    one = np.ones(2)
-
-    assert keys(one, one, np.array([0.125, 0.5])).tolist() == [0.5, 1.0]
-
-
 @pytest.mark.parametrize(
     ("counted", "words"),
     [
@@ -180,13 +169,3 @@ def test_just_as_many_idle_gpus_as_asked_are_not_too_few() -> None:
     too_few = diagnosis(job, [make_node("n1", used=5), make_node("n2", used=4)])
 
     assert (enough.first.cause, too_few.first.cause) == (Cause.FRAGMENTATION, Cause.GPUS)
-
-
-def test_key_of_a_gang_that_sits_badly_is_lower_by_its_inflation() -> None:
-    spread = running(1, "n01", "n03", gpus=16)
-    others = [replace(running(number, f"n0{number}", gpus=8), hints=make_hints()) for number in (2, 4)]
-
-    (stop,) = stops(judged(make_cluster([spread, *others, GANG])))
-
-    # It had the most GPU-time, at 1.1 / 1.3 of its speed under one leaf.
-    assert (stop.job_id, stop.evidence["key"]) == (1, round((1.1 / 1.3) ** 0.5, 3))

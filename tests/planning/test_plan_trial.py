@@ -5,7 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.domain.actions import Action, NodeRange, Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
+from advisor.domain.actions import (
+    Action,
+    NodeRange,
+    SetGpus,
+    SetNice,
+    SetNodeList,
+    SetNodeRange,
+    SetSwitches,
+    SetTimeMin,
+)
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.plan import Kind, Recommendation
 from advisor.planning.case import Case
@@ -204,11 +213,11 @@ def test_choice_has_to_gain_under_draws_that_did_not_choose_it() -> None:
     assert trial.effect.completion_s.high == 0.0
 
 
-def test_requeues_and_refused_changes_are_left_as_they_are() -> None:
-    requeue = make_recommendation(Requeue(job_id=1, before=0.0, for_job_id=2), kind=Kind.PREEMPT)
+def test_named_nodes_and_refused_changes_are_left_as_they_are() -> None:
+    named = make_recommendation(SetNodeList(job_id=1, before=(), after=("n01", "n02")), kind=Kind.CONSOLIDATE)
     refused = replace(hold(3), refused_by="cooldown_over")
 
-    trial, rules, rollout = tried([requeue, refused], {})
+    trial, rules, rollout = tried([named, refused], {})
 
     assert rollout.calls == []
     assert trial == NO_TRIAL
@@ -233,11 +242,9 @@ def test_without_rollouts_lifts_go_out_and_nothing_else() -> None:
 def test_plan_reverts_what_ends_before_the_job_starts() -> None:
     change, soft = hold(1), make_recommendation(SetTimeMin(job_id=6, before=None, after=60.0))
 
-    undo = change.action.inverse()
-    assert undo is not None
     assert list(scenario([change, soft])) == [
         TimedAction(action=change.action),
-        TimedAction(action=undo, after_s=600.0),
+        TimedAction(action=change.action.swapped(), after_s=600.0),
         TimedAction(action=soft.action),
     ]
 
@@ -259,7 +266,7 @@ def test_sizes_that_can_decide_nothing_are_refused(size: dict[str, float]) -> No
 
 def _with_ends(plans: list[list[Action]]) -> list[frozenset[Action]]:
     """Return plans as rolled out: with the ends of changes that are reverted."""
-    return [frozenset(action for one in plan for action in (one, one.inverse()) if action) for plan in plans]
+    return [frozenset(action for one in plan for action in (one, one.swapped())) for plan in plans]
 
 
 def test_fake_keeps_to_the_contract_of_rollouts() -> None:

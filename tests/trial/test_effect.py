@@ -362,14 +362,13 @@ def tally(*outcomes: JobOutcome, now: float = 9000.0, since: float = 0.0, ended:
         (changed(ending=Ending.REVERTED), "reverted"),
         (changed(ending=Ending.OVERRULED), "overruled"),
         (changed(overruled_time=1200.0), "overruled"),
-        (changed(ending=Ending.DONE_FOR_GOOD), "done"),
         (changed(end_time=2000.0), "unknown"),
     ],
 )  # fmt: skip
 def test_changes_are_counted_by_how_they_ended(outcome: JobOutcome, kind: str) -> None:
     found = tally(outcome)
 
-    kinds = ("out", "renewed", "stayed", "taken_back", "reverted", "overruled", "done", "unknown")
+    kinds = ("out", "renewed", "stayed", "taken_back", "reverted", "overruled", "unknown")
     assert {name: getattr(found, name) for name in kinds if getattr(found, name)} == {kind: 1}
     assert (found.applied, found.saved_s_low, found.saved_s_high) == (1, 1.0, 9.0)
 
@@ -424,10 +423,10 @@ def test_a_job_that_waits_within_its_promise_says_nothing_yet() -> None:
     assert tally(changed(), now=1200.0).in_time.n == 0
 
 
-def test_a_stopped_job_is_in_time_when_it_starts_again() -> None:
-    stopped = replace(changed(start_time=100.0, lever=Lever.CHECKPOINT_REQUEUE), last_start_time=1200.0)
+def test_a_requeued_job_is_in_time_when_it_starts_again() -> None:
+    requeued = replace(changed(start_time=100.0), last_start_time=1200.0)
 
-    assert tally(stopped).in_time.count == 1
+    assert tally(requeued).in_time.count == 1
 
 
 def test_what_was_sent_in_vain_is_counted_from_the_journal() -> None:

@@ -24,7 +24,7 @@ from advisor.config import Config, load_config
 from advisor.cycle import Cycle
 from advisor.daemon.live_parts import forecaster
 from advisor.daemon.service import Outfit, Service
-from advisor.domain.actions import Action, Change
+from advisor.domain.actions import Action
 from advisor.domain.job import Allocation, Job, JobState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.plan import Outcome, Receipt
@@ -83,7 +83,7 @@ class Changing:
         self.jobs[action.job_id] = action.applied_to(job)
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
-    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+    def apply_all(self, changes: Sequence[Action]) -> tuple[Receipt, ...]:
         """Make changes, one after the other."""
         return tuple(map(self.apply, changes))
 

@@ -19,7 +19,7 @@ from advisor.backends.process import SlurmCommands
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
-from advisor.domain.actions import Change, Lever, NodeRange, SizeRequest
+from advisor.domain.actions import Action, Lever, NodeRange, SizeRequest
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.snapshot import Snapshot
@@ -27,7 +27,7 @@ from advisor.journal import SqliteJournal, locked, opened
 from advisor.planning.observing import observed
 from advisor.settings import Limits
 from tools.kill_test.points import Aim, DeadlyActuator, DeadlyCommands, Points, aimed, deadly_journal, in_a_child
-from tools.kill_test.proposing import FIELDS, MINUTE_S, RandomCycle, Value, change_of, field_of
+from tools.kill_test.proposing import MINUTE_S, RandomCycle, Value, change_of, field_of
 from tools.stage import LiveCluster, uniform_cluster
 from tools.stage.arrivals import RANGE, SPREAD
 from tools.stage.conf_files import MEMORY_PER_CPU_MIB
@@ -189,7 +189,7 @@ class KillPlay:
         for job in snapshot.jobs:
             if not job.is_pending or (not settled and job.job_id in self.back):
                 continue
-            for lever in FIELDS:
+            for lever in Lever:
                 theirs = self.truth.get((job.job_id, lever), _UNKNOWN)
                 lease = owned.get((job.job_id, lever))
                 held = field_of(job, lever)
@@ -283,7 +283,7 @@ class KillPlay:
         after = self.source.snapshot()
         for job in after.jobs:
             if job.job_id in arrived:
-                self.truth |= {(job.job_id, lever): field_of(job, lever) for lever in FIELDS}
+                self.truth |= {(job.job_id, lever): field_of(job, lever) for lever in Lever}
         return after
 
     def _keeps_lowered_limit(self, job: Job) -> None:
@@ -306,7 +306,7 @@ class KillPlay:
         if not pending:
             return
         job = self.chance.choice(pending)
-        lever = self.chance.choice(FIELDS)
+        lever = self.chance.choice(tuple(Lever))
         action = change_of(job, lever, self.chance)
         if action is None or (job.job_id in self.ends_hidden and lever is Lever.NODE_RANGE) or self._is_out(action):
             return
@@ -356,7 +356,7 @@ class KillPlay:
             {lease.job_id for lease in leases if lease.lever is Lever.GPU_COUNT},
         )
 
-    def _is_out(self, action: Change) -> bool:
+    def _is_out(self, action: Action) -> bool:
         """Return whether the advisor has set the same value: a change by a person would look alike.
 
         A job that started with a value of ours, and was requeued, has it again.

@@ -18,7 +18,7 @@ from unittest import mock
 
 from advisor.apply.applier import Actuator
 from advisor.backends.process import Answer, FedCommands, Stream
-from advisor.domain.actions import Action, Change
+from advisor.domain.actions import Action
 from advisor.domain.plan import Receipt
 from advisor.journal import SqliteJournal
 
@@ -114,7 +114,7 @@ class DeadlyActuator:
         self.points.at("after actuator.apply")
         return receipt
 
-    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+    def apply_all(self, changes: Sequence[Action]) -> tuple[Receipt, ...]:
         """Make changes."""
         self.points.at("before actuator.apply")
         receipts = self.inner.apply_all(changes)

@@ -7,7 +7,6 @@ from itertools import combinations
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import (
     Action,
-    Change,
     Lever,
     NodeRange,
     SetGpus,
@@ -50,7 +49,7 @@ _MADE_UP = StartsNext(
 Value = object
 
 
-def change_of(job: Job, lever: Lever, chance: random.Random) -> Change | None:
+def change_of(job: Job, lever: Lever, chance: random.Random) -> Action | None:
     """Make up a change of one field of a pending job to a value that Slurm takes; None where there is none."""
     gang = job.gang
     match lever:
@@ -85,10 +84,6 @@ def change_of(job: Job, lever: Lever, chance: random.Random) -> Change | None:
             return None
 
 
-# Requeue is no field of a pending job.
-FIELDS = (Lever.NICE, Lever.SWITCHES, Lever.NODE_RANGE, Lever.GPU_COUNT, Lever.TIME_MIN, Lever.NODE_LIST)
-
-
 def field_of(job: Job, lever: Lever) -> Value:
     """Return what a job holds in the field of a lever."""
     match lever:
@@ -104,8 +99,6 @@ def field_of(job: Job, lever: Lever) -> Value:
             return job.time_min_s
         case Lever.NODE_LIST:
             return tuple(sorted(job.gang.required_nodes))
-        case _:
-            return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +121,7 @@ class RandomCycle(Cycle):
             # A change without an end may be followed by another on the same field.
             recommended(change, self.chance.choice([None, HELD_S]))
             for job in self.chance.sample(free, min(self.most, len(free)))
-            if (change := change_of(job, self.chance.choice(FIELDS), self.chance)) is not None
+            if (change := change_of(job, self.chance.choice(tuple(Lever)), self.chance)) is not None
         ]
         return replace(record, judged=(*record.judged, *made_up))
 

@@ -24,9 +24,9 @@ from tools.pages.page_text import render, table
 METRICS: Final = ("mean_jct_s", "p99_jct_s", "mean_queueing_delay_s", "mean_bounded_slowdown")
 METRIC: Final = METRICS[0]
 REQUESTS_MADE: Final = {
-    "usual": "Node counts, limits, checkpoints and arrays have the shares of public job scripts: 5 % of the gangs leave\n"
-    "their node count open.",
-    "open": "Requests are drawn with more freedom than people make them (`--requests open`): about half of the gangs\n"
+    "usual": "Node counts, limits, checkpoints and arrays have the shares of public job scripts: 5 % of the gangs "
+    "leave their node count open.",
+    "open": "Requests are drawn with more freedom than people make them (`--requests open`): about half of the gangs "
     "leave their node count open.",
 }
 VERDICTS: Final = ("lower", "higher", "no clear difference")

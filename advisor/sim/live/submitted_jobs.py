@@ -30,7 +30,7 @@ def without_leases(job: Job, leases: Iterable[Lease]) -> Job:
     """Return a job with the values that it had before the changes of leases, where it still holds those of a change."""
     for lease in leases:
         change, undo = lease.action, lease.undo
-        if change.job_id == job.job_id and change.can_be_undone and undo.held_by(job) == undo.before == change.after:
+        if change.job_id == job.job_id and undo.held_by(job) == undo.before == change.after:
             job = undo.applied_to(job)
     return job
 

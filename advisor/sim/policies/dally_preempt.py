@@ -1,6 +1,6 @@
 """Dally with preemption: gangs that wait, or sit badly, preempt jobs that had more.
 
-The rules stand in `advisor/planning/preemption.py`. Every 5 minutes, lowest key first: a gang that waits gains the time
+The rules stand in `preemption.py`. Every 5 minutes, lowest key first: a gang that waits gains the time
 until its victims would have ended by themselves; one that sits badly gains what it runs shorter on the best place, if
 need be without any victim, and pays its own restart. Run times are those of `--speeds`. Jobs are offered what is free
 in the order of their keys, too.
@@ -12,14 +12,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.planning.preemption import give_way, keys, pays, stopping_cost_s
-from advisor.settings import APART_S, QUANTUM_S
 from advisor.sim.engine.native import native
 from advisor.sim.engine.tables import Integers, Reals
 from advisor.sim.gang_patience import GangPatience
 from advisor.sim.gang_placement import pick
 from advisor.sim.policies.dally import Dally, Rows, dally_policy
 from advisor.sim.policies.delay_scheduling import sensitivities, tier_held, tier_of_pick
+from advisor.sim.policies.preemption import APART_S, QUANTUM_S, give_way, keys, pays, stopping_cost_s
 from advisor.sim.policies.rounds import RoundView
 from advisor.sim.state import RUNNING, State
 from advisor.sim.victims import Victims
@@ -94,8 +93,7 @@ class DallyPreempt(Dally):
             gain_s = left_s / jobs["rate"][row] - left_s - view.restart_s
         else:
             gain_s = float((view.remaining_s(victims) / jobs["rate"][victims]).max())
-        # Stopping a job loses no work here.
-        if pays(gain_s, stopping_cost_s([0.0] * len(victims), left_s, view.restart_s)):
+        if pays(gain_s, stopping_cost_s(len(victims), left_s, view.restart_s)):
             stopped = np.append(victims, row) if moves else victims
             self._stopped_time[stopped] = view.now
             view.stop(stopped)

@@ -10,7 +10,7 @@ from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import watch_switches
 from advisor.sim.state import NONE, State
 
-# What can be changed in the model of slurmctld; it requeues no jobs at a command.
+# What the model of slurmctld changes in rollouts.
 Modelled = SetNice | SetSwitches | SetNodeRange | SetGpus | SetTimeMin
 
 

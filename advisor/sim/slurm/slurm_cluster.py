@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import Action, Change, SetNodeList, SetTimeMin
+from advisor.domain.actions import Action, SetNodeList, SetTimeMin
 from advisor.domain.gang import GangRequest, GpuCount, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, GpuRange, Job, JobHints, JobState
 from advisor.domain.node import GpuPool, Node
@@ -16,7 +16,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
 from advisor.predict.run_time_table import RunTimeTable
 from advisor.sim.cluster import Cluster, names_in
-from advisor.sim.slurm.job_update import Modelled, update_job
+from advisor.sim.slurm.job_update import update_job
 from advisor.sim.slurm.node_lists import NodeLists
 from advisor.sim.slurm.priority import sort_line
 from advisor.sim.slurm.slurm_placement import per_node
@@ -99,9 +99,6 @@ class SimulatedSlurm:
     def apply(self, action: Action) -> Receipt:
         """Change a pending job as `scontrol update` does, and read it back."""
         row = self._row_by_id.get(action.job_id)
-        if not isinstance(action, Modelled | SetNodeList):
-            text = f"the model of slurmctld does not know {action.lever}"
-            return Receipt(action=action, outcome=Outcome.FAILED, text=text)
         if row is None or self.state.jobs["phase"][row] != PENDING:
             return Receipt(action=action, outcome=Outcome.FAILED, text="the job is not pending")
         if action.held_by(self.job(row)) == action.after:
@@ -122,7 +119,7 @@ class SimulatedSlurm:
             return Receipt(action=action, outcome=Outcome.FAILED, text="read back another value than the one written")
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
-    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+    def apply_all(self, changes: Sequence[Action]) -> tuple[Receipt, ...]:
         """Make changes, one after the other."""
         return tuple(map(self.apply, changes))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.cycle import Cycle
-from advisor.domain.actions import Action, NodeRange, Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
+from advisor.domain.actions import Action, NodeRange, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Allocation, GpuRange, JobState
 from advisor.domain.plan import Outcome
@@ -212,19 +212,6 @@ def test_an_applied_change_is_read_back_and_can_be_taken_back(action: Action) ->
     assert now.cluster.apply(action.swapped()).outcome is Outcome.APPLIED
     assert now.cluster.job(row) == before
     assert now.state.jobs["priority"][row] == priority
-
-
-def test_what_the_model_does_not_know_is_refused_and_changes_nothing() -> None:
-    now = full_and_one()
-    before = now.cluster.snapshot()
-
-    receipt = now.cluster.apply(Requeue(job_id=1, for_job_id=7, before=before.jobs_by_id[1].start_time))
-
-    assert (receipt.outcome, receipt.text) == (
-        Outcome.FAILED,
-        "the model of slurmctld does not know checkpoint_requeue",
-    )
-    assert now.cluster.snapshot() == before
 
 
 def test_a_soft_limit_counts_in_minutes_and_stays_within_the_limit() -> None:

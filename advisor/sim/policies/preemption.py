@@ -1,14 +1,15 @@
-"""Network-sensitive preemption: the jobs that a badly placed or pending gang can stop, and when that pays.
+"""Decides which jobs a badly placed or pending gang can stop, by how the network hurts them, and when that pays.
 
 Published are its aim and name (Dally, arXiv 2401.16492); key, victims, quantum and the rule of twice the cost are our
 interpretation. A victim waits for as long as the gang runs that took its place, which counts as a cost, too.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from advisor.domain.units import HOUR_S
 
 Floats = NDArray[np.float64]
 
@@ -16,8 +17,9 @@ Floats = NDArray[np.float64]
 NETWORK_SHARE: Final = 0.5
 # A victim's key is higher by this much at least.
 KEY_MARGIN: Final = 0.1
-# Slurm holds a requeued job for two minutes; this is a second longer.
-REQUEUE_HOLD_S: Final = 121.0
+# A job is stopped only after it has run for QUANTUM_S, and not again within APART_S.
+QUANTUM_S: Final = 1200.0
+APART_S: Final = HOUR_S
 # What is gained is more than this many times what it costs.
 GAIN_OVER_COST: Final = 2.0
 
@@ -41,17 +43,12 @@ def give_way(key: Floats, sensitivity: Floats, *, gang_key: float, gang_sensitiv
     return can_go
 
 
-def stopping_cost_s(lost_s: Sequence[float], run_s: float, restart_s: float) -> float:
-    """Return the loss of the victims of a gang that runs for `run_s` in their place.
+def stopping_cost_s(victims: int, run_s: float, restart_s: float) -> float:
+    """Return the loss of the victims of a gang that runs for `run_s` in their place: a wait as long, and a restart.
 
-    Each victim loses work, `lost_s`, waits for as long as the gang runs, and starts again.
+    Stopping a job loses no work, as its state is saved first.
     """
-    return sum(lost_s) + len(lost_s) * (run_s + restart_s)
-
-
-def lost_work_s(elapsed_s: float, checkpoint_s: float) -> float:
-    """Return the expected lost work of a job: half a checkpoint interval, or all of it before the first checkpoint."""
-    return elapsed_s if elapsed_s < checkpoint_s else checkpoint_s / 2
+    return victims * (run_s + restart_s)
 
 
 def pays(gain_s: float, cost_s: float) -> bool:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from advisor.planning.preemption import KEY_MARGIN, give_way, keys, pays, stopping_cost_s
+from advisor.sim.policies.preemption import KEY_MARGIN, give_way, keys, pays, stopping_cost_s
 
 
 def keys_of(*jobs: tuple[float, float, float]) -> list[float]:
@@ -36,6 +36,12 @@ def test_nobody_did_better_than_on_its_best_place() -> None:
     assert keys_of((100.0, 99.0, 100.0)) == [1.0]
 
 
+def test_first_seconds_of_service_count_against_each_other() -> None:
+    one = np.ones(2)
+
+    assert keys(one, one, np.array([0.125, 0.5])).tolist() == [0.5, 1.0]
+
+
 def test_no_jobs_have_no_keys() -> None:
     nothing = np.zeros(0)
 
@@ -56,11 +62,7 @@ def test_preemption_pays_where_the_gain_is_more_than_twice_what_victims_lose(
     gain_s: float, victims: int, expected: bool
 ) -> None:
     # The gang runs for 1000 s, and a victim takes a minute to start again.
-    assert pays(gain_s, stopping_cost_s([0.0] * victims, 1000.0, 60.0)) == expected
-
-
-def test_the_work_that_victims_lose_is_part_of_the_cost() -> None:
-    assert stopping_cost_s([100.0, 0.0], 1000.0, 60.0) == 100.0 + 2 * 1060.0
+    assert pays(gain_s, stopping_cost_s(victims, 1000.0, 60.0)) == expected
 
 
 def test_jobs_give_way_that_had_more_and_that_spreading_hurts_no_more() -> None:

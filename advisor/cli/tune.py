@@ -151,7 +151,7 @@ def _print(study: Study, exploration: Exploration, points: Sequence[Point], *, w
     for point in visible[1:]:
         print_labelled(point.setting.name, lines_of(point), width=width)
     out.print()
-    for label, text in next_steps(chosen_lift(points)):
+    for label, text in next_steps(points):
         print_labelled(label, text)
 
 

@@ -77,8 +77,13 @@ def lines_of(point: Point) -> str:
     return "; ".join(f"{file}: {', '.join(lines)}" for file, lines in texts.items()) or "as it is"
 
 
-def next_steps(chosen: Point) -> Iterator[tuple[str, str]]:
-    """Yield labelled lines on the chosen lift: why this one, whether its gain is clear, and how to set it."""
+def next_steps(points: Sequence[Point]) -> Iterator[tuple[str, str]]:
+    """Yield labelled lines: whether pins pay by themselves, then on the chosen lift why this one, and how to set it."""
+    chosen = chosen_lift(points)
+    pin = next((point for point in points if point.setting.family is Family.PIN), None)
+    if pin is not None and pin.change.is_clear and pin.change.percent < 0.0 and not pin.users_beyond_chance:
+        change = change_in_words(pin.change)
+        yield "pin", f"{change} without the daemon, no user worse beyond chance: {lines_of(pin)}"
     yield "chosen", f"{chosen.setting.name}: fewest users worse beyond chance, then the lowest mean JCT"
     if not chosen.change.is_clear:
         yield "chance", f"its mean JCT shows {verdict(chosen.change)} to plain Slurm on this trace"

@@ -9,11 +9,13 @@ import pytest
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, SlurmParameters, parse_cluster
 from advisor.sim.policies import POLICIES
+from advisor.sim.runner import known_policy
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.study.tried_settings import (
     Family,
     SettingLine,
     lift_settings,
+    pin_settings,
     plain_setting,
     slurm_changes,
     slurm_settings,
@@ -66,6 +68,28 @@ def test_lifts_are_tried_over_fairness_and_decades_with_those_in_force() -> None
         {setting.policy for setting in settings}
         == {"lift", "lift-forecast", "lift-oracle", "lower-account"}
         <= set(POLICIES)
+    )
+
+
+def test_open_gangs_are_pinned_under_plain_slurm_and_under_the_chosen_lift() -> None:
+    trace = trace_of(gpus=8, nodes_max=0)
+    lift = next(each for each in lift_settings(cluster_with(), OPTIONS) if each.policy == "lift-forecast")
+
+    (plain,), none_left_out = pin_settings(plain_setting(cluster_with(), OPTIONS), trace)
+    (under_lift,), _ = pin_settings(lift, trace)
+
+    assert (plain.name, plain.family, plain.policy, none_left_out) == ("pin", Family.PIN, "pin", [])
+    assert plain.lines == (SettingLine(file="sadvise_site.lua", text="pin_gangs = true"),)
+    assert (under_lift.name, under_lift.family) == (f"{lift.name}, pin", Family.BOTH)
+    assert under_lift.lines == (*lift.lines, *plain.lines)
+    assert known_policy(under_lift.policy).pins
+
+
+@pytest.mark.parametrize("columns", [{"gpus": 1, "nodes_max": 0}, {"gpus": 8, "nodes_min": 1, "nodes_max": 1}])
+def test_without_open_gangs_pins_are_left_out(columns: dict[str, int]) -> None:
+    assert pin_settings(plain_setting(cluster_with(), OPTIONS), trace_of(**columns)) == (
+        [],
+        ["pin_gangs: no gang of the trace leaves its node count open"],
     )
 
 

@@ -192,11 +192,13 @@ def test_backlog_of_a_cluster_where_nothing_runs_is_not_known() -> None:
     assert (columns["log_limit_s"], columns["log_hours_since_submit"]) == (0.0, 0.0)
 
 
-def test_wait_is_a_mean_halfway_to_the_wait_so_far_and_the_deviation_that_its_square_leaves() -> None:
+def test_wait_is_a_quarter_of_the_way_to_the_wait_so_far_and_the_deviation_that_its_square_leaves() -> None:
     wait = log_wait_of(np.array([[1.0, 1.25], [-1.0, 1.0]], np.float32), np.array([1e5, 0.0]))
 
-    # Halfway to the wait so far, which is a minute at least.
-    assert wait.mean.tolist() == pytest.approx([(CENTRE + 6.0) / 2, (CENTRE - 1.0 + np.log10(60.0)) / 2])
+    # The wait so far is a minute at least.
+    assert wait.mean.tolist() == pytest.approx(
+        [0.75 * (CENTRE + 1.0) + 0.25 * 5.0, 0.75 * (CENTRE - 1.0) + 0.25 * np.log10(60.0)]
+    )
     assert wait.spread.tolist() == [0.5, pytest.approx(0.05)]
 
 

@@ -2,8 +2,8 @@
 
 Users ask for far more time than they use, and backfill starts a job in a hole only if its limit fits there. Where the
 site takes TimeMin for a soft limit, backfill plans with it, and the limit itself stays. The soft limit is the high end
-of the forecast: it is meant as one that one job in ten outlives. Slurm then plans half of what its limit leaves, again and again, and jobs
-planned behind it slip by that much.
+of the forecast, meant as one that one job in ten outlives. For such a job Slurm plans half of what its limit leaves,
+again and again, and jobs planned behind it slip by that much.
 """
 
 import math

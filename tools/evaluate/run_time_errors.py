@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ConfigError
 from advisor.fit.export import bundled
+from advisor.fit.order import WaitedJobs, ordered
 from advisor.fit.run_time_fit import FEWEST_ROWS, fit_run_time
 from advisor.predict.history import bursts_of, keys_of, runs_of
 from advisor.predict.run_time import RunTimeForecaster, RunTimeQuantiles
@@ -197,17 +198,24 @@ def judge(*trials: FitTrial, seed: int) -> Report:
     predict_s = time.perf_counter() - began
     true_s = np.concatenate([runs_of(of.jobs)[of.judged, 0] for of in trials])
     burst = np.concatenate([_bursts(of) for of in trials])
+    waited = _waited(trials, burst)
     scores, notes = [], list[str]()
     for name, moment in MOMENTS.items():
         ours = RunTimeQuantiles.join(forecasts[name])
-        scores.append(
-            _scored(f"sadvise, {name}", true_s, ours.quantiles_s[:, 2], ours.quantiles_s, burst, known=ours.known)
-        )
         by_trial = [_baselines(of, moment) for of in trials]
-        for baseline in by_trial[0]:
-            pairs = [of[baseline] for of in by_trial]
-            said_s, quantiles_s = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-            scores.append(_scored(f"{baseline}, {name}", true_s, said_s, quantiles_s, burst))
+        said = {
+            baseline: tuple(np.concatenate(parts) for parts in zip(*(of[baseline] for of in by_trial), strict=True))
+            for baseline in by_trial[0]
+        }
+        # Plans order by the mean.
+        right, *of_baselines = ordered(waited, true_s, [ours.mean_s, *(said_s for said_s, _ in said.values())])
+        scores.append(
+            _scored(
+                f"sadvise, {name}", true_s, ours.quantiles_s[:, 2], ours.quantiles_s, burst, right, known=ours.known
+            )
+        )
+        for (baseline, (said_s, quantiles_s)), share in zip(said.items(), of_baselines, strict=True):
+            scores.append(_scored(f"{baseline}, {name}", true_s, said_s, quantiles_s, burst, share))
         notes += _by_group(name, ours, true_s)
     return Report(
         what="run time, hours, none taken for more than its time limit",
@@ -226,6 +234,17 @@ def _bursts(of: FitTrial) -> NDArray[np.int64]:
     return bursts_of(keys_of(of.jobs.jobs), of.jobs.jobs.submit_time)[of.judged]
 
 
+def _waited(trials: Sequence[FitTrial], burst: NDArray[np.int64]) -> WaitedJobs:
+    """Return when the judged jobs waited; those of two trials are users of the same weeks."""
+    judged = [of.jobs.take(np.flatnonzero(of.judged)) for of in trials]
+    return WaitedJobs(
+        submit_time=np.concatenate([jobs.jobs.submit_time for jobs in judged]),
+        start_time=np.concatenate([jobs.end_time - jobs.run_s for jobs in judged]),
+        gpus=np.concatenate([jobs.jobs.gpus for jobs in judged]),
+        burst=burst,
+    )
+
+
 def _baselines(of: FitTrial, moment: float) -> Mapping[str, tuple[Floats, Floats]]:
     """Return what each baseline says of the judged jobs at a moment, and its quantiles."""
     run_s, limit_s, _ = runs_of(of.jobs).T
@@ -242,6 +261,7 @@ def _scored(
     said_s: Floats,
     quantiles_s: Floats,
     burst: NDArray[np.int64],
+    right: float,
     *,
     known: Mask | None = None,
 ) -> Score:
@@ -250,6 +270,7 @@ def _scored(
         "covered, bursts": by_burst(inside, burst),
         "pinball, h": pinball(true_s, quantiles_s) / HOUR_S,
         "pinball, log10": pinball(np.log10(true_s), np.log10(quantiles_s)),
+        "ordered": right,
         "rank correlation": float(np.nan_to_num(spearman(said_s, true_s))),
     }
     return score(name, "h", np.abs(said_s - true_s) / HOUR_S, inside=inside, known=known, further=further)
@@ -281,6 +302,11 @@ def _notes(trials: Sequence[FitTrial]) -> Iterator[str]:
         "Every job is judged at its submission, when half of its wait is over, and at its start, by whatever had ended "
         "by then. Nothing is fitted again during the test: the history and the levels of the intervals grow with every "
         f"job that ended. {over} jobs outlived their limit by Slurm's grace; they count as the limit."
+    )
+    yield (
+        "Ordered: of the GPU-time by which two jobs of different bursts differ that waited at the same time, the share "
+        "that a forecast puts in the right order, the shorter first; a tie counts half. Of sadvise it is the mean that "
+        "orders, as in plans."
     )
     yield (
         "The quantiles of a baseline are those of the ratio of the true run time to what it says in the training, at "

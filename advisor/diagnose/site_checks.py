@@ -1,10 +1,11 @@
 """Checks what a site offers the advisor, and what each lack costs."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from advisor.domain.actions import Lever
+from advisor.domain.gang import GpuScope
 from advisor.domain.job import Sensitivity
 from advisor.domain.releases import first_with
 from advisor.domain.snapshot import Snapshot
@@ -67,6 +68,7 @@ def site_checks(snapshot: Snapshot, limits: Limits) -> Iterator[Check]:
     yield _soft_limit(snapshot)
     yield _priorities(snapshot)
     yield _gangs(snapshot)
+    yield from _open_gangs(snapshot)
     yield _elastic(snapshot)
     yield _gpu_tres(snapshot)
     yield _gpu_use(snapshot)
@@ -144,6 +146,25 @@ def _gangs(snapshot: Snapshot) -> Check:
         status=Status.OK,
         text=text if gangs else "no pending job can be spread over nodes, so that there is nothing to hold together",
     )
+
+
+def _open_gangs(snapshot: Snapshot) -> Iterator[Check]:
+    """Count the pending gangs that Slurm can spread over whatever is free, if there are any."""
+    count = sum(
+        job.gang.most_nodes is None
+        and job.gang.scope in (GpuScope.JOB, GpuScope.TASK)
+        and can_be_spread(replace(job.gang, nodes_max=None), job.gang.gpu_count or 0)
+        and job.hints.sensitivity is not Sensitivity.LOW
+        for job in snapshot.pending
+    )
+    if count:
+        yield Check(
+            name="open gangs",
+            status=Status.LACKS,
+            text=f"the node count of {plural(count, 'pending gang')} is open",
+            cost="Slurm spreads them over what is free, and they run slower; pin_gangs of job_submit.lua holds them to the "
+            "fewest nodes, `sadvise tune` prints what that gains",
+        )
 
 
 def _elastic(snapshot: Snapshot) -> Check:

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from advisor.diagnose.site_checks import Check, Status, site_checks
-from advisor.domain.job import Sensitivity
+from advisor.domain.gang import GangRequest, GpuCount
+from advisor.domain.job import Job, Sensitivity
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
 from advisor.settings import Limits
-from tests.builders import HOUR_S, make_config, make_hints, make_job, make_node, make_snapshot, make_topology
+from tests.builders import HOUR_S, make_config, make_gang, make_hints, make_job, make_node, make_snapshot, make_topology
 
 LIMITS = Limits()
 
@@ -84,6 +85,27 @@ def test_where_fairness_keeps_jobs_of_others_from_being_passed_that_has_a_cost()
 
     assert (nice.status, nice.text) == (Status.OK, "usable")
     assert "within each account alone" in nice.cost and "sadvise tune" in nice.cost
+
+
+@pytest.mark.parametrize(
+    ("gang", "is_open"),
+    [
+        (make_job(gang=make_gang(8, nodes_max=None)), True),
+        (make_job(gang=make_gang(8, nodes_max=1, nodes_open=True)), True),
+        (make_job(gang=make_gang(8, nodes_max=4)), False),
+        (make_job(gang=make_gang(8, nodes_max=None), hints=make_hints(sensitivity=Sensitivity.LOW)), False),
+        (make_job(gang=make_gang(1, nodes_max=None)), False),
+        (make_job(gang=GangRequest(per_node=(GpuCount(count=4),))), False),
+    ],
+)
+def test_gangs_that_slurm_can_spread_are_counted_with_what_holds_them(gang: Job, is_open: bool) -> None:
+    found = checked(replace(FULL, jobs=(gang, make_job(2, gpus=1))))
+
+    assert ("open gangs" in found) == is_open
+    if is_open:
+        check = found["open gangs"]
+        assert (check.status, check.text) == (Status.LACKS, "the node count of 1 pending gang is open")
+        assert "pin_gangs" in check.cost
 
 
 def test_queue_without_gangs_and_ranges_is_named_as_no_lack() -> None:

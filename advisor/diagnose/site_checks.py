@@ -162,8 +162,8 @@ def _open_gangs(snapshot: Snapshot) -> Iterator[Check]:
             name="open gangs",
             status=Status.LACKS,
             text=f"the node count of {plural(count, 'pending gang')} is open",
-            cost="Slurm spreads them over what is free, and they run slower; pin_gangs of job_submit.lua holds them to the "
-            "fewest nodes, `sadvise tune` prints what that gains",
+            cost="Slurm spreads them over what is free, and they run slower; pin_gangs of job_submit.lua holds them to "
+            "the fewest nodes, `sadvise tune` prints what that gains",
         )
 
 

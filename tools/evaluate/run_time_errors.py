@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ConfigError
 from advisor.fit.export import bundled
-from advisor.fit.order import WaitedJobs, ordered
+from advisor.fit.order_share import WaitedJobs, ordered
 from advisor.fit.run_time_fit import FEWEST_ROWS, fit_run_time
 from advisor.predict.history import bursts_of, keys_of, runs_of
 from advisor.predict.run_time import RunTimeForecaster, RunTimeQuantiles

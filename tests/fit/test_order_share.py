@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.fit.order import WaitedJobs, ordered
+from advisor.fit.order_share import WaitedJobs, ordered
 from tests.examples import examples
 
 

@@ -41,6 +41,8 @@ LIMIT, RATIO, LAST_TWO, MEDIAN = "time limit", "median share of the limit", "use
 # The parts of the wait of a job after which it is forecast.
 MOMENTS: Final[Mapping[str, float]] = {"at submission": 0.0, "half-way": 0.5, "at the start": 1.0}
 TEST_DAYS: Final = 21
+# An interval between ends this far apart says little more than the time limit does.
+WIDE_FACTOR: Final = 30
 # The share of the training rows that must have ended before the test begins, else all of them are fitted on.
 _LEAST_SHARE: Final = 0.1
 
@@ -316,6 +318,9 @@ def _notes(trials: Sequence[FitTrial]) -> Iterator[str]:
 
 def _by_group(name: str, forecast: RunTimeQuantiles, true_s: Floats) -> Iterator[str]:
     inside = are_inside(true_s, forecast.quantiles_s)
+    low_s, high_s = forecast.quantiles_s[:, 0], forecast.quantiles_s[:, -1]
+    wide = high_s > WIDE_FACTOR * np.maximum(low_s, 1.0)
+    yield f"Interval {name} wider than a factor of {WIDE_FACTOR}: {np.mean(wide) * 100:.1f} % of {len(wide)}."
     for number, group in enumerate(GROUPS):
         rows = forecast.group == number
         if rows.any():

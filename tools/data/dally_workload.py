@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from advisor.sim.profiles import NEUTRAL, load_profiles
-from advisor.sim.traces.sampling import fill
+from advisor.sim.traces.sampling import OPEN, fill
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 
 HOUR_S: Final = 3600.0
@@ -58,7 +58,8 @@ def make_trace(seed: int, jobs: int, load_ratio: float | None) -> Trace:
 def with_models(trace: Trace, seed: int) -> Trace:
     """Give every job a model of the known profiles, by its size; whatever else the sampler draws is left out."""
     profiles = [name for name in load_profiles().names if name != NEUTRAL]
-    filled = fill(trace, profiles, seed, gpus_per_node=GPUS_PER_NODE)
+    # Without arrays, whose tasks share a model.
+    filled = fill(trace, profiles, seed, gpus_per_node=GPUS_PER_NODE, requests=OPEN)
     rows = trace.jobs.copy()
     rows["model"] = filled.jobs["model"]
     return replace(trace, jobs=rows, models=filled.models)

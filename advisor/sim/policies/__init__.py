@@ -29,7 +29,6 @@ _TIMERS: Final = frozenset({Lever.SWITCHES, Lever.NODE_RANGE})
 
 _TABLE: tuple[SimulatedPolicy, ...] = (
     slurm.POLICY,
-    slurm.PIN,
     QueuePolicy(
         name="fifo",
         summary="first come, first served; the head blocks the queue",
@@ -96,6 +95,8 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
     order.BY_RUN_TIMES,
     order.FAIR,
     *lifted.PRESETS,
+    # What the submit script gains alone, and beside lifts.
+    slurm.PIN,
     lifted.PINNED,
     # What Dally's waiting gains within Slurm.
     AdvisedSlurm(

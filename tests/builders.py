@@ -44,6 +44,7 @@ class GangFields(TypedDict, total=False):
     gpus_known: bool
     nodes_min: int
     nodes_max: int | None
+    nodes_open: bool
     tasks: int
     cpus: int
     cpus_per_gpu: int | None

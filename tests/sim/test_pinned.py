@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from advisor.sim.cluster import parse_cluster
-from advisor.sim.policies import POLICIES
-from advisor.sim.runner import known_policy, simulate
+from advisor.sim.policies.lifted import Lift, lift_of
+from advisor.sim.runner import simulate
 from tests.sim.building import make_trace
 
 CLUSTER = "nodes=2,gpus=8,cpus=16"
@@ -42,5 +42,5 @@ def test_other_gangs_run_as_under_plain_slurm(gang: Mapping[str, float]) -> None
 
 
 def test_without_pins_the_option_changes_nothing() -> None:
-    assert known_policy("lift:pin=no").begin == POLICIES["lift"].begin
-    assert not known_policy("lift:pin=no").pins
+    assert lift_of("lift:pin=no").begin == Lift()
+    assert not lift_of("lift:pin=no").pins

@@ -9,7 +9,7 @@ import pytest
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, SlurmParameters, parse_cluster
 from advisor.sim.policies import POLICIES
-from advisor.sim.runner import known_policy
+from advisor.sim.policies.lifted import lift_of
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.study.tried_settings import (
     Family,
@@ -82,7 +82,7 @@ def test_open_gangs_are_pinned_under_plain_slurm_and_under_the_chosen_lift() -> 
     assert plain.lines == (SettingLine(file="sadvise_site.lua", text="pin_gangs = true"),)
     assert (under_lift.name, under_lift.family) == (f"{lift.name}, pin", Family.BOTH)
     assert under_lift.lines == (*lift.lines, *plain.lines)
-    assert known_policy(under_lift.policy).pins
+    assert lift_of(under_lift.policy).pins
 
 
 @pytest.mark.parametrize("columns", [{"gpus": 1, "nodes_max": 0}, {"gpus": 8, "nodes_min": 1, "nodes_max": 1}])

@@ -53,7 +53,7 @@ class ScontrolActuator:
         return self.apply_all((action,))[0]
 
     def apply_all(self, changes: Sequence[Action]) -> tuple[Receipt, ...]:
-        """Action fields of pending jobs that still hold what the changes found, and read them back."""
+        """Change fields of pending jobs that still hold what the changes found, and read them back."""
         receipts: dict[int, Receipt] = {}
         for batch in _batches(changes):
             receipts |= self._apply_batch({number: changes[number] for number in batch})

@@ -18,7 +18,7 @@ def waited(
     burst: Sequence[int] | None = None,
     start_time: Sequence[float] | None = None,
 ) -> WaitedJobs:
-    """Return jobs that were submitted one second after the other, and all waited for an hour unless told otherwise."""
+    """Return jobs that were submitted one second after the other, and all of which waited for an hour by default."""
     count = len(run_s)
     return WaitedJobs(
         submit_time=np.arange(count, dtype=np.float64),

@@ -32,7 +32,6 @@ class Exploration:
     trace: Trace
     copies: tuple[PerturbedTrace, ...]
     plain: TriedSetting
-    pins: tuple[TriedSetting, ...]
     lifts: tuple[TriedSetting, ...]
     changes: tuple[SlurmChange, ...]
     left_out: tuple[str, ...]
@@ -57,17 +56,21 @@ class Exploration:
         whole = drawn(trace, cluster, seed, REQUESTS[requests])
         changes, left_out = slurm_changes(whole, cluster) if varies_slurm else ([], [])
         plain = plain_setting(cluster, options)
-        pins, without_pins = pin_settings(plain, whole)
+        _, without_pins = pin_settings(plain, whole)
         return cls(
             trace=whole,
             copies=tuple(perturbed(whole, repeat, seed) for repeat in range(repeats)),
             plain=plain,
-            pins=tuple(pins),
             lifts=tuple(lift_settings(cluster, options)),
             changes=tuple(changes),
             left_out=(*without_pins, *left_out),
             seed=seed,
         )
+
+    @property
+    def pins(self) -> list[TriedSetting]:
+        """Plain Slurm with open gangs on the fewest nodes; none where the trace has no such gang."""
+        return pin_settings(self.plain, self.trace)[0]
 
     @property
     def runs(self) -> int:

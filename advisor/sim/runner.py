@@ -11,8 +11,7 @@ from advisor.sim.cluster import Cluster
 from advisor.sim.node_events import draw_faults
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.advised import AdvisedSlurm
-from advisor.sim.policies.lifted import NAME as LIFT
-from advisor.sim.policies.lifted import lift_of
+from advisor.sim.policies.lifted import LIFT, PLAIN, policy_with
 from advisor.sim.policies.slurm import SlurmPolicy
 from advisor.sim.profiles import Profiles, load_profiles
 from advisor.sim.run_outcome import Run
@@ -52,6 +51,7 @@ def simulate(
     _believe(state.jobs, options, rng)
     state = state._replace(faults=draw_faults(state, cluster, rng))
     watch = Stopwatch()
+    unadvised = chosen.unadvised if isinstance(chosen, SlurmPolicy) else "slurm"
     problem = Problem(
         trace=trace,
         cluster=cluster,
@@ -61,7 +61,7 @@ def simulate(
         tell=progress or _say_nothing,
         watch=watch,
         plain_outcomes=lambda: (
-            simulate(trace, cluster, "slurm", seed=seed, options=options, profiles=profiles).outcomes
+            simulate(trace, cluster, unadvised, seed=seed, options=options, profiles=profiles).outcomes
         ),
     )
     state = chosen.run(problem)
@@ -82,12 +82,12 @@ def simulate(
 def known_policy(name: str) -> SimulatedPolicy:
     """Return the policy with a name; the `SimulationError` for an unknown name suggests the nearest.
 
-    The policy `lift` takes options after a colon.
+    The policies `slurm` and `lift` take options after a colon.
     """
     if name in POLICIES:
         return POLICIES[name]
-    if name.startswith(f"{LIFT}:"):
-        return lift_of(name)
+    if name.startswith((f"{PLAIN}:", f"{LIFT}:")):
+        return policy_with(name)
     near = get_close_matches(name, POLICIES, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise SimulationError(f"policy {name!r} is not known: {hint}known are {', '.join(POLICIES)}")

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from advisor.errors import SimulationError
 from advisor.sim.cluster import parse_cluster
-from advisor.sim.policies.lifted import Lift, lift_of
+from advisor.sim.policies.lifted import Lift, policy_with
 from advisor.sim.runner import simulate
 from tests.sim.building import make_trace
 
@@ -41,6 +42,33 @@ def test_other_gangs_run_as_under_plain_slurm(gang: Mapping[str, float]) -> None
     assert nodes_held("pin", gang) == nodes_held("slurm", gang) == 2
 
 
+def test_young_jobs_hold_no_nodes_in_backfill_where_the_policy_says_so() -> None:
+    # Behind a job of eight GPUs that waits for a node, a small one that outlasts its start.
+    busy = {"gpus": 5, "submit_time": 0.0, "run_time_s": HOUR_S, "time_limit_s": HOUR_S}
+    large = {"gpus": 8, "nodes_max": 1, "submit_time": 10.0, "run_time_s": HOUR_S, "time_limit_s": HOUR_S}
+    small = {"gpus": 3, "submit_time": 20.0, "run_time_s": 5 * HOUR_S, "time_limit_s": 5 * HOUR_S}
+    trace, cluster = make_trace([busy, large, small]), parse_cluster("nodes=1,gpus=8,cpus=16")
+
+    def waits(policy: str) -> bool:
+        return bool(simulate(trace, cluster, policy, seed=0).outcomes["start_time"][2] > HOUR_S)
+
+    assert waits("slurm")
+    assert not waits("slurm:reserve-after=3d")
+    assert not waits("lift:reserve-after=6h,pin=yes")
+
+
+def test_plain_slurm_beside_a_policy_has_what_the_site_sets() -> None:
+    policy = policy_with("lift:pin=yes,reserve-after=3d")
+
+    assert policy.summary.endswith(
+        ", open gangs on the fewest nodes, jobs younger than 3.0 d hold no nodes in backfill"
+    )
+    assert policy.unadvised.begin is policy_with("slurm:pin=yes").begin
+    assert (policy.unadvised.pins, policy.unadvised.reserve_after_s) == (True, 72 * HOUR_S)
+    with pytest.raises(SimulationError, match="is no option of slurm: known are pin = yes, no; reserve-after"):
+        policy_with("slurm:fairness=user")
+
+
 def test_without_pins_the_option_changes_nothing() -> None:
-    assert lift_of("lift:pin=no").begin == Lift()
-    assert not lift_of("lift:pin=no").pins
+    assert policy_with("lift:pin=no").begin == Lift()
+    assert not policy_with("lift:pin=no").pins

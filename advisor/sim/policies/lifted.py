@@ -1,8 +1,10 @@
 """Slurm with this advisor's lifts alone, on the arrays of a simulation: the same choices as on snapshots, and fast.
 
 `lift` is one policy with options, such as `lift:run-times=truth,fairness=user`; what is asked for often has a name.
+What sites set without the daemon, `pin` and `reserve-after`, are options of `slurm` as well.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -10,13 +12,14 @@ from typing import Any, Final, Literal, Protocol, get_args
 
 import numpy as np
 
+from advisor.domain.units import DAY_S, HOUR_S, duration
 from advisor.errors import SimulationError
 from advisor.settings import Fairness
 from advisor.sim.policies.exchanger import Exchanger, Lowerer, Sorter
 from advisor.sim.policies.learned_run_times import LearnedRunTimes
 from advisor.sim.policies.lifter import Lifter
 from advisor.sim.policies.mover import KnownRunTimes, Mover, RunTimes
-from advisor.sim.policies.slurm import Run, SlurmPolicy
+from advisor.sim.policies.slurm import Run, SlurmPolicy, left_alone
 from advisor.sim.queueing import PAUSED
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_state import Slurm
@@ -26,8 +29,8 @@ from advisor.sim.state import State
 MakeMover = Callable[[Problem, Slurm, RunTimes], Mover]
 Known = Literal["limits", "forecast", "truth"]
 Way = Literal["lift", "sort", "lower"]
-NAME: Final = "lift"
-PINS: Final = "pin"
+LIFT: Final = "lift"
+PLAIN: Final = "slurm"
 
 
 def by_limits(problem: Problem, _slurm: Slurm) -> RunTimes:
@@ -99,34 +102,56 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "run-times": get_args(Known),
     "fairness": get_args(Fairness),
     "way": get_args(Way),
-    PINS: ("yes", "no"),
 }
+# What a site sets in its submit script and in slurm.conf, with lifts or without.
+_PINS: Final[Mapping[str, tuple[str, ...]]] = {"pin": ("yes", "no")}
+_AGE: Final = re.compile(r"reserve-after=(\d{1,4})([hd])")
+_UNITS_S: Final = {"h": HOUR_S, "d": DAY_S}
 
 
-def lift_of(name: str) -> SlurmPolicy:
-    """Return the policy `lift:OPTION=VALUE,...`; raises `SimulationError` for an unknown option or value."""
+def policy_with(name: str) -> SlurmPolicy:
+    """Return the policy `lift:OPTION=VALUE,...`, or `slurm:OPTION=VALUE,...` without lifts.
+
+    Raises `SimulationError` for an unknown option or value.
+    """
+    base, _, texts = name.partition(":")
+    choices = {**(_CHOICES if base == LIFT else {}), **_PINS}
     chosen: dict[str, Any] = {}
-    for text in name.removeprefix(f"{NAME}:").split(","):
+    reserve_after_s = None
+    for text in texts.split(","):
         option, _, value = text.partition("=")
-        if value not in _CHOICES.get(option, ()):
-            known = "; ".join(f"{key} = {', '.join(values)}" for key, values in _CHOICES.items())
-            raise SimulationError(f"policy {name!r}: {text!r} is no option of {NAME}: known are {known}")
-        chosen[option.replace("-", "_")] = value
-    pins = chosen.pop(PINS, "no") == "yes"
+        if age := _AGE.fullmatch(text):
+            reserve_after_s = float(age[1]) * _UNITS_S[age[2]]
+        elif value in choices.get(option, ()):
+            chosen[option.replace("-", "_")] = value
+        else:
+            known = "; ".join(f"{key} = {', '.join(values)}" for key, values in choices.items())
+            known += "; reserve-after = hours or days such as 6h, 3d"
+            raise SimulationError(f"policy {name!r}: {text!r} is no option of {base}: known are {known}")
+    pins = chosen.pop("pin", "no") == "yes"
     options = Lift(**chosen)
-    if options.way != "lift" and options.fairness not in ("user", "account"):
+    if options.way != LIFT and options.fairness not in ("user", "account"):
         raise SimulationError(f"policy {name!r}: way={options.way} needs fairness=user or fairness=account")
-    words = ", ".join(f"{key} {value}" for key, value in asdict(options).items() if value is not None)
+    words = [f"{key.replace('_', ' ')} {value}" for key, value in asdict(options).items() if value is not None]
+    summary = f"lift with {', '.join(words)}" if base == LIFT else "plain Slurm"
     if pins:
-        words += ", open gangs on the fewest nodes"
-    return SlurmPolicy(name=name, summary=f"lift with {words.replace('_', ' ')}", begin=options, pins=pins)
+        summary += ", open gangs on the fewest nodes"
+    if reserve_after_s is not None:
+        summary += f", jobs younger than {duration(reserve_after_s)} hold no nodes in backfill"
+    return SlurmPolicy(
+        name=name,
+        summary=summary,
+        begin=options if base == LIFT else left_alone,
+        pins=pins,
+        reserve_after_s=reserve_after_s,
+    )
 
 
 # What is asked for often.
 PRESETS: Final = tuple(
     SlurmPolicy(name=name, summary=summary, begin=options)
     for name, summary, options in (
-        (NAME, "Slurm with this advisor's lifts alone, run times a share of the time limits", Lift()),
+        (LIFT, "Slurm with this advisor's lifts alone, run times a share of the time limits", Lift()),
         (
             "lift-forecast",
             "lift, run times forecast by the shipped model and the jobs that ended so far",

@@ -26,6 +26,7 @@ _DEPTH_FACTORS: Final = (0.2, 4.0)
 _RESOLUTION_FACTOR: Final = 5.0
 _INTERVAL_FACTOR: Final = 4.0
 _SWITCH_WAITS_S: Final = (0.0, HOUR_S)
+_RESERVE_AGES_S: Final = (3 * DAY_S, 14 * DAY_S)
 # Policies, and the same with open gangs on the fewest nodes.
 _PINNED: Final = {"slurm": "pin", "lift": "lift-pin", "lift-forecast": "lift:run-times=forecast,pin=yes"}
 
@@ -174,12 +175,15 @@ def _weights(cluster: Cluster) -> Iterator[SlurmChange]:
 
 
 def _scheduler_words(cluster: Cluster) -> Iterator[SlurmChange]:
-    """Yield another depth, resolution and interval of backfill."""
+    """Yield another depth, resolution and interval of backfill, and ages from which jobs hold nodes in it."""
     slurm = cluster.slurm
     for factor in _DEPTH_FACTORS:
         yield _word("bf_max_job_test", "bf_max_job_test", max(1, round(slurm.bf_max_job_test * factor)))
     yield _word("bf_resolution_s", "bf_resolution", slurm.bf_resolution_s * _RESOLUTION_FACTOR)
     yield _word("bf_interval_s", "bf_interval", slurm.bf_interval_s * _INTERVAL_FACTOR)
+    for age_s in _RESERVE_AGES_S:
+        if age_s != slurm.bf_min_age_reserve_s:
+            yield _word("bf_min_age_reserve_s", "bf_min_age_reserve", age_s, spelled=f"{age_s:.0f}")
 
 
 def _window(trace: Trace, cluster: Cluster) -> tuple[list[SlurmChange], str]:

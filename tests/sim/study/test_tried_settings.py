@@ -9,7 +9,7 @@ import pytest
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, SlurmParameters, parse_cluster
 from advisor.sim.policies import POLICIES
-from advisor.sim.policies.lifted import lift_of
+from advisor.sim.policies.lifted import policy_with
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.study.tried_settings import (
     Family,
@@ -82,7 +82,7 @@ def test_open_gangs_are_pinned_under_plain_slurm_and_under_the_chosen_lift() -> 
     assert plain.lines == (SettingLine(file="sadvise_site.lua", text="pin_gangs = true"),)
     assert (under_lift.name, under_lift.family) == (f"{lift.name}, pin", Family.BOTH)
     assert under_lift.lines == (*lift.lines, *plain.lines)
-    assert lift_of(under_lift.policy).pins
+    assert policy_with(under_lift.policy).pins
 
 
 @pytest.mark.parametrize("columns", [{"gpus": 1, "nodes_max": 0}, {"gpus": 8, "nodes_min": 1, "nodes_max": 1}])
@@ -134,6 +134,8 @@ def test_every_change_of_slurm_is_one_parameter_with_its_line() -> None:
             "SchedulerParameters=...,bf_max_job_test=2000",
             "SchedulerParameters=...,bf_resolution=300",
             "SchedulerParameters=...,bf_interval=120",
+            "SchedulerParameters=...,bf_min_age_reserve=259200",
+            "SchedulerParameters=...,bf_min_age_reserve=1209600",
             "SchedulerParameters=...,bf_window=3000",
             "SchedulerParameters=...,max_switch_wait=0",
             "SchedulerParameters=...,max_switch_wait=3600",

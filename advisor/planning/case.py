@@ -207,7 +207,8 @@ class Case:
             return []
         queue = self.as_asked(self.queue)
         wanted = [row for row, job in enumerate(queue.jobs) if job.job_id in timed]
-        near = {queue.jobs[turn.row].job_id for turn in turns(self.timetable(), queue, self.freed, self.tested, wanted)}
+        found = turns(self.timetable, self.fitter, queue, self.freed, self.tested, wanted)
+        near = {queue.jobs[turn.row].job_id for turn in found}
         return [lease for lease in self._open_timers if lease.job_id in near]
 
 

@@ -5,7 +5,7 @@ that cannot start reserves the nodes on which it fits first by time limits, with
 behind it starts only if it keeps off them or ends before.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,7 +37,8 @@ class TurnInLine:
 
 
 def turns(
-    timetable: Timetable,
+    make_timetable: Callable[[], Timetable],
+    fitter: Fitter,
     queue: QueueTable,
     freed: Releases,
     tested: Collection[int],
@@ -47,15 +48,23 @@ def turns(
     """Yield the turns of the gangs near the head, in Slurm's order, of the rows in `wanted`, or only of those `asked`.
 
     Slurm can start a gang now if it fits at its turn. It can start soon if idle GPUs and those `freed` within `SOON_S`
-    are enough for it and for all jobs ahead of it. The jobs of the line are added to an empty `timetable`, in each pool
-    up to the last one whose id is in `tested`: Slurm's backfill keeps no place for those behind it.
+    are enough for it and for all jobs ahead of it. The jobs of the line are added to an empty timetable, in each pool
+    up to the last one whose id is in `tested`: Slurm's backfill keeps no place for those behind it. Most often no gang
+    is near the head, which what is idle now tells, as `fitter` has it; then no timetable is made.
     """
     start_s = _starts_s(queue, freed)
+    shown = wanted if asked is None else asked
+    if not any(start_s[row] <= SOON_S or _fits(fitter, queue, row) for row in shown):
+        return
+    timetable = make_timetable()
 
     def starting(rows: Collection[int]) -> set[int]:
-        return {row for row in rows if timetable.starts_now(queue.jobs[row], queue.longest_s(row))}
+        return {
+            row
+            for row in rows
+            if _fits(fitter, queue, row) and timetable.starts_now(queue.jobs[row], queue.longest_s(row))
+        }
 
-    shown = wanted if asked is None else asked
     near = starting(shown) | {row for row in shown if start_s[row] <= SOON_S}
     # Few jobs are near the head, and only for those the line before them matters.
     fits = starting(wanted) if near else set()
@@ -87,6 +96,11 @@ def turns(
             waiting_by_pool[pool] = waiting_by_pool[pool] | nodes if pool in waiting_by_pool else nodes
             if place < last_fit and (slot := timetable.slot(job, run_s)) is not None:
                 timetable.add(slot)
+
+
+def _fits(fitter: Fitter, queue: QueueTable, row: int) -> bool:
+    """Return whether what is idle now is enough for the job of a row, for however short a time."""
+    return fitter.tier_now(queue.jobs[row].gang, queue.jobs[row].partitions) is not None
 
 
 def _until_last(rows: list[int], queue: QueueTable, tested: Collection[int]) -> list[int]:

@@ -87,7 +87,8 @@ def turns_near_head(
     if not tested:
         return
     shown = None if asked is None else [row for row in asked if queue.jobs[row].job_id in case.tested]
-    for turn in turns(case.timetable(), case.as_asked(queue), case.freed, case.tested, tested, shown):
+    line = case.as_asked(queue)
+    for turn in turns(case.timetable, case.fitter, line, case.freed, case.tested, tested, shown):
         job = queue.jobs[turn.row]
         fit = turn.fitter.fit_in_service(job.gang, job.partitions)
         yield turn, fit if turn.claim is not None else replace(fit, tier_now=None)

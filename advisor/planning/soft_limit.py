@@ -51,7 +51,7 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
 
     A job that gets its GPUs at once anyway is left alone, and one whose user set TimeMin.
     """
-    queue, freed, done = case.queue_after(so_far), case.freed_by_limits, case.done(so_far)
+    queue, done = case.queue_after(so_far), case.done(so_far)
     snapshot, forecasts, settings = case.snapshot, case.forecasts, case.settings
     rows = np.arange(len(queue.jobs))
     soft_limits_s = {
@@ -61,6 +61,9 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
         and (run_time := forecasts.of(job.job_id).run_time) is not None
         and (soft_s := soft_limit_s(job, run_time.interval_s, snapshot.config, settings)) is not None
     }
+    if not soft_limits_s:
+        return
+    freed = case.freed_by_limits
     waits_s = dict(zip(rows.tolist(), _waits_s(queue, freed, rows).tolist(), strict=True))
     left = case.limits.max_changes - len(so_far)
     likely_s: Mapping[int, float] = {}

@@ -19,6 +19,7 @@ from advisor.domain.topology import LocalityTier
 from advisor.planning import placement
 from advisor.planning.case import Case
 from advisor.planning.head import TurnInLine, turns
+from advisor.planning.timetable import Timetable
 from advisor.view.sentences import assumption, sentence
 from tests.builders import (
     DAY_S,
@@ -80,7 +81,7 @@ def turns_of(snapshot: Snapshot) -> Mapping[int, TurnInLine]:
     """Map the gangs near the head to their turns."""
     case = Case(snapshot=snapshot)
     wanted = [row for row, gpus in enumerate(case.queue.gpus.tolist()) if gpus >= 2]
-    found = turns(case.timetable(), case.queue, case.freed, case.tested, wanted)
+    found = turns(case.timetable, case.fitter, case.queue, case.freed, case.tested, wanted)
     return {case.queue.jobs[turn.row].job_id: turn for turn in found}
 
 
@@ -96,12 +97,42 @@ def test_gangs_that_can_start_now_never_claim_more_than_is_idle_on_any_node(seed
     case = Case(snapshot=replace(drawn, nodes=drawn.nodes[::-1]) if reverse else drawn)
     claimed = np.zeros_like(case.table.gpus_idle)
 
-    for turn in turns(case.timetable(), case.queue, case.freed, case.tested, range(len(case.queue.jobs))):
+    for turn in turns(case.timetable, case.fitter, case.queue, case.freed, case.tested, range(len(case.queue.jobs))):
         if turn.claim is not None:
             np.add.at(claimed, turn.claim.rows, turn.claim.gpus)
             assert turn.claim.gpus.sum() == case.queue.gpus[turn.row]
 
     assert (claimed <= case.table.gpus_startable).all()
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 100_000))
+def test_job_that_starts_by_the_timetable_fits_on_what_is_idle(seed: int) -> None:
+    case = Case(snapshot=random_queues.snapshot(np.random.default_rng(seed)))
+    timetable, queue = case.timetable(), case.queue
+
+    starting = [job for row, job in enumerate(queue.jobs) if timetable.starts_now(job, queue.longest_s(row))]
+
+    assert all(case.fitter.tier_now(job.gang, job.partitions) is not None for job in starting)
+
+
+def test_timetable_is_made_only_if_a_gang_could_be_near_the_head() -> None:
+    made: list[int] = []
+
+    def turns_of_gang(idle: int) -> list[int]:
+        case = Case(snapshot=make_snapshot([make_job(2, gang=RANGE)], [make_node("n01", used=8 - idle)]))
+        made.clear()
+
+        def make_timetable() -> Timetable:
+            made.append(idle)
+            return case.timetable()
+
+        return [turn.row for turn in turns(make_timetable, case.fitter, case.queue, case.freed, case.tested, [0])]
+
+    assert turns_of_gang(4) == []
+    assert made == []
+    assert turns_of_gang(8) == [0]
+    assert made == [8]
 
 
 def test_gang_sees_only_what_the_jobs_ahead_leave() -> None:

@@ -1,7 +1,6 @@
 """`sadvise tune`: what other settings of the advisor and of slurm.conf would have cost and gained."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from rich.text import Text
@@ -38,16 +37,18 @@ from advisor.cli.simulation_options import (
 from advisor.config import load_config
 from advisor.domain.units import duration, plural
 from advisor.sim.study.exploration import Exploration
-from advisor.sim.study.frontier import Point, chosen_lift
+from advisor.sim.study.frontier import Point, TuneOutcome
 from advisor.sim.study.user_losses import LEAST_JOBS, UserLoss
 from advisor.sim.traces.trace import Trace
 from advisor.text import escaped
 from advisor.view.frontier_report import frontier_page
-from advisor.view.frontier_table import HEADER, drawn_notes, lines_of, next_steps, row_of, shown_points
+from advisor.view.frontier_table import HEADER, drawn_notes, lines_of, next_steps, preset_rows, row_of, shown_points
 from advisor.view.html_report import Origin, write_page
 from advisor.view.terminal import console, print_json, print_labelled, print_table
 
-SCHEMA = "sadvise.tune/1"
+SCHEMA = "sadvise.tune/2"
+# Of labels.
+_WIDTH = 12
 
 
 def tune(
@@ -107,7 +108,7 @@ def tune(
         exploration.runs, "runs", advice=advice, store=store, engine=engine.value, workers=engine.at_once(workers)
     )
     with shown as run_cells:
-        points = exploration.frontier(run_cells)
+        outcome = exploration.outcome(run_cells)
     if report is not None:
         origin = Origin(
             command=command,
@@ -115,16 +116,16 @@ def tune(
             clusters=study.cluster_texts,
             settings=study.setting.changed,
         )
-        write_page(frontier_page(exploration, points, origin, with_dominated=shows_all), report)
+        write_page(frontier_page(exploration, outcome, origin, with_dominated=shows_all), report)
     if json:
-        print_json(_document(study, exploration, points))
+        print_json(_document(study, exploration, outcome))
     else:
-        _print(study, exploration, points, with_dominated=shows_all)
+        _print(study, exploration, outcome, with_dominated=shows_all)
 
 
-def _print(study: Study, exploration: Exploration, points: Sequence[Point], *, with_dominated: bool) -> None:
+def _print(study: Study, exploration: Exploration, outcome: TuneOutcome, *, with_dominated: bool) -> None:
     """Print for people: the frontier, what to set for each point, and what to mind."""
-    out, trace = console(), exploration.trace
+    out, trace, points = console(), exploration.trace, outcome.points
     (read,) = study.traces
     cluster = escaped(study.cluster_texts[read.name])
     title = f"{escaped(trace.name)}, {plural(len(trace), 'job')} on {cluster}, {exploration.plain.cluster.gpus} GPUs"
@@ -136,7 +137,7 @@ def _print(study: Study, exploration: Exploration, points: Sequence[Point], *, w
     for note in drawn_notes(trace.sampled):
         print_labelled("mind", note)
     out.print()
-    visible = shown_points(points, with_dominated=with_dominated)
+    visible = shown_points(outcome, with_dominated=with_dominated)
     print_table(HEADER, [row_of(point, trace) for point in visible], right=range(1, len(HEADER)))
     out.print()
     late = duration(exploration.plain.options.limits.max_added_delay_s)
@@ -151,11 +152,11 @@ def _print(study: Study, exploration: Exploration, points: Sequence[Point], *, w
     for point in visible[1:]:
         print_labelled(point.setting.name, lines_of(point), width=width)
     out.print()
-    for label, text in next_steps(points):
-        print_labelled(label, text)
+    for label, text in [*preset_rows(outcome), *next_steps(outcome)]:
+        print_labelled(label, text, width=_WIDTH)
 
 
-def _document(study: Study, exploration: Exploration, points: Sequence[Point]) -> dict[str, object]:
+def _document(study: Study, exploration: Exploration, outcome: TuneOutcome) -> dict[str, object]:
     """Return the frontier as published."""
     (read,) = study.traces
     options = exploration.plain.options
@@ -171,10 +172,16 @@ def _document(study: Study, exploration: Exploration, points: Sequence[Point]) -
     }
     return {
         "meta": {**meta_of(SCHEMA, study), **subject},
-        "points": [_point_values(point, exploration.trace) for point in points],
-        "chosen_lift": chosen_lift(points).setting.name,
+        "points": [_point_values(point, exploration.trace) for point in outcome.points],
+        "presets": {preset: _name(point) for preset, point in outcome.presets.items()},
+        "advised": _name(outcome.advised),
+        "tuned_slurm": outcome.tuned_slurm.setting.name,
         "not_varied": list(exploration.left_out),
     }
+
+
+def _name(point: Point | None) -> str | None:
+    return None if point is None else point.setting.name
 
 
 def _point_values(point: Point, trace: Trace) -> dict[str, object]:
@@ -183,10 +190,12 @@ def _point_values(point: Point, trace: Trace) -> dict[str, object]:
     return {
         "setting": point.setting.name,
         "family": str(point.setting.family),
+        "preset": point.setting.preset,
         "lines": [asdict(line) for line in point.setting.lines],
         "mean_jct_s": known_or_null(point.mean_jct_s),
         "change": {name: known_or_null(getattr(change, name)) for name in ("percent", "low", "high", "pairs")},
         "p99_jct_s": known_or_null(point.p99_jct_s),
+        "p99_wait_s": known_or_null(point.p99_wait_s),
         "longest_wait_s": known_or_null(point.longest_wait_s),
         "late_jobs": point.late_jobs,
         "users": len(point.losses),

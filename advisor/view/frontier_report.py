@@ -6,33 +6,43 @@ from collections.abc import Callable, Mapping, Sequence
 from advisor import __version__
 from advisor.domain.units import duration, plural
 from advisor.sim.study.exploration import Exploration
-from advisor.sim.study.frontier import Point, chosen_lift
+from advisor.sim.study.frontier import Point, TuneOutcome
 from advisor.sim.study.user_losses import ALLOWED_RATIO, ALLOWED_S, LEAST_JOBS
 from advisor.sim.traces.trace import Trace
 from advisor.view.charts import Axis, Figure, Mark, Series, change_axis, count_axis, percent_axis, point_chart
-from advisor.view.frontier_table import FAMILIES, HEADER, drawn_notes, lines_of, percent_or_zero, row_of, shown_points
+from advisor.view.frontier_table import (
+    FAMILIES,
+    HEADER,
+    drawn_notes,
+    lines_of,
+    percent_or_zero,
+    preset_rows,
+    row_of,
+    shown_points,
+)
 from advisor.view.html_report import Origin
 from advisor.view.markup import Table, TableCell, page
-from advisor.view.verdict_words import JCT_EXPLAINED, frontier_lead, tone_of
+from advisor.view.verdict_words import JCT_EXPLAINED, Tone, frontier_lead, tone_of
 
 
-def frontier_page(exploration: Exploration, points: Sequence[Point], origin: Origin, *, with_dominated: bool) -> str:
+def frontier_page(exploration: Exploration, outcome: TuneOutcome, origin: Origin, *, with_dominated: bool) -> str:
     """Return the frontier as HTML; equal points give equal bytes."""
-    trace, chosen = exploration.trace, chosen_lift(points)
-    visible = shown_points(points, with_dominated=with_dominated)
+    trace, points, advised = exploration.trace, outcome.points, outcome.advised
+    visible = shown_points(outcome, with_dominated=with_dominated)
     numbers = {point.setting.name: str(number) for number, point in enumerate(visible)}
     return page(
         "frontier.html",
         title=f"Settings tried on {trace.name}",
         subtitle=f"{plural(len(trace), 'job')} on {origin.clusters[trace.name]}",
-        opening=frontier_lead(chosen, settings=len(points), jobs=len(trace)),
-        tone=tone_of(chosen.change),
+        opening=frontier_lead(advised, settings=len(points), jobs=len(trace)),
+        tone=Tone.UNCLEAR if advised is None else tone_of(advised.change),
         explained=JCT_EXPLAINED,
+        presets=list(preset_rows(outcome)),
         charts=_charts(exploration, visible, numbers),
         frontier=Table(
             caption="The frontier",
             header=HEADER,
-            rows=[_row(point, numbers, trace, is_chosen=point is chosen) for point in visible],
+            rows=[_row(point, numbers, trace, is_chosen=point is advised) for point in visible],
             is_sortable=True,
         ),
         lines=Table(
@@ -65,7 +75,7 @@ def _row(point: Point, numbers: Mapping[str, str], trace: Trace, *, is_chosen: b
     figures = (
         point.mean_jct_s,
         point.change.percent,
-        point.p99_jct_s,
+        point.p99_wait_s,
         point.longest_wait_s,
         point.late_jobs,
         point.users_worse,
@@ -76,7 +86,7 @@ def _row(point: Point, numbers: Mapping[str, str], trace: Trace, *, is_chosen: b
     name, *texts = row_of(point, trace)
     cells = (TableCell(text, figure if text else nothing) for text, figure in zip(texts, figures, strict=True))
     number = numbers[point.setting.name]
-    return [TableCell(f"{number}. {name}{' (chosen)' if is_chosen else ''}", float(number)), *cells]
+    return [TableCell(f"{number}. {name}{' (advised)' if is_chosen else ''}", float(number)), *cells]
 
 
 def _charts(exploration: Exploration, points: Sequence[Point], numbers: Mapping[str, str]) -> list[Figure]:

@@ -4,17 +4,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from advisor.domain.units import duration
-from advisor.sim.study.frontier import Point, chosen_lift
+from advisor.domain.units import duration, plural
+from advisor.sim.study.frontier import Point, TuneOutcome
 from advisor.sim.study.tried_settings import Family
 from advisor.sim.traces.trace import Trace
-from advisor.view.wording import change_in_words, shown, signed, verdict
+from advisor.view.wording import change_in_words, shown, signed
 
 HEADER: Final = (
     "setting",
     "mean JCT",
     "against slurm (95 %)",
-    "p99 JCT",
+    "p99 wait",
     "longest wait",
     "late jobs",
     "users worse",
@@ -22,6 +22,15 @@ HEADER: Final = (
     "worst user",
     "changes per job",
 )
+# Where the lines of a file go, and what puts them into effect.
+_PLACES: Final[Mapping[str, tuple[str, str]]] = {
+    "sadvise.toml": (
+        "/etc/sadvise/conf.d/tune.toml",
+        "sadvise config check && systemctl reload sadvised",
+    ),
+    "sadvise_site.lua": ("/etc/slurm/sadvise_site.lua", "touch /etc/slurm/job_submit.lua"),
+    "slurm.conf": ("/etc/slurm/slurm.conf", "scontrol reconfigure"),
+}
 FAMILIES: Final[Mapping[str, str]] = {
     Family.PLAIN: "Slurm as it is",
     Family.PIN: "open gangs on the fewest nodes",
@@ -29,14 +38,18 @@ FAMILIES: Final[Mapping[str, str]] = {
     Family.CEILING: "lifts with true run times",
     Family.LOWER: "jobs only put back",
     Family.SLURM: "slurm.conf alone",
-    Family.BOTH: "slurm.conf or pins under the chosen lift",
+    Family.BOTH: "several at once",
 }
 
 
-def shown_points(points: Sequence[Point], *, with_dominated: bool) -> list[Point]:
-    """Return the points to show: the chosen lift and those that no other one beats, or all."""
-    chosen = chosen_lift(points)
-    return [point for point in points if with_dominated or point is chosen or not point.is_dominated]
+def shown_points(outcome: TuneOutcome, *, with_dominated: bool) -> list[Point]:
+    """Return the points to show: the best of each preset, that of slurm.conf, and those that no other beats; or all."""
+    named = outcome.named
+    return [
+        point
+        for point in outcome.points
+        if with_dominated or not point.is_dominated or any(point is other for other in named)
+    ]
 
 
 def row_of(point: Point, trace: Trace) -> list[str]:
@@ -47,7 +60,7 @@ def row_of(point: Point, trace: Trace) -> list[str]:
         point.setting.name,
         shown("mean_jct_s", point.mean_jct_s),
         "" if is_plain else change_in_words(point.change),
-        shown("p99_jct_s", point.p99_jct_s),
+        shown("p99_wait_s", point.p99_wait_s),
         shown("longest_wait_s", point.longest_wait_s),
         f"{point.late_jobs:,.0f} ({100 * point.late_jobs / max(1, len(trace)):.1f} %)",
         "" if is_plain else users,
@@ -71,29 +84,56 @@ def lines_of(point: Point) -> str:
         return "cannot be set: knows the true run times, and shows what better forecasts could gain at most"
     if point.setting.family is Family.LOWER:
         return "cannot be set: jobs only put back in every round, the most that coordinators of accounts could do"
+    return "; ".join(f"{file}: {', '.join(texts)}" for file, texts in _by_file(point).items()) or "as it is"
+
+
+def _by_file(point: Point) -> dict[str, list[str]]:
     texts: dict[str, list[str]] = {}
     for line in point.setting.lines:
         texts.setdefault(line.file, []).append(line.text)
-    return "; ".join(f"{file}: {', '.join(lines)}" for file, lines in texts.items()) or "as it is"
+    return texts
 
 
-def next_steps(points: Sequence[Point]) -> Iterator[tuple[str, str]]:
-    """Yield labelled lines: whether pins pay by themselves, then on the chosen lift why this one, and how to set it."""
-    chosen = chosen_lift(points)
-    pin = next((point for point in points if point.setting.family is Family.PIN), None)
-    if pin is not None and pin.change.is_clear and pin.change.percent < 0.0 and not pin.users_beyond_chance:
-        change = change_in_words(pin.change)
-        yield "pin", f"{change} without the daemon, no user worse beyond chance: {lines_of(pin)}"
-    yield "chosen", f"{chosen.setting.name}: fewest users worse beyond chance, then the lowest mean JCT"
-    if not chosen.change.is_clear:
-        yield "chance", f"its mean JCT shows {verdict(chosen.change)} to plain Slurm on this trace"
-    yield (
-        "next",
-        "write these lines to /etc/sadvise/conf.d/tune.toml, then: sadvise config check && systemctl reload sadvised",
+def preset_rows(outcome: TuneOutcome) -> Iterator[tuple[str, str]]:
+    """Yield the name of each preset with its best setting, what it gains, and at whose price; then slurm.conf alone."""
+    plain, tuned = outcome.points[0], outcome.tuned_slurm
+    wait = shown("p99_wait_s", plain.p99_wait_s)
+    for preset, point in outcome.presets.items():
+        if point is not None:
+            yield preset, _gain(point)
+        elif any(other.setting.preset is preset for other in outcome.points):
+            yield preset, f"none: under each the p99 wait is longer than under slurm ({wait})"
+        else:
+            yield preset, "none: nothing to try on this trace"
+    if tuned is not plain:
+        yield "slurm.conf", _gain(tuned)
+
+
+def _gain(point: Point) -> str:
+    """Return what a setting gains and costs, on one line."""
+    worse, users = point.users_worse, plural(len(point.losses), "user")
+    wait = shown("p99_wait_s", point.p99_wait_s)
+    return (
+        f"{point.setting.name}: {change_in_words(point.change)}, p99 wait {wait}, "
+        f"{worse} of {users} worse, {point.users_beyond_chance} beyond chance"
     )
-    for line in chosen.setting.lines:
-        table, _, value = line.text.partition(" ")
-        yield from (("", table), ("", value))
+
+
+def next_steps(outcome: TuneOutcome) -> Iterator[tuple[str, str]]:
+    """Yield labelled lines: what is advised, why, what it gains beyond slurm.conf alone, and how to set it."""
+    point = outcome.advised
+    if point is None:
+        yield "advised", "leave Slurm as it is: no preset lowers the mean JCT clearly on this trace"
+        return
+    yield "advised", f"{point.setting.preset}: fewest users worse beyond chance, then the lowest mean JCT"
+    if outcome.tuned_slurm is not outcome.points[0]:
+        yield "beyond", f"{change_in_words(outcome.beyond_slurm(point))} against the best of slurm.conf alone"
+    for file, texts in _by_file(point).items():
+        place, then = _PLACES[file]
+        yield "next", f"write to {place}, then: {then}"
+        for text in texts:
+            table, _, value = text.partition(" ")
+            yield from (("", table), ("", value)) if text.startswith("[") else (("", text),)
 
 
 def drawn_notes(sampled: Sequence[str]) -> list[str]:

@@ -115,12 +115,18 @@ def figures_in_words(policy: str, results: Results) -> str:
     )
 
 
-def frontier_lead(chosen: Point, *, settings: int, jobs: int) -> str:
-    """Return the sentence on the lift that is chosen of all settings."""
-    change = change_in_words("it", chosen.change, against="plain Slurm")
-    late = f"{100 * chosen.late_jobs / max(1, jobs):.1f} % of the jobs start late"
-    users = f"{chosen.users_beyond_chance} of {plural(len(chosen.losses), 'user')} with enough jobs lose beyond chance"
-    return f"Of {plural(settings, 'setting')}, {chosen.setting.name} is chosen: {change}; {late}, and {users}."
+def frontier_lead(advised: Point | None, *, settings: int, jobs: int) -> str:
+    """Return the sentence on the setting that is advised of all; None where none is."""
+    tried = plural(settings, "setting")
+    if advised is None:
+        return f"Of {tried}, no preset lowers the mean JCT clearly: leave Slurm as it is."
+    change = change_in_words("it", advised.change, against="plain Slurm")
+    late = f"{100 * advised.late_jobs / max(1, jobs):.1f} % of the jobs start late"
+    worse, users = advised.users_beyond_chance, plural(len(advised.losses), "user")
+    name = f"{advised.setting.name} (preset {advised.setting.preset})"
+    return (
+        f"Of {tried}, {name} is advised: {change}; {late}, and {worse} of {users} with enough jobs lose beyond chance."
+    )
 
 
 def _counted(tally: PairedTally) -> int:

@@ -16,7 +16,7 @@ _LARGEST_BYTES: Final = 16 * 2**20
 class TunedMeta:
     """What was replayed: a trace on a cluster, in a number of copies."""
 
-    schema: Literal["sadvise.tune/1"]
+    schema: Literal["sadvise.tune/2"]
     trace: str
     cluster: str
     repeats: int
@@ -46,10 +46,11 @@ class TunedPoint:
 
     setting: str
     family: str
+    preset: str | None
     lines: tuple[TunedLine, ...]
     mean_jct_s: float | None
     change: TunedChange
-    p99_jct_s: float | None
+    p99_wait_s: float | None
     longest_wait_s: float | None
     late_jobs: float
     users: int
@@ -61,11 +62,23 @@ class TunedPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedFrontier:
-    """The settings that were tried, and the lift that `sadvise tune` chose."""
+    """The settings that were tried, the best of each preset, and which `sadvise tune` advises; None for none."""
 
     meta: TunedMeta
     points: tuple[TunedPoint, ...]
-    chosen_lift: str
+    presets: dict[str, str | None]
+    advised: str | None
+
+    @property
+    def shown(self) -> list[TunedPoint]:
+        """The points that no other one beats, and the best of each preset."""
+        named = {*self.presets.values(), self.advised}
+        return [point for point in self.points if not point.dominated or point.setting in named]
+
+    def marks_of(self, setting: str) -> list[str]:
+        """Return the presets of which a setting is the best, and whether it is advised."""
+        marks = [preset for preset, best in self.presets.items() if best == setting]
+        return [*marks, *(["advised"] if setting == self.advised else [])]
 
 
 _FRONTIER: Final = TypeAdapter(TunedFrontier)

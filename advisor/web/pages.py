@@ -186,7 +186,7 @@ def _by_gain(standings: Mapping[str, object]) -> list[tuple[str, Any]]:
 def frontier() -> str:
     """Show the settings that `sadvise tune` tried."""
     read = selected_content().frontier()
-    points = [] if read is None else [p for p in read.points if not p.dominated or p.setting == read.chosen_lift]
+    points = [] if read is None else read.shown
     figure = "" if read is None else frontier_figure(read, points)
     return render_template("frontier.html", frontier=read, points=points, figure=figure)
 

@@ -63,10 +63,13 @@ def test_short_jobs_first_gain_and_what_that_costs_is_published(
         {"file": "sadvise.toml", "text": '[guard] fairness = "site"'},
         {"file": "sadvise.toml", "text": "[forecasts] enabled = false"},
     ]
-    assert document["chosen_lift"] in points
+    assert set(document["presets"]) == {"free", "gentle", "trade"}
+    assert document["presets"]["free"] is None and document["presets"]["gentle"] in points
+    assert document["advised"] in {*document["presets"].values(), None}
+    assert document["tuned_slurm"] == "slurm"
     meta = document["meta"]
     assert (meta["schema"], meta["trace"], meta["repeats"], meta["late_after_s"]) == (
-        "sadvise.tune/1", "made", 2, 21_600.0,
+        "sadvise.tune/2", "made", 2, 21_600.0,
     )  # fmt: skip
     assert "user" not in meta["sampled"]
 
@@ -93,14 +96,17 @@ def test_workers_give_the_same_points_as_one_process(sadvise: Sadvise, trace: st
     assert json.loads(sadvise(*words, "--workers", "1").out) == alone
 
 
-def test_parameters_of_slurm_are_varied_alone_and_under_the_chosen_lift(sadvise: Sadvise, trace: str) -> None:
+def test_parameters_of_slurm_are_varied_alone_and_reservations_under_lifts_too(sadvise: Sadvise, trace: str) -> None:
     outcome = sadvise("tune", trace, *CLUSTER, "--jobs", "12", "--repeats", "2", "--workers", "1", "--json")
 
     document = json.loads(outcome.out)
     names = [point["setting"] for point in document["points"]]
-    chosen = document["chosen_lift"]
-    words = ["bf_interval=120", "bf_window=1500", "PriorityWeightAge x3", "max_switch_wait=3600"]
-    assert {word for word in words if word in names and f"{chosen}, {word}" in names} == set(words)
+    assert set(names) >= {"bf_interval=120", "bf_window=1500", "PriorityWeightAge x3", "max_switch_wait=3600"}
+    joined = [name.split(", ") for name in names if ", " in name]
+    assert {words[0].split()[1] for words in joined} <= {"user", "account", "trade"}
+    assert [words[1] for words in joined] == 2 * [
+        f"bf_min_age_reserve={age}" for age in (21_600, 259_200, 1_209_600, 2_592_000)
+    ]
     assert document["not_varied"] == [
         "pin_gangs: no gang of the trace leaves its node count open",
         "time_min_as_soft_limit: no job of the trace has a --time-min",
@@ -119,12 +125,12 @@ def test_people_see_the_table_and_the_lines_to_set(sadvise: Sadvise, trace: str,
         '\nlift trade 2           sadvise.toml: [guard] fairness = "trade", [planning] priority_decades = 2.0, ' in out
     )
     assert "\nlift-oracle site       cannot be set" in out
-    assert "\nchosen  lift " in out
-    chosen = out[out.index("\nchosen") :]
-    lines = chosen[chosen.index("\nnext") :].splitlines()
+    assert "\nfree        none: nothing to try on this trace\ngentle      lift " in out
+    advised = out[out.index("\nadvised") :]
+    lines = advised[advised.index("\nnext") :].splitlines()
     assert "/etc/sadvise/conf.d/tune.toml" in lines[1]
     assert set(parse_toml("\n".join(line.strip() for line in lines[2:]))) <= {"guard", "planning", "forecasts"}
-    assert "[guard]" in chosen
+    assert "[guard]" in advised
     assert "mind" not in out and "hidden" not in out
 
 
@@ -133,7 +139,7 @@ def test_settings_that_others_beat_are_hidden_and_counted(sadvise: Sadvise, trac
     shown = {
         point["setting"]
         for point in document["points"]
-        if not point["dominated"] or point["setting"] == document["chosen_lift"]
+        if not point["dominated"] or point["setting"] in {*document["presets"].values(), document["tuned_slurm"]}
     }
     hidden = len(document["points"]) - len(shown)
 
@@ -157,7 +163,7 @@ def test_the_report_draws_the_points_and_is_the_same_again(
     assert pages[1].read_text() == text
     charts = [json.loads(config) for config in re.findall(r'<script type="application/json">(.*?)</script>', text)]
     assert [sum(len(series["marks"]) for series in chart["series"]) for chart in charts] == [15, 15]
-    assert re.search(r'<p class="verdict (better|worse|unclear)">Of 15 settings, lift.* is chosen: it ', text)
+    assert re.search(r'<p class="verdict (better|worse|unclear)">Of 15 settings, lift.* is advised: it ', text)
     assert '[guard] fairness = "site"' in unescape(text)
     assert "http" not in re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL).replace("http-equiv", "")
 

@@ -60,12 +60,10 @@ def test_young_jobs_hold_no_nodes_in_backfill_where_the_policy_says_so() -> None
 def test_plain_slurm_beside_a_policy_has_what_the_site_sets() -> None:
     policy = policy_with("lift:pin=yes,reserve-after=3d")
 
-    assert policy.summary.endswith(
-        ", open gangs on the fewest nodes, jobs younger than 3.0 d hold no nodes in backfill"
-    )
+    assert policy.summary.endswith(", open gangs on the fewest nodes, bf_min_age_reserve 3.0 d")
     assert policy.unadvised.begin is policy_with("slurm:pin=yes").begin
-    assert (policy.unadvised.pins, policy.unadvised.reserve_after_s) == (True, 72 * HOUR_S)
-    with pytest.raises(SimulationError, match="is no option of slurm: known are pin = yes, no; reserve-after"):
+    assert (policy.unadvised.pins, policy.unadvised.parameters) == (True, {"bf_min_age_reserve_s": 72 * HOUR_S})
+    with pytest.raises(SimulationError, match="is no option of slurm: known are pin = yes, no; reserve-after, "):
         policy_with("slurm:fairness=user")
 
 

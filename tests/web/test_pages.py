@@ -1,6 +1,7 @@
 """Pages show what was read and planned, stay whole without a cluster, and keep every hostile name as text."""
 
 import html
+import json
 import re
 import time
 from dataclasses import replace
@@ -30,7 +31,7 @@ from tests.examples import examples
 from tests.made_rounds import change, lease, nice_action, step
 from tests.strategies import HOSTILE
 from tests.web.conftest import client_of
-from tests.web.stage import USERS, Stage
+from tests.web.stage import FRONTIER, USERS, Stage
 
 PAGES = ("/", "/line", "/advice", "/changes", "/gains", "/frontier", "/models", "/daemon")
 
@@ -123,11 +124,21 @@ def test_gains_are_shown_by_day_and_by_user(client: FlaskClient) -> None:
     assert "waited less" in page and "not certain" in page
 
 
-def test_frontier_marks_the_chosen_lift_and_says_what_to_set(client: FlaskClient) -> None:
+def test_frontier_marks_what_is_advised_and_says_what_to_set(client: FlaskClient) -> None:
     text = Structure(client.get("/frontier").text).text
 
-    assert "● chosen" in text
+    assert "● free" in text and "● advised" in text
     assert "planning.priority_decades" in text or "sadvise.toml" in text
+    assert "leave Slurm as it is" not in text
+
+
+def test_frontier_without_a_preset_that_gains_says_so(stage: Stage, tmp_path: Path) -> None:
+    tuned = json.loads(FRONTIER.read_text()) | {"advised": None}
+    path = tmp_path / "frontier.json"
+    path.write_text(json.dumps(tuned))
+    text = client_of(replace(stage, settings=WebSettings(frontier_file=str(path))).content()).get("/frontier").text
+
+    assert "leave Slurm as it is" in text and "● advised" not in text
 
 
 def test_job_page_says_why_it_waits(client: FlaskClient, content: Content) -> None:

@@ -1,6 +1,7 @@
 """An experiment: what is simulated on what, as a TOML file of this folder describes it, and its runs."""
 
 import argparse
+import re
 import shlex
 import tomllib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -135,7 +136,8 @@ def _text(value: Any) -> str:
 def _value(text: str, default: Any) -> Any:
     if text == _text(default):
         return default
-    return [word.strip() for word in text.split(",")] if isinstance(default, list) else text
+    # A comma before OPTION= stands within a policy.
+    return [word.strip() for word in re.split(r",(?![a-z-]+=)", text)] if isinstance(default, list) else text
 
 
 def published(experiment: Experiment, data: Path | None) -> list[Workload]:

@@ -1,7 +1,7 @@
 """Slurm with this advisor's lifts alone, on the arrays of a simulation: the same choices as on snapshots, and fast.
 
 `lift` is one policy with options, such as `lift:run-times=truth,fairness=user`; what is asked for often has a name.
-What sites set without the daemon, `pin` and `reserve-after`, are options of `slurm` as well.
+What sites set without the daemon, `pin` and parameters of slurm.conf, are options of `slurm` as well.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Protocol, get_args
 
 import numpy as np
 
-from advisor.domain.units import DAY_S, HOUR_S, duration
+from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration
 from advisor.errors import SimulationError
 from advisor.settings import Fairness
 from advisor.sim.policies.exchanger import Exchanger, Lowerer, Sorter
@@ -103,10 +103,11 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "fairness": get_args(Fairness),
     "way": get_args(Way),
 }
-# What a site sets in its submit script and in slurm.conf, with lifts or without.
+# What a site sets in its submit script, and in slurm.conf: fields of `SlurmParameters`; with lifts or without.
 _PINS: Final[Mapping[str, tuple[str, ...]]] = {"pin": ("yes", "no")}
-_AGE: Final = re.compile(r"reserve-after=(\d{1,4})([hd])")
-_UNITS_S: Final = {"h": HOUR_S, "d": DAY_S}
+_TIMES: Final = {"reserve-after": "bf_min_age_reserve_s", "backfill-every": "bf_interval_s"}
+_TIME: Final = re.compile(r"(\d{1,5})([smhd])")
+_UNITS_S: Final = {"s": 1.0, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
 
 
 def policy_with(name: str) -> SlurmPolicy:
@@ -117,16 +118,16 @@ def policy_with(name: str) -> SlurmPolicy:
     base, _, texts = name.partition(":")
     choices = {**(_CHOICES if base == LIFT else {}), **_PINS}
     chosen: dict[str, Any] = {}
-    reserve_after_s = None
+    parameters: dict[str, float] = {}
     for text in texts.split(","):
         option, _, value = text.partition("=")
-        if age := _AGE.fullmatch(text):
-            reserve_after_s = float(age[1]) * _UNITS_S[age[2]]
+        if option in _TIMES and (time := _TIME.fullmatch(value)):
+            parameters[_TIMES[option]] = float(time[1]) * _UNITS_S[time[2]]
         elif value in choices.get(option, ()):
             chosen[option.replace("-", "_")] = value
         else:
             known = "; ".join(f"{key} = {', '.join(values)}" for key, values in choices.items())
-            known += "; reserve-after = hours or days such as 6h, 3d"
+            known += f"; {', '.join(_TIMES)} = a time such as 31s, 6h, 3d"
             raise SimulationError(f"policy {name!r}: {text!r} is no option of {base}: known are {known}")
     pins = chosen.pop("pin", "no") == "yes"
     options = Lift(**chosen)
@@ -136,14 +137,13 @@ def policy_with(name: str) -> SlurmPolicy:
     summary = f"lift with {', '.join(words)}" if base == LIFT else "plain Slurm"
     if pins:
         summary += ", open gangs on the fewest nodes"
-    if reserve_after_s is not None:
-        summary += f", jobs younger than {duration(reserve_after_s)} hold no nodes in backfill"
+    summary += "".join(f", {field.removesuffix('_s')} {duration(time_s)}" for field, time_s in parameters.items())
     return SlurmPolicy(
         name=name,
         summary=summary,
         begin=options if base == LIFT else left_alone,
         pins=pins,
-        reserve_after_s=reserve_after_s,
+        parameters=parameters,
     )
 
 

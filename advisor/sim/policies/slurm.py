@@ -1,8 +1,9 @@
 """Slurm on its own: multifactor priority, the main pass and backfill, alone or with its line changed in between."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -31,8 +32,8 @@ def _run(slurm: Slurm, state: State, until: float) -> int:
 class SlurmPolicy:
     """The model of slurmctld; `begin` returns the loop of a run, which may change the line between the passes.
 
-    With `pins`, gangs that leave their node count open are held to the fewest nodes. With `reserve_after_s`, jobs hold
-    nodes in backfill only from this age on, whatever the cluster says.
+    With `pins`, gangs that leave their node count open are held to the fewest nodes. `parameters` are fields of
+    `SlurmParameters` with their values, whatever the cluster says.
     """
 
     name: str
@@ -40,7 +41,7 @@ class SlurmPolicy:
     begin: Callable[[Problem, Slurm], Run] = left_alone
     requeue_loses_work: bool = True
     pins: bool = False
-    reserve_after_s: float | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def unadvised(self) -> "SlurmPolicy":
@@ -51,9 +52,7 @@ class SlurmPolicy:
         """Run the loop."""
         if self.pins:
             hold_to_fewest(problem.state)
-        cluster = problem.cluster
-        if self.reserve_after_s is not None:
-            cluster = replace(cluster, slurm=replace(cluster.slurm, bf_min_age_reserve_s=self.reserve_after_s))
+        cluster = replace(problem.cluster, slurm=replace(problem.cluster.slurm, **self.parameters))
         slurm = build_slurm(problem.state, problem.trace, cluster)
         leave_out(problem.state, lambda row: pick_now(problem.state, slurm, row, np.inf))
         return drive(problem, problem.state, self.begin(problem, slurm))

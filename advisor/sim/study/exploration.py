@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from advisor.sim.cluster import Cluster
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.study.cell import Cell, drawn
-from advisor.sim.study.frontier import CopiedRuns, Point, chosen_lift, marked, point_of
+from advisor.sim.study.frontier import CopiedRuns, Point, TuneOutcome, best_lift, marked, point_of
 from advisor.sim.study.perturbation import PerturbedTrace, perturbed
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.tried_settings import (
+    Preset,
     SlurmChange,
     TriedSetting,
+    joined_settings,
     lift_settings,
     pin_settings,
     plain_setting,
@@ -23,6 +26,7 @@ from advisor.sim.traces.trace import Trace
 
 # Runs cells, the second argument being how many runs were done before; returns the results in the same order.
 RunCells = Callable[[Sequence[Cell], int], list[RunResult]]
+_LIFTED: Final = (Preset.GENTLE, Preset.TRADE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,21 +79,25 @@ class Exploration:
     @property
     def runs(self) -> int:
         """The number of runs in all."""
-        return len(self.copies) * (1 + len(self.lifts) + 2 * (len(self.pins) + len(self.changes)))
+        # As many settings come of one lift as of another.
+        bases = [*self.pins, *([self.lifts[0]] * len(_LIFTED))]
+        joined = sum(len(joined_settings(base, self.trace, self.changes)) for base in bases)
+        return len(self.copies) * (1 + len(self.pins) + len(self.lifts) + len(self.changes) + joined)
 
-    def frontier(self, run_cells: RunCells) -> list[Point]:
-        """Run everything and return the points, plain Slurm first.
+    def outcome(self, run_cells: RunCells) -> TuneOutcome:
+        """Run everything.
 
-        Open gangs are pinned, and the parameters of slurm.conf changed one at a time, without lifts and under the
-        chosen lift.
+        Pins, lifts and the parameters of slurm.conf run one at a time; then reservations with pins, and both with the
+        best lift of each preset.
         """
         settings = [self.plain, *self.pins, *self.lifts, *slurm_settings(self.plain, self.changes)]
         runs = self._copied_runs(settings, run_cells, 0)
         points = self._points(settings, runs, runs[0])
-        chosen = chosen_lift(points).setting
-        both = [*pin_settings(chosen, self.trace)[0], *slurm_settings(chosen, self.changes)]
-        of_both = self._copied_runs(both, run_cells, len(self.copies) * len(settings)) if both else []
-        return marked([*points, *self._points(both, of_both, runs[0])])
+        bases = [*self.pins, *(best_lift(points, preset).setting for preset in _LIFTED)]
+        joined = [setting for base in bases for setting in joined_settings(base, self.trace, self.changes)]
+        of_joined = self._copied_runs(joined, run_cells, len(self.copies) * len(settings)) if joined else []
+        points = [*points, *self._points(joined, of_joined, runs[0])]
+        return TuneOutcome(points=tuple(marked(points)), seed=self.seed)
 
     def _copied_runs(self, settings: Sequence[TriedSetting], run_cells: RunCells, done: int) -> list[CopiedRuns]:
         cells = [self._cell(setting, copy) for setting in settings for copy in self.copies]

@@ -1,7 +1,7 @@
 """What each setting that was tried costs and gains, measured on the same perturbed copies of a trace."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from advisor.sim.study.perturbation import PerturbedTrace
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.statistics import CellName, RelativeChange, paired_difference
-from advisor.sim.study.tried_settings import Family, TriedSetting
+from advisor.sim.study.tried_settings import Family, Preset, TriedSetting
 from advisor.sim.study.user_losses import UserLoss, user_losses
 
 Floats = NDArray[np.float64]
@@ -41,15 +41,19 @@ class CopiedRuns:
 class Point:
     """One setting on the frontier; figures are means over the copies, and compared with Slurm as it is.
 
-    `change` is that of the mean JCT. `late_jobs` start later than under plain Slurm by more than the bound; those of
-    plain Slurm itself are counted between one copy and the next, which shows what chance does. `losses` are those of
-    the users with enough jobs, worst first.
+    `change` is that of the mean JCT, `jct_s` the JCT of each job, `(n_jobs,)`. `late_jobs` start later than under plain
+    Slurm by more than the bound; those of plain Slurm itself are counted between one copy and the next, which shows
+    what chance does. `lengthens_tail` if the 99th percentile of waits is longer than in any copy of plain Slurm.
+    `losses` are those of the users with enough jobs, worst first.
     """
 
     setting: TriedSetting
+    jct_s: Floats = field(repr=False, compare=False)
     mean_jct_s: float
     change: RelativeChange
     p99_jct_s: float
+    p99_wait_s: float
+    lengthens_tail: bool
     longest_wait_s: float
     late_jobs: float
     losses: tuple[UserLoss, ...]
@@ -76,7 +80,7 @@ class Point:
         """The columns by which points are weighed against each other; in all of them lower is better."""
         return (
             self.mean_jct_s,
-            self.p99_jct_s,
+            self.p99_wait_s,
             self.longest_wait_s,
             self.late_jobs,
             float(self.users_worse),
@@ -93,14 +97,16 @@ def point_of(
     baseline = np.roll(plain.queueing_delay_s, 1, axis=0) if runs is plain else plain.queueing_delay_s
     with np.errstate(invalid="ignore"):
         late = runs.queueing_delay_s - baseline > late_s
-    cell = CellName("", seed)
+    jct_s, p99_wait_s = runs.jct_s.mean(axis=0), _of_copies(runs.queueing_delay_s, _TAIL)
     return Point(
         setting=setting,
+        jct_s=jct_s,
         mean_jct_s=_mean(runs.jct_s),
-        # Blocks of jobs are drawn, of which every job has its mean over the copies.
-        change=paired_difference({cell: plain.jct_s.mean(axis=0)}, {cell: runs.jct_s.mean(axis=0)}, seed=seed),
-        p99_jct_s=_mean_of_copies(runs.jct_s, _TAIL),
-        longest_wait_s=_mean_of_copies(runs.queueing_delay_s, 1.0),
+        change=_change(plain.jct_s.mean(axis=0), jct_s, seed),
+        p99_jct_s=_mean(_of_copies(runs.jct_s, _TAIL)),
+        p99_wait_s=_mean(p99_wait_s),
+        lengthens_tail=_mean(p99_wait_s) > float(np.max(_of_copies(plain.queueing_delay_s, _TAIL), initial=0.0)),
+        longest_wait_s=_mean(_of_copies(runs.queueing_delay_s, 1.0)),
         late_jobs=float(late.sum(axis=1).mean()),
         losses=tuple(user_losses(plain.jct_s, runs.jct_s, user)),
         changes_per_job=runs.changes / runs.jct_s.size,
@@ -115,10 +121,62 @@ def marked(points: Sequence[Point]) -> list[Point]:
     return [replace(point, is_dominated=_is_beaten(place, points)) for place, point in enumerate(points)]
 
 
-def chosen_lift(points: Sequence[Point]) -> Point:
-    """Return the lift with the fewest users worse beyond chance, and of those the one with the lowest mean JCT."""
-    lifts = [point for point in points if point.setting.family is Family.LIFT]
-    return min(lifts, key=lambda point: (point.users_beyond_chance, point.mean_jct_s))
+def best_lift(points: Sequence[Point], preset: Preset) -> Point:
+    """Return the lift of a preset with the fewest users worse beyond chance, then the lowest mean JCT."""
+    lifts = [point for point in points if point.setting.family is Family.LIFT and point.setting.preset is preset]
+    return min(lifts, key=_rank)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneOutcome:
+    """The settings that were tried, plain Slurm first, and what follows from them; `seed` is that of the intervals.
+
+    Of several settings that is best which leaves the fewest users worse beyond chance, then has the lowest mean JCT;
+    one that lengthens the tail of the waits is none of them.
+    """
+
+    points: tuple[Point, ...]
+    seed: int
+
+    @property
+    def presets(self) -> Mapping[Preset, Point | None]:
+        """The best setting of each preset; None where each lengthens the tail of the waits, or none was tried."""
+        return {preset: _best([p for p in self.points if p.setting.preset is preset]) for preset in Preset}
+
+    @property
+    def tuned_slurm(self) -> Point:
+        """The best of slurm.conf alone, which can be Slurm as it is."""
+        plain = self.points[0]
+        return _best([plain, *(p for p in self.points if p.setting.family is Family.SLURM)]) or plain
+
+    @property
+    def advised(self) -> Point | None:
+        """The best of the presets that lower the mean JCT clearly; None if none does."""
+        chosen = (point for point in self.presets.values() if point is not None)
+        return _best([point for point in chosen if point.change.is_clear and point.change.percent < 0.0])
+
+    @property
+    def named(self) -> list[Point]:
+        """The best of each preset, and the best of slurm.conf alone."""
+        return [*(point for point in self.presets.values() if point is not None), self.tuned_slurm]
+
+    def beyond_slurm(self, point: Point) -> RelativeChange:
+        """Return the change of the mean JCT from the best of slurm.conf alone to a point."""
+        return _change(self.tuned_slurm.jct_s, point.jct_s, self.seed)
+
+
+def _best(points: Sequence[Point]) -> Point | None:
+    return min((point for point in points if not point.lengthens_tail), key=_rank, default=None)
+
+
+def _rank(point: Point) -> tuple[int, float]:
+    return point.users_beyond_chance, point.mean_jct_s
+
+
+def _change(before_s: Floats, after_s: Floats, seed: int) -> RelativeChange:
+    """Compare the JCT of jobs, each the mean over the copies; blocks of jobs are drawn."""
+    cell = CellName("", seed)
+    return paired_difference({cell: before_s}, {cell: after_s}, seed=seed)
 
 
 def _is_beaten(place: int, points: Sequence[Point]) -> bool:
@@ -141,8 +199,7 @@ def _mean(values: Floats) -> float:
     return float(known.mean()) if len(known) else float("nan")
 
 
-def _mean_of_copies(values: Floats, share: float) -> float:
-    """Return the mean over the copies of their quantile at `share`; NaN where no job has a value."""
+def _of_copies(values: Floats, share: float) -> Floats:
+    """Return the quantile at `share` of each copy in which a job has a value."""
     known = [copy[np.isfinite(copy)] for copy in values]
-    quantiles = [float(np.quantile(copy, share)) for copy in known if len(copy)]
-    return float(np.mean(quantiles)) if quantiles else float("nan")
+    return np.array([np.quantile(copy, share) for copy in known if len(copy)])

@@ -4,7 +4,7 @@ Each is one policy on one cluster with one set of options, and the lines that pu
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -26,7 +26,8 @@ _DEPTH_FACTORS: Final = (0.2, 4.0)
 _RESOLUTION_FACTOR: Final = 5.0
 _INTERVAL_FACTOR: Final = 4.0
 _SWITCH_WAITS_S: Final = (0.0, HOUR_S)
-_RESERVE_AGES_S: Final = (3 * DAY_S, 14 * DAY_S)
+_RESERVE_AGES_S: Final = (6 * HOUR_S, 3 * DAY_S, 14 * DAY_S, 30 * DAY_S)
+_RESERVATIONS: Final = "bf_min_age_reserve_s"
 # Policies, and the same with open gangs on the fewest nodes.
 _PINNED: Final = {"slurm": "pin", "lift": "lift-pin", "lift-forecast": "lift:run-times=forecast,pin=yes"}
 
@@ -41,6 +42,21 @@ class Family(StrEnum):
     LOWER = "lower"  # jobs are only put back, which sadvise does not do
     SLURM = "slurm"
     BOTH = "both"
+
+
+class Preset(StrEnum):
+    """What a site can agree to, by who can lose from it: nobody; each user to the same user; some users to others."""
+
+    FREE = "free"  # open gangs on the fewest nodes
+    GENTLE = "gentle"  # jobs change places within a user or account; young jobs hold no nodes in backfill
+    TRADE = "trade"  # short jobs pass long ones of others; with pins and reservations as well
+
+
+_PRESETS: Final[Mapping[Fairness, Preset]] = {
+    "user": Preset.GENTLE,
+    "account": Preset.GENTLE,
+    "trade": Preset.TRADE,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +77,7 @@ class TriedSetting:
     cluster: Cluster
     options: SimulationOptions
     lines: tuple[SettingLine, ...] = ()
+    preset: Preset | None = None
 
     @property
     def can_be_set(self) -> bool:
@@ -112,8 +129,19 @@ def pin_settings(base: TriedSetting, trace: Trace) -> tuple[list[TriedSetting], 
         family=Family.PIN if is_plain else Family.BOTH,
         policy=_PINNED[base.policy],
         lines=(*base.lines, SettingLine(file="sadvise_site.lua", text="pin_gangs = true")),
+        preset=Preset.FREE if is_plain else base.preset,
     )
     return [pinned], []
+
+
+def joined_settings(base: TriedSetting, trace: Trace, changes: Sequence[SlurmChange]) -> list[TriedSetting]:
+    """Return the pins or the lifts of a preset together with reservations, and lifts with pins.
+
+    `changes` are those of slurm.conf that are tried; those of reservations count here.
+    """
+    reservations = [change for change in changes if change.field == _RESERVATIONS]
+    pinned = pin_settings(base, trace)[0] if base.family is Family.LIFT else []
+    return [*pinned, *(setting for one in (base, *pinned) for setting in slurm_settings(one, reservations))]
 
 
 def slurm_settings(base: TriedSetting, changes: Sequence[SlurmChange]) -> list[TriedSetting]:
@@ -124,6 +152,7 @@ def slurm_settings(base: TriedSetting, changes: Sequence[SlurmChange]) -> list[T
             base,
             name=change.name if is_plain else f"{base.name}, {change.name}",
             family=Family.SLURM if is_plain else Family.BOTH,
+            preset=Preset.GENTLE if base.preset is Preset.FREE else base.preset,
             cluster=replace(base.cluster, slurm=replace(base.cluster.slurm, **{change.field: change.value})),
             lines=(*base.lines, change.line),
         )
@@ -158,6 +187,7 @@ def _lift(
         cluster=cluster,
         options=replace(options, planning=planning, limits=replace(options.limits, fairness=fairness)),
         lines=() if knows else tuple(SettingLine(file="sadvise.toml", text=text) for text in texts),
+        preset=None if knows else _PRESETS.get(fairness),
     )
 
 
@@ -183,7 +213,7 @@ def _scheduler_words(cluster: Cluster) -> Iterator[SlurmChange]:
     yield _word("bf_interval_s", "bf_interval", slurm.bf_interval_s * _INTERVAL_FACTOR)
     for age_s in _RESERVE_AGES_S:
         if age_s != slurm.bf_min_age_reserve_s:
-            yield _word("bf_min_age_reserve_s", "bf_min_age_reserve", age_s, spelled=f"{age_s:.0f}")
+            yield _word(_RESERVATIONS, "bf_min_age_reserve", age_s, spelled=f"{age_s:.0f}")
 
 
 def _window(trace: Trace, cluster: Cluster) -> tuple[list[SlurmChange], str]:

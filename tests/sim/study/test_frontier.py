@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.study.frontier import CopiedRuns, Point, chosen_lift, marked, point_of
+from advisor.sim.study.frontier import CopiedRuns, Point, TuneOutcome, best_lift, marked, point_of
 from advisor.sim.study.perturbation import perturbed
 from advisor.sim.study.result import result_of
-from advisor.sim.study.tried_settings import Family, TriedSetting
+from advisor.sim.study.tried_settings import Family, Preset, TriedSetting
 from tests.sim.building import make_trace
 from tests.sim.runs import make_run
 
@@ -20,9 +20,14 @@ JOBS = 40
 USER = np.repeat(np.arange(2, dtype=np.int32), JOBS // 2)
 
 
-def setting_of(name: str, family: Family) -> TriedSetting:
+def setting_of(name: str, family: Family, preset: Preset | None = None) -> TriedSetting:
     return TriedSetting(
-        name=name, family=family, policy="slurm", cluster=parse_cluster("nodes=1,gpus=8"), options=SimulationOptions()
+        name=name,
+        family=family,
+        policy="slurm",
+        cluster=parse_cluster("nodes=1,gpus=8"),
+        options=SimulationOptions(),
+        preset=preset,
     )
 
 
@@ -105,15 +110,66 @@ def test_a_point_is_hidden_only_if_another_is_as_good_in_every_column(plain: Cop
     assert [each.is_dominated for each in marked([*points, ceiling])] == [False, False, True, True, False]
 
 
-def test_the_chosen_lift_hurts_fewest_users_and_is_then_the_fastest(plain: CopiedRuns) -> None:
-    def lift(name: str, factors: tuple[float, float], family: Family = Family.LIFT) -> Point:
+@pytest.fixture
+def tried(plain: CopiedRuns) -> dict[str, Point]:
+    """Settings by name: what they make of the JCT of each user, and of the waits of all."""
+
+    def tried(name: str, family: Family, preset: Preset | None, *factors: float, wait: float = 1.0) -> Point:
         jct_s = plain.jct_s * np.where(USER == 0, *factors)
-        return point(runs_of(jct_s, plain.queueing_delay_s), plain, setting_of(name, family))
+        return point(runs_of(jct_s, plain.queueing_delay_s * wait), plain, setting_of(name, family, preset))
 
-    points = [lift("harsh", (0.2, 1.5)), lift("mild", (0.9, 0.9)), lift("better", (0.8, 0.9))]
-    points.append(lift("slurm.conf", (0.1, 0.1), Family.SLURM))
+    points = (
+        tried("slurm", Family.PLAIN, None, 1.0, 1.0),
+        tried("pin", Family.PIN, Preset.FREE, 0.95, 0.95),
+        tried("lift user", Family.LIFT, Preset.GENTLE, 0.9, 0.9),
+        tried("lift account", Family.LIFT, Preset.GENTLE, 0.8, 0.9),
+        tried("harsh", Family.LIFT, Preset.TRADE, 0.2, 1.5),
+        tried("late", Family.BOTH, Preset.TRADE, 0.5, 0.5, wait=1.01),
+        tried("site", Family.LIFT, None, 0.1, 0.1),
+        tried("bf_window", Family.SLURM, None, 0.85, 0.95),
+    )
+    return {each.setting.name: each for each in points}
 
-    assert chosen_lift(points).setting.name == "better"
+
+def test_best_of_a_preset_hurts_fewest_users_and_is_then_the_fastest(tried: dict[str, Point]) -> None:
+    outcome = TuneOutcome(points=tuple(tried.values()), seed=0)
+
+    assert best_lift(outcome.points, Preset.GENTLE) is tried["lift account"]
+    assert outcome.presets == {
+        Preset.FREE: tried["pin"],
+        Preset.GENTLE: tried["lift account"],
+        Preset.TRADE: tried["harsh"],
+    }
+    assert outcome.tuned_slurm is tried["bf_window"]
+    # The trade is faster, and takes it from a user.
+    assert outcome.advised is tried["lift account"]
+    assert outcome.beyond_slurm(tried["lift account"]).percent == pytest.approx(100 * (0.85 / 0.9 - 1))
+    assert outcome.named == [tried[name] for name in ("pin", "lift account", "harsh", "bf_window")]
+
+
+def test_what_lengthens_the_tail_of_the_waits_is_no_choice(tried: dict[str, Point]) -> None:
+    outcome = TuneOutcome(points=(tried["slurm"], tried["late"]), seed=0)
+
+    assert tried["late"].lengthens_tail and not tried["slurm"].lengthens_tail
+    assert outcome.presets[Preset.TRADE] is outcome.advised is None
+    assert outcome.tuned_slurm is tried["slurm"]
+
+
+def test_what_lowers_the_mean_jct_by_nothing_clear_is_not_advised(plain: CopiedRuns) -> None:
+    uneven = runs_of(plain.jct_s * np.where(np.arange(JOBS) % 2, 0.5, 1.4), plain.queueing_delay_s)
+    points = (point(plain, plain, PLAIN), point(uneven, plain, setting_of("pin", Family.PIN, Preset.FREE)))
+
+    assert points[1].mean_jct_s < points[0].mean_jct_s
+    assert TuneOutcome(points=points, seed=0).advised is None
+
+
+def test_one_worse_copy_of_plain_slurm_is_what_chance_does_to_the_tail(plain: CopiedRuns) -> None:
+    delay_s = plain.queueing_delay_s.copy()
+    delay_s[0] *= 1.2
+    slower = runs_of(plain.jct_s, plain.queueing_delay_s * 1.15)
+
+    assert not point(slower, runs_of(plain.jct_s, delay_s)).lengthens_tail
+    assert point(slower, plain).lengthens_tail
 
 
 def test_runs_are_collected_in_the_order_of_the_trace() -> None:

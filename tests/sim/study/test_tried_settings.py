@@ -13,7 +13,9 @@ from advisor.sim.policies.lifted import policy_with
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.study.tried_settings import (
     Family,
+    Preset,
     SettingLine,
+    joined_settings,
     lift_settings,
     pin_settings,
     plain_setting,
@@ -71,7 +73,7 @@ def test_lifts_are_tried_over_fairness_and_decades_with_those_in_force() -> None
     )
 
 
-def test_open_gangs_are_pinned_under_plain_slurm_and_under_the_chosen_lift() -> None:
+def test_open_gangs_are_pinned_under_plain_slurm_and_under_a_lift() -> None:
     trace = trace_of(gpus=8, nodes_max=0)
     lift = next(each for each in lift_settings(cluster_with(), OPTIONS) if each.policy == "lift-forecast")
 
@@ -91,6 +93,46 @@ def test_without_open_gangs_pins_are_left_out(columns: dict[str, int]) -> None:
         [],
         ["pin_gangs: no gang of the trace leaves its node count open"],
     )
+
+
+def test_presets_follow_from_who_can_lose() -> None:
+    by_name = {setting.name: setting.preset for setting in lift_settings(cluster_with(), OPTIONS)}
+
+    assert {name for name, preset in by_name.items() if preset is Preset.GENTLE} == {"lift account", "lift user"}
+    assert {name for name, preset in by_name.items() if preset is Preset.TRADE} == {
+        *(f"lift trade {decades}" for decades in (0, 2, 3, 4, 6)),
+        "lift-forecast trade 3",
+    }
+
+
+def test_pins_and_lifts_are_joined_with_reservations_and_keep_their_preset() -> None:
+    trace, cluster = trace_of(gpus=8, nodes_max=0), cluster_with(bf_min_age_reserve_s=6 * HOUR_S)
+    changes, _ = slurm_changes(trace, cluster)
+    (pin,), _ = pin_settings(plain_setting(cluster, OPTIONS), trace)
+    lift = next(each for each in lift_settings(cluster, OPTIONS) if each.name == "lift trade 2")
+    ages = ["bf_min_age_reserve=259200", "bf_min_age_reserve=1209600", "bf_min_age_reserve=2592000"]
+
+    of_pin, of_lift = (joined_settings(base, trace, changes) for base in (pin, lift))
+
+    assert pin.preset is Preset.FREE
+    assert [(each.name, each.preset) for each in of_pin] == [(f"pin, {age}", Preset.GENTLE) for age in ages]
+    assert [each.name for each in of_lift] == [
+        "lift trade 2, pin",
+        *(f"lift trade 2, {age}" for age in ages),
+        *(f"lift trade 2, pin, {age}" for age in ages),
+    ]
+    assert {each.preset for each in of_lift} == {Preset.TRADE}
+    assert {each.family for each in (*of_pin, *of_lift)} == {Family.BOTH}
+    last = of_lift[-1]
+    assert (last.policy, last.cluster.slurm.bf_min_age_reserve_s) == ("lift-pin", 720 * HOUR_S)
+    assert [line.file for line in last.lines] == ["sadvise.toml"] * 3 + ["sadvise_site.lua", "slurm.conf"]
+
+
+def test_without_open_gangs_or_changes_of_slurm_a_lift_is_joined_with_the_rest() -> None:
+    lift = lift_settings(cluster_with(), OPTIONS)[0]
+
+    assert joined_settings(lift, trace_of(gpus=1), []) == []
+    assert [each.policy for each in joined_settings(lift, trace_of(gpus=8, nodes_max=0), [])] == ["lift-pin"]
 
 
 def test_a_ceiling_cannot_be_set() -> None:
@@ -134,8 +176,10 @@ def test_every_change_of_slurm_is_one_parameter_with_its_line() -> None:
             "SchedulerParameters=...,bf_max_job_test=2000",
             "SchedulerParameters=...,bf_resolution=300",
             "SchedulerParameters=...,bf_interval=120",
+            "SchedulerParameters=...,bf_min_age_reserve=21600",
             "SchedulerParameters=...,bf_min_age_reserve=259200",
             "SchedulerParameters=...,bf_min_age_reserve=1209600",
+            "SchedulerParameters=...,bf_min_age_reserve=2592000",
             "SchedulerParameters=...,bf_window=3000",
             "SchedulerParameters=...,max_switch_wait=0",
             "SchedulerParameters=...,max_switch_wait=3600",

@@ -52,10 +52,11 @@ class Exploration:
         seed: int,
         requests: str = "usual",
         varies_slurm: bool = True,
+        with_ceilings: bool = True,
     ) -> "Exploration":
         """Plan what to try; the facts that the trace lacks are drawn with the seed, once for all copies.
 
-        `requests` names how.
+        `requests` names how. Without ceilings only what a site can set is tried.
         """
         whole = drawn(trace, cluster, seed, REQUESTS[requests])
         changes, left_out = slurm_changes(whole, cluster) if varies_slurm else ([], [])
@@ -65,7 +66,7 @@ class Exploration:
             trace=whole,
             copies=tuple(perturbed(whole, repeat, seed) for repeat in range(repeats)),
             plain=plain,
-            lifts=tuple(lift_settings(cluster, options)),
+            lifts=tuple(lift_settings(cluster, options, with_ceilings=with_ceilings)),
             changes=tuple(changes),
             left_out=(*without_pins, *left_out),
             seed=seed,
@@ -98,6 +99,12 @@ class Exploration:
         of_joined = self._copied_runs(joined, run_cells, len(self.copies) * len(settings)) if joined else []
         points = [*points, *self._points(joined, of_joined, runs[0])]
         return TuneOutcome(points=tuple(marked(points)), seed=self.seed)
+
+    def judged(self, settings: Sequence[TriedSetting], run_cells: RunCells) -> list[Point]:
+        """Run plain Slurm and given settings, and return their points in this order."""
+        every = [self.plain, *settings]
+        runs = self._copied_runs(every, run_cells, 0)
+        return self._points(every, runs, runs[0])
 
     def _copied_runs(self, settings: Sequence[TriedSetting], run_cells: RunCells, done: int) -> list[CopiedRuns]:
         cells = [self._cell(setting, copy) for setting in settings for copy in self.copies]

@@ -100,16 +100,18 @@ def plain_setting(cluster: Cluster, options: SimulationOptions) -> TriedSetting:
     return TriedSetting(name="slurm", family=Family.PLAIN, policy="slurm", cluster=cluster, options=options)
 
 
-def lift_settings(cluster: Cluster, options: SimulationOptions) -> list[TriedSetting]:
-    """Return the lifts over fairness and decades, their ceilings, and the order that putting jobs back alone allows."""
+def lift_settings(cluster: Cluster, options: SimulationOptions, *, with_ceilings: bool = True) -> list[TriedSetting]:
+    """Return the lifts over fairness and decades; with ceilings, and the order that putting jobs back alone allows."""
     in_force = options.planning.priority_decades
     decades = sorted({*DECADES, in_force})
     settings = [_lift(cluster, options, "site", None)]
     settings += [_lift(cluster, options, "trade", count) for count in decades]
     settings += [_lift(cluster, options, scope, None) for scope in _SCOPES]
-    for policy in ("lift-forecast", "lift-oracle"):
+    for policy in ("lift-forecast", "lift-oracle") if with_ceilings else ("lift-forecast",):
         settings.append(_lift(cluster, options, "site", None, policy))
         settings.append(_lift(cluster, options, "trade", in_force, policy))
+    if not with_ceilings:
+        return settings
     settings += [_lift(cluster, options, scope, None, "lift-oracle") for scope in _SCOPES]
     lower = TriedSetting(
         name="lower account", family=Family.LOWER, policy="lower-account", cluster=cluster, options=options

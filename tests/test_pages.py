@@ -71,6 +71,16 @@ def test_the_page_that_is_kept_has_the_prose_of_its_template(name: str) -> None:
     assert [block for block in blocks if not re.search(re.sub(r"\\\{.+?\\\}", ".*", re.escape(block)), kept)] == []
 
 
+def test_no_policy_of_the_page_on_advice_leaves_all_traces_as_they_were() -> None:
+    text = (ROOT / described("advice")["output"]).read_text(encoding="utf-8")
+    _, _, below = text.partition("## Against slurm, over all traces\n\n")
+    heads, _, *rows = [line.strip("| ").split(" | ") for line in below.split("\n\n")[0].splitlines()]
+
+    assert heads[-4:] == ["lower", "higher", "no clear difference", "no change"]
+    acted = {row[0]: any(names != "none" for names in row[3:6]) for row in rows}
+    assert len(acted) > 10 and all(acted.values()), acted
+
+
 def test_paragraphs_are_wrapped_and_fields_alone_are_not() -> None:
     text = render(
         "results", "section", name="one", jobs=1000, nodes="2 nodes", cluster="c", load_ratio=0.5, table="x\ny"

@@ -72,9 +72,25 @@ def test_wins_and_losses_stand_in_the_record() -> None:
 
     lines = page(parts, {"made": results}, EXPERIMENT, "the command").splitlines()
 
-    assert "| fifo | 1 | +20.0 % (+20.0 to +20.0) | none | made | none |" in lines
-    assert "| las | 1 | -20.0 % (-20.0 to -20.0) | made | none | none |" in lines
-    assert any(line.startswith("| sjf | 1 | 0.0 %") and line.endswith("| none | none | made |") for line in lines)
+    assert "| fifo | 1 | +20.0 % (+20.0 to +20.0) | none | made | none | none |" in lines
+    assert "| las | 1 | -20.0 % (-20.0 to -20.0) | made | none | none | none |" in lines
+    # A policy that changed nothing is no policy without a clear difference.
+    assert "| sjf | 1 | 0.0 % (0.0 to 0.0) | none | none | none | made |" in lines
+
+
+def test_best_of_slurm_conf_for_each_trace_is_a_policy_of_its_own() -> None:
+    parts = parts_of([make_workload(JOBS)], ["slurm", "a", "b", "fifo"], 0)
+    results = [
+        make_result(name, jct_s) for name, jct_s in (("slurm", 1e3), ("a", 900.0), ("b", 950.0), ("fifo", 450.0))
+    ]
+    experiment = EXPERIMENT.model_copy(update={"over_all": ("p99_jct_s",), "tuned": ("slurm", "a", "b")})
+
+    text = page(parts, {"made": results}, experiment, "the command")
+
+    assert "| slurm, tuned | 1 | -10.0 % (-10.0 to -10.0) | made | none | none | none |" in text
+    assert "| policy | mean JCT against slurm, tuned | 99th percentile of JCT |" in text
+    assert "| fifo | -50.0 % (-50.0 to -50.0) | -55.0 %" in text
+    assert "best of `slurm`, `a`, `b` for each trace" in " ".join(text.split())
 
 
 def test_jobs_that_did_not_finish_show() -> None:

@@ -52,7 +52,12 @@ def change_in_words(change: RelativeChange) -> str:
 
 
 def verdict(change: RelativeChange) -> str:
-    """Say whether a change shows: `lower`, `higher` or `no clear difference`; `no interval` where there is none."""
+    """Say whether a change shows: `lower`, `higher` or `no clear difference`.
+
+    `no change` where all figures are the same; `no interval` where there is none.
+    """
+    if change.low == change.percent == change.high == 0.0:
+        return "no change"
     if math.isnan(change.low):
         return "no interval"
     if not change.is_clear:

@@ -25,7 +25,8 @@ from tools.data.simulated_traces import Workload, data_folder, read_workload
 from tools.pages.page_experiment import described
 
 ADVISED, TUNED_SLURM, PLAIN = "advised", "slurm.conf", "slurm"
-CHOICES: Final = (ADVISED, *Preset, TUNED_SLURM)
+CHOICES: Final[tuple[str, ...]] = (ADVISED, *Preset, TUNED_SLURM)
+_HEADER: Final = ("over all", "mean JCT", "users worse", "beyond chance", "longer tail", "higher")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +63,8 @@ def presets(
     if json:
         print_json({"traces": [_values(each) for each in halved], "over_all": _over_all_values(halved)})
         return
-    print_table(("trace", "advised on the first half", *(f"{c}, second" for c in CHOICES)), map(_row, halved))
-    print_table(
-        ("over all", "mean JCT", "users worse", "beyond chance", "longer tail", "higher"), _over_all_rows(halved)
-    )
+    print_table(("trace", "advised by the first half", *CHOICES), [_row(each) for each in halved])
+    print_table(_HEADER, list(_over_all_rows(halved)))
     print_labelled("higher", "traces on which the mean JCT is clearly higher than under plain Slurm")
 
 
@@ -107,7 +106,7 @@ def halves(trace: Trace) -> tuple[Trace, Trace]:
 def choices(outcome: TuneOutcome) -> dict[str, Point]:
     """Map each choice to its point; plain Slurm where it is none."""
     plain = outcome.points[0]
-    best = {preset: point or plain for preset, point in outcome.presets.items()}
+    best = {str(preset): point or plain for preset, point in outcome.presets.items()}
     return {ADVISED: outcome.advised or plain, **best, TUNED_SLURM: outcome.tuned_slurm}
 
 

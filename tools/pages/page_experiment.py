@@ -61,6 +61,8 @@ class Experiment(BaseModel):
     policies: tuple[str, ...] = ()
     # What is compared over all traces beside the mean JCT, with the users whose jobs take longer; empty: nothing.
     over_all: tuple[str, ...] = ()
+    # The settings of slurm.conf of which each trace takes the best, as one more policy; empty: none.
+    tuned: tuple[str, ...] = ()
     seeds: PositiveInt = 1
     requests: Literal["usual", "open"] = "usual"
     # Of leaf uplinks; and what a node can send, in Gb/s.

@@ -29,7 +29,9 @@ REQUESTS_MADE: Final = {
     "open": "Requests are drawn with more freedom than people make them (`--requests open`): about half of the gangs "
     "leave their node count open.",
 }
-VERDICTS: Final = ("lower", "higher", "no clear difference")
+VERDICTS: Final = ("lower", "higher", "no clear difference", "no change")
+UNCLEAR: Final = VERDICTS[2]
+TUNED: Final = "slurm, tuned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,9 @@ def page(
 ) -> str:
     """Return the page of results; the users of `user_by_cell` are compared where metrics are, over all traces."""
     seeds, metrics = experiment.seeds, experiment.over_all
+    if experiment.tuned:
+        parts = [replace(part, policies=[part.policies[0], TUNED, *part.policies[1:]]) for part in parts]
+        results = {name: with_tuned(own, experiment.tuned) for name, own in results.items()}
     differences = {
         name: {difference.policy: difference for difference in compare(own, seed=0, metrics=(METRIC,))}
         for name, own in results.items()
@@ -103,10 +108,20 @@ def page(
         requests=REQUESTS_MADE[experiment.requests],
         cut=render("results", "cut", policies="`, `".join(cut), first=first) if cut else "",
         record=table(("policy", "traces:", "change of mean JCT:", *VERDICTS), _record(parts, results, differences)),
+        tuned=render("results", "tuned", name=TUNED, policies="`, `".join(experiment.tuned))
+        if experiment.tuned
+        else "",
         beyond=_beyond(parts, results, metrics, user_by_cell or {}) if metrics else "",
     )
     sections = [_section(part, results[part.name], differences[part.name]) for part in parts]
     return "\n\n".join([head, *sections]) + "\n"
+
+
+def with_tuned(results: Sequence[RunResult], tuned: Sequence[str]) -> list[RunResult]:
+    """Add the policy of `tuned` with the lowest mean JCT on this trace once more, as one that was chosen."""
+    by_name = by_policy(results)
+    best = min((by_name[name] for name in tuned), key=lambda own: mean_of(METRIC, own))
+    return [*results, *(replace(own, summary=replace(own.summary, policy=TUNED)) for own in best.values())]
 
 
 def _record(
@@ -149,7 +164,7 @@ def _over_all_rows(
     user_by_cell: Mapping[CellName, NDArray[Any]],
 ) -> str:
     """Return the table of what changes over all traces: metrics, jobs that finish, and users."""
-    first = parts[0].policies[0]
+    first, has_tuned = parts[0].policies[0], TUNED in parts[0].policies
     rows = []
     for policy in dict.fromkeys(policy for part in parts for policy in part.policies if policy != first):
         own = [result for part in parts if policy in part.policies for result in results[part.name]]
@@ -164,9 +179,13 @@ def _over_all_rows(
             {cell: getattr(tally, way) / tally.users for cell, tally in tallies.items() if tally.users}
             for way in ("worse", "better")
         )
-        changes = (change_in_words(over_all(own, first, policy, metric)) for metric in metrics)
+        changes = [change_in_words(over_all(own, first, policy, metric)) for metric in metrics]
+        if has_tuned:
+            changes.insert(0, "" if policy == TUNED else change_in_words(over_all(own, TUNED, policy)))
         rows.append([policy, *changes, _points(finished), _share(worse), _share(better)])
     heads = [f"{LABELS[metric]}:" for metric in metrics]
+    if has_tuned:
+        heads.insert(0, f"mean JCT against {TUNED}:")
     return table(("policy", *heads, "finished, points:", "users worse:", "users better:"), rows)
 
 
@@ -208,7 +227,7 @@ def over_all(results: Sequence[RunResult], first: str, policy: str, metric: str 
 def _read(difference: PairedDifference) -> str:
     """Return the verdict, where a change without an interval is not clear either."""
     word = verdict(difference.change)
-    return word if word in VERDICTS else VERDICTS[-1]
+    return word if word in VERDICTS else UNCLEAR
 
 
 def _section(part: TracePart, results: Sequence[RunResult], differences: Mapping[str, PairedDifference]) -> str:

@@ -69,6 +69,7 @@ def site_checks(snapshot: Snapshot, limits: Limits) -> Iterator[Check]:
     yield _priorities(snapshot)
     yield _gangs(snapshot)
     yield from _open_gangs(snapshot)
+    yield from _reservations(snapshot)
     yield _elastic(snapshot)
     yield _gpu_tres(snapshot)
     yield _gpu_use(snapshot)
@@ -165,6 +166,28 @@ def _open_gangs(snapshot: Snapshot) -> Iterator[Check]:
             cost="Slurm spreads them over what is free, and they run slower; pin_gangs of job_submit.lua holds them to "
             "the fewest nodes, `sadvise tune` prints what that gains",
         )
+
+
+def _reservations(snapshot: Snapshot) -> Iterator[Check]:
+    """Count the idle GPUs of the nodes that backfill keeps for pending jobs, if Slurm shows any.
+
+    Slurm 22.05 shows nodes without any job alone.
+    """
+    planned = [node for node in snapshot.nodes if "PLANNED" in (node.state, *node.flags)]
+    idle = sum(pool.idle for node in planned for pool in node.gpus)
+    if not idle:
+        return
+    age_s = snapshot.config.scheduler_parameters.get("bf_min_age_reserve", "0")
+    is_set = age_s not in ("", "0")
+    yield Check(
+        name="reservations",
+        status=Status.OK,
+        text=f"{plural(idle, 'GPU')} idle now on {plural(len(planned), 'node')} that backfill keeps for pending jobs",
+        cost=""
+        if is_set
+        else "jobs that would outlast the start of those stay out; with bf_min_age_reserve in SchedulerParameters "
+        "younger jobs keep no nodes: `sadvise tune` prints what that gains, and who waits longer",
+    )
 
 
 def _elastic(snapshot: Snapshot) -> Check:

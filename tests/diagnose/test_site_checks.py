@@ -35,6 +35,22 @@ def test_full_site_lacks_nothing() -> None:
     assert lacking == set()
 
 
+def test_idle_gpus_that_backfill_keeps_are_counted() -> None:
+    nodes = (
+        make_node(flags=("PLANNED",), used=5),
+        make_node(name="n02", state="PLANNED", used=8),
+        make_node(name="n03"),
+    )
+    site = replace(FULL, nodes=nodes)
+    young = replace(site, config=make_config(scheduler_parameters={"bf_min_age_reserve": "259200"}))
+
+    kept, known = checked(site)["reservations"], checked(young)["reservations"]
+
+    assert kept.text == "3 GPUs idle now on 2 nodes that backfill keeps for pending jobs"
+    assert "bf_min_age_reserve" in kept.cost and known.cost == ""
+    assert "reservations" not in checked(replace(FULL, nodes=(make_node(flags=("PLANNED",), used=8),)))
+
+
 @pytest.mark.parametrize(
     ("name", "status", "site"),
     [

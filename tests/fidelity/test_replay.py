@@ -42,6 +42,17 @@ def test_dependencies_begin_times_and_array_limits_hold_jobs_back_as_slurmctld_d
     assert comparison.largest_difference_s < 4.0
 
 
+def test_ages_from_which_jobs_hold_nodes_decide_when_jobs_start() -> None:
+    recording = read_recording(FOLDER / "age7.json")
+    words = recording.parameters["SchedulerParameters"].replace("bf_min_age_reserve=60", "bf_min_age_reserve=0")
+    without = replace(recording, parameters={**recording.parameters, "SchedulerParameters": words})
+
+    with_age, without_age = (comparison_of(recording, replay(each)) for each in (recording, without))
+
+    assert with_age.agrees
+    assert without_age.mean_difference_s > 5 * without_age.allowed_difference_s
+
+
 def test_ticks_are_a_second_apart_and_hold_the_passes_but_not_those_after_a_kill() -> None:
     recording = read_recording(FOLDER / "seed4.json")
     ticks = ticks_of(recording)

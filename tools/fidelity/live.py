@@ -48,6 +48,8 @@ SCHEDULER_PARAMETERS: Mapping[str, int] = {
     "bf_resolution": 60,
     "bf_window": 1440,
     "bf_max_job_test": 500,
+    "bf_min_age_reserve": 0,
+    "bf_min_prio_reserve": 0,
     "max_switch_wait": SWITCH_WAIT_S,
 }
 # The short workload is over before the backfill scheduler of the others has run three times.

@@ -201,6 +201,8 @@ def cluster_of(recording: Recording) -> Cluster:
         batch_sched_delay_s=number("batch_sched_delay"),
         bf_interval_s=_backfills(recording)[1],
         bf_max_job_test=int(number("bf_max_job_test")),
+        bf_min_age_reserve_s=number("bf_min_age_reserve"),
+        bf_min_prio_reserve=number("bf_min_prio_reserve"),
         bf_resolution_s=number("bf_resolution"),
         bf_window_s=60.0 * number("bf_window"),
         max_switch_wait_s=number("max_switch_wait"),

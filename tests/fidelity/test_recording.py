@@ -55,6 +55,9 @@ def test_no_node_ever_gives_out_more_gpus_than_it_has(recording: Recording) -> N
 def test_queue_is_deep_and_both_schedulers_start_jobs(recording: Recording) -> None:
     starters = [job.started_by for job in recording.jobs]
     least, least_delay_s = (10, 20) if recording.workload.kind is WorkloadKind.PLAIN else (2, 10)
+    if recording.scheduler_parameter("bf_min_age_reserve") not in {None, "", "0"}:
+        # Where young jobs hold no nodes, the main scheduler leaves few to backfill.
+        least = 5
 
     assert min(starters.count(scheduler) for scheduler in Scheduler) >= least
     assert sum(job.start_time - job.submit_time for job in recording.jobs) / len(recording.jobs) > least_delay_s

@@ -124,7 +124,7 @@ def _on_probation(settings: Config, trust: Trust) -> str | None:
     except ModelError:
         return None  # the check of the models says why
     tested = held.entry.tested
-    is_exempt = not settings.guard.probation_jobs or (tested is not None and is_tested(tested.coverage))
+    is_exempt = not settings.guard.probation_jobs or (tested is not None and is_tested(tested.proof))
     is_trusted = held.name not in trust.drifted and (is_exempt or held.name in trust.proven)
     return None if is_trusted else held.name
 

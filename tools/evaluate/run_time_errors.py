@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ConfigError
 from advisor.fit.export import bundled
-from advisor.fit.order_share import WaitedJobs, ordered
 from advisor.fit.run_time_fit import FEWEST_ROWS, fit_run_time
 from advisor.predict.history import bursts_of, keys_of, runs_of
+from advisor.predict.order_share import WaitedJobs, ordered
 from advisor.predict.run_time import RunTimeForecaster, RunTimeQuantiles
 from advisor.predict.run_time_curve import are_inside
 from advisor.predict.run_time_features import GROUPS, LEVELS
@@ -244,6 +244,7 @@ def _waited(trials: Sequence[FitTrial], burst: NDArray[np.int64]) -> WaitedJobs:
         start_time=np.concatenate([jobs.end_time - jobs.run_s for jobs in judged]),
         gpus=np.concatenate([jobs.jobs.gpus for jobs in judged]),
         burst=burst,
+        user=np.unique([user for jobs in judged for user in jobs.jobs.user], return_inverse=True)[1],
     )
 
 

@@ -181,12 +181,12 @@ def _tell(accounting: "Accounting") -> None:
 
 def _proof(tested: "Proof | None") -> str:
     """Say whether the jobs kept aside from a fit prove its model, and what else will."""
-    from advisor.domain.probation import NO_PROOF
+    from advisor.domain.probation import NO_ORDER, NO_PROOF
     from advisor.predict.forecaster import LEAST_TESTED, is_tested
 
     shown = tested or NO_PROOF
     inside = f"{shown.coverage.inside} of {shown.coverage.jobs} jobs kept aside from the fit ran within their intervals"
-    aside = f"{inside}, and it {shown.order.words}"
+    aside = f"{inside}, and it {(shown.order or NO_ORDER).words}"
     if is_tested(tested):
         return f"not on probation: {aside}"
     return (

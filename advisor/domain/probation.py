@@ -109,15 +109,24 @@ NO_ORDER: Final = OrderProof()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrderLook:
+    """How a run-time model ordered the jobs of this site when the daemon looked last."""
+
+    model: str
+    looked_time: float
+    order: OrderProof
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What jobs of this site show of a run-time model."""
+    """What jobs of this site show of a run-time model; `order` is None where nobody looked yet."""
 
     coverage: Coverage = NOTHING_ENDED
-    order: OrderProof = NO_ORDER
+    order: OrderProof | None = None
 
     def holds(self, least_jobs: int) -> bool:
         """Return whether the model covers what it claims, and orders better than the limits do."""
-        return self.coverage.proves(least_jobs) and self.order.proves
+        return self.order is not None and self.order.proves and self.coverage.proves(least_jobs)
 
 
 NO_PROOF: Final = Proof()

@@ -110,7 +110,7 @@ def proof(found: Mapping[str, float], name: str) -> Proof | None:
     jobs = round(found[f"{OURS}_rows"])
     coverage = Coverage(jobs=jobs, inside=round(jobs * found[f"{name}_coverage"]))
     if _LIMIT not in found:
-        return Proof(coverage=coverage)
+        return Proof(coverage=coverage, order=NO_ORDER)
     order = OrderProof(
         jobs=jobs,
         users=round(found[_USERS]),

@@ -74,7 +74,7 @@ class Tested(BaseModel):
 
 def tested_by(proof: Proof) -> Tested:
     """Return a proof by the jobs that were kept aside from a fit as a manifest holds it."""
-    coverage, order = proof.coverage, proof.order
+    coverage, order = proof.coverage, proof.order or NO_ORDER
     return Tested(
         jobs=coverage.jobs,
         inside=coverage.inside,

@@ -22,16 +22,16 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def history(tmp_path: Path, jobs: int = 600) -> Path:
-    """Accounting of three users whose jobs run for a tenth, a half and nearly all of their limits."""
+    """Accounting of twelve users whose jobs wait for hours, then run for a share of their limits of their own."""
     rng = np.random.default_rng(1)
     lines = ["|".join(FILLED_IN)]
     for number in range(jobs):
-        user = number % 3
+        user = number % 12
         limit = int(rng.choice([60, 240, 1440]))
-        run_s = int(limit * 60 * (0.1, 0.5, 0.95)[user] * rng.uniform(0.7, 1.05))
+        run_s = int(limit * 60 * (0.1, 0.5, 0.95)[user % 3] * rng.uniform(0.7, 1.05))
         submit = 1_772_323_200 + 600 * number
         lines.append(
-            f"{number + 1}|{number + 1}|user{user}|normal|gpu|{submit}|{submit}|{submit + 60}|{run_s}|{limit}|"
+            f"{number + 1}|{number + 1}|user{user}|normal|gpu|{submit}|{submit}|{submit + 18_000}|{run_s}|{limit}|"
             f"COMPLETED|cpu=8,mem=32G,node=1,gres/gpu={rng.choice([1, 2, 4])}||1|"
         )
     path = tmp_path / "sacct.txt"

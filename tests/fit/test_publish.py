@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from advisor.domain.probation import Coverage, OrderProof, Proof
+from advisor.domain.probation import NO_ORDER, Coverage, OrderProof, Proof
 from advisor.errors import ModelError
 from advisor.fit.export import predictions, to_onnx
 from advisor.fit.publish import publish
@@ -88,7 +88,10 @@ def test_proof_by_jobs_of_the_site_goes_into_the_manifest_and_the_card(tmp_path:
 @pytest.mark.parametrize(
     ("metrics", "expected"),
     [
-        ({"held_out_rows": 200.0, "held_out_coverage": 0.825}, Proof(coverage=Coverage(jobs=200, inside=165))),
+        (
+            {"held_out_rows": 200.0, "held_out_coverage": 0.825},
+            Proof(coverage=Coverage(jobs=200, inside=165), order=NO_ORDER),
+        ),
         (
             {
                 "held_out_rows": 200.0,

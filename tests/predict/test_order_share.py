@@ -97,7 +97,7 @@ def drawn_site(users: int, jobs: int, seed: int) -> tuple[WaitedJobs, NDArray[np
     jobs_of_users = WaitedJobs(
         submit_time=submit_time,
         start_time=submit_time + rng.exponential(4 * 3600.0, jobs),
-        gpus=2.0 ** rng.integers(0, 4, jobs),
+        gpus=rng.choice([1.0, 2.0, 4.0, 8.0], jobs),
         burst=np.arange(jobs),
         user=user,
     )

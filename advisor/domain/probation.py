@@ -88,8 +88,8 @@ class OrderProof:
             return "has too few jobs that waited together to be held against time limits in their order"
         gain = f"{100.0 * self.gain_ratio:+.1f} points by user, standard error {100.0 * self.error_ratio:.1f}"
         return (
-            f"orders {self.ordered_ratio:.1%} of the GPU-time in question right, time limits {self.limit_ratio:.1%} "
-            f"({gain}, {self.users} users)"
+            f"orders {100.0 * self.ordered_ratio:.1f} % of the GPU-time in question right, time limits "
+            f"{100.0 * self.limit_ratio:.1f} % ({gain}, {self.users} users)"
         )
 
     def _chance(self, gain: float) -> float:

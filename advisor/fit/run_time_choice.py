@@ -97,9 +97,10 @@ def _order_words(found: Mapping[str, float], rival: str) -> str:
     """Say how well the forests and the limits order the jobs that were kept aside."""
     if _LIMIT not in found:
         return "hardly any of these jobs waited together, so that no order of them is known"
+    ours, theirs, limit = (100.0 * found[name] for name in (f"{OURS}_ordered", f"{RIVAL}_ordered", _LIMIT))
     return (
-        f"of the GPU-time in question those of this site order {found[f'{OURS}_ordered']:.1%} right, those of {rival} "
-        f"{found[f'{RIVAL}_ordered']:.1%}, the time limits {found[_LIMIT]:.1%}"
+        f"of the GPU-time in question those of this site order {ours:.1f} % right, those of {rival} {theirs:.1f} %, "
+        f"time limits {limit:.1f} %"
     )
 
 

@@ -82,7 +82,7 @@ def test_proof_by_jobs_of_the_site_goes_into_the_manifest_and_the_card(tmp_path:
     (read,) = read_manifest(tmp_path).model
     assert read == entry and read.tested is not None and read.tested.proof == tested.tested
     card = (tmp_path / "run_time" / "site-1" / "card.md").read_text()
-    assert "165 of 200 ran" in card and "It orders 95.0% of the GPU-time in question right, time limits 90.0%" in card
+    assert "165 of 200 ran" in card and "It orders 95.0 % of the GPU-time in question right, time limits 90.0 %" in card
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,8 @@ def test_forests_of_the_site_are_served_where_they_are_better_than_those_that_sh
     assert found["held_out_loss"] < found["held_out_shipped_loss"]
     assert choice.ours and choice.tested is not None and choice.tested.coverage.jobs == found["held_out_rows"]
     assert f"those of default-1 of {found['held_out_shipped_loss']:.3f}" in choice.reason
-    assert f"order {found['held_out_ordered']:.1%} right" in choice.reason
-    assert f"the time limits {found['held_out_limit_ordered']:.1%}" in choice.reason
+    assert f"order {100.0 * found['held_out_ordered']:.1f} % right" in choice.reason
+    assert f"time limits {100.0 * found['held_out_limit_ordered']:.1f} %" in choice.reason
 
 
 @pytest.mark.parametrize(

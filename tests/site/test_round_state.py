@@ -462,7 +462,7 @@ def test_model_that_covers_what_it_claims_and_orders_jobs_worse_than_limits_is_l
     late = [next_round(site, service), next_round(site, service)]
 
     assert [set_aside(done) for done in early] == [(MODEL,)] * 2 and looks == 1
-    line = "At the last look it orders 0.0% of the GPU-time in question right, time limits 50.0%"
+    line = "At the last look it orders 0.0 % of the GPU-time in question right, time limits 50.0 %"
     assert line in early[0].on_probation[MODEL] and "68 of the 68 jobs" in early[1].on_probation[MODEL]
     assert looked(site) == 2 and [set_aside(done) for done in late] == [(MODEL,), ()]
     assert late[-1].order is not None and late[-1].order.order.ordered_ratio > late[-1].order.order.limit_ratio

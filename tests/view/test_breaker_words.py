@@ -34,6 +34,6 @@ def test_order_at_the_last_look_is_said_beside_that_of_the_limits() -> None:
     line = probation_line("run_time site-1", Proof(order=order), 100)
     too_few = probation_line("run_time site-1", Proof(order=OrderProof()), 100)
 
-    assert "At the last look it orders 91.2% of the GPU-time in question right, time limits 93.8%" in line
+    assert "At the last look it orders 91.2 % of the GPU-time in question right, time limits 93.8 %" in line
     assert "(-1.4 points by user, standard error 0.9, 31 users)" in line
     assert "At the last look it has too few jobs that waited together" in too_few

@@ -15,7 +15,7 @@ from advisor.errors import ConfigError
 from advisor.fit.export import bundled
 from advisor.fit.run_time_fit import FEWEST_ROWS, fit_run_time
 from advisor.predict.history import bursts_of, keys_of, runs_of
-from advisor.predict.order_share import WaitedJobs, ordered
+from advisor.predict.order_share import WaitedJobs, order_proof, ordered
 from advisor.predict.run_time import RunTimeForecaster, RunTimeQuantiles
 from advisor.predict.run_time_curve import are_inside
 from advisor.predict.run_time_features import GROUPS, LEVELS
@@ -218,7 +218,9 @@ def judge(*trials: FitTrial, seed: int) -> Report:
         )
         for (baseline, (said_s, quantiles_s)), share in zip(said.items(), of_baselines, strict=True):
             scores.append(_scored(f"{baseline}, {name}", true_s, said_s, quantiles_s, burst, share))
-        notes += _by_group(name, ours, true_s)
+        proof = order_proof(waited, true_s, ours.mean_s, said[LIMIT][0])
+        counts = "counts" if proof.proves else "does not count"
+        notes += [f"Gate {name}: the model {proof.words}: for the order it {counts}.", *_by_group(name, ours, true_s)]
     return Report(
         what="run time, hours, none taken for more than its time limit",
         train_rows=sum(int(np.count_nonzero(of.fitted_on)) for of in trials),

@@ -166,8 +166,9 @@ class Limits:
     )
     probation_jobs: Annotated[
         int,
-        "least number of ended jobs of this site that must confirm a run-time model before plans count with its run "
-        "times, and again after it drifted; 0 trusts every model at once",
+        "least number of ended jobs of this site that must confirm the intervals of a run-time model, and in a weekly "
+        "look its order, before plans count with its run times, and again after it drifted; 0 trusts every model at "
+        "once",
     ] = 100
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from advisor.cycle import CycleRecord
 from advisor.diagnose.survey import overview
 from advisor.diagnose.unused import why_unused
 from advisor.domain.plan import Recommendation
-from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN
+from advisor.domain.probation import NO_PROOF, NOTHING_PROVEN
 from advisor.domain.units import duration, plural
 from advisor.planning.case import Case
 from advisor.planning.levers import missing_by_lever
@@ -113,7 +113,7 @@ def document(advice: Advice) -> dict[str, object]:
         "forecasts": {
             "models": list(record.forecasts.models),
             "notes": list(record.forecasts.notes),
-            "on_probation": probation_values(record.forecasts.on_probation, planned.coverage, trust),
+            "on_probation": probation_values(record.forecasts.on_probation, planned.proofs, trust),
         },
         "paused": None if planned.pause is None else asdict(planned.pause),
         "stops": [stop_document(breaker) for breaker in planned.remembered.stops],
@@ -250,9 +250,9 @@ def _print_probation(advice: Advice) -> None:
     from advisor.site.round_state import least_jobs
 
     for model in planned.record.forecasts.on_probation:
-        coverage = planned.coverage.get(model, NOTHING_ENDED)
+        proof = planned.proofs.get(model, NO_PROOF)
         drifted = model in (planned.record.memory.trust or NOTHING_PROVEN).drifted
-        line = probation_line(model, coverage, least_jobs(advice.settings), drifted=drifted)
+        line = probation_line(model, proof, least_jobs(advice.settings), drifted=drifted)
         print_labelled("probation", line, width=LABEL)
 
 

@@ -12,7 +12,7 @@ from advisor.cli.reading_options import AnyQueue
 from advisor.config import Config
 from advisor.diagnose.site_checks import Check, Status, site_checks
 from advisor.domain.lease import Lease
-from advisor.domain.probation import NOTHING_ENDED, Trust
+from advisor.domain.probation import NO_PROOF, Trust
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, ConfigError, JournalError, ModelError
 from advisor.journal import SqliteJournal
@@ -22,7 +22,7 @@ from advisor.predict.library import Library
 from advisor.sim.slurm.slurm_settings import unknown_settings
 from advisor.site.breaker_events import read_breakers
 from advisor.site.pause_file import paused
-from advisor.site.round_state import coverage_so_far, least_jobs
+from advisor.site.round_state import least_jobs, proofs_so_far
 from advisor.site.status_file import read_status
 from advisor.site.status_words import pause_line
 from advisor.view.breaker_words import probation_line, stop_line
@@ -87,7 +87,7 @@ def _trust(settings: Config, now: float) -> Iterator[Check]:
             return
         with SqliteJournal.read_only(path) as kept:
             breakers, trust = read_breakers(kept)[0], kept.trust()
-            coverage_by_model = coverage_so_far(kept, now)
+            proof_by_model = proofs_so_far(kept, now)
     except (AdvisorError, OSError) as err:
         cost = "open breakers and unproven models are not known"
         yield Check(name="journal", status=Status.UNKNOWN, text=str(err), cost=cost)
@@ -99,8 +99,8 @@ def _trust(settings: Config, now: float) -> Iterator[Check]:
         yield Check(name="breakers", status=Status.OK, text="none is open")
     model = _on_probation(settings, trust)
     if model is not None:
-        coverage, drifted = coverage_by_model.get(model, NOTHING_ENDED), model in trust.drifted
-        text = probation_line(model, coverage, least_jobs(settings), drifted=drifted)
+        proof, drifted = proof_by_model.get(model, NO_PROOF), model in trust.drifted
+        text = probation_line(model, proof, least_jobs(settings), drifted=drifted)
         yield Check(name="probation", status=Status.LACKS, text=text, cost="run times are shares of the time limits")
 
 
@@ -124,7 +124,7 @@ def _on_probation(settings: Config, trust: Trust) -> str | None:
     except ModelError:
         return None  # the check of the models says why
     tested = held.entry.tested
-    is_exempt = not settings.guard.probation_jobs or (tested is not None and is_tested(tested.coverage))
+    is_exempt = not settings.guard.probation_jobs or (tested is not None and is_tested(tested.proof))
     is_trusted = held.name not in trust.drifted and (is_exempt or held.name in trust.proven)
     return None if is_trusted else held.name
 

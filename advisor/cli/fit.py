@@ -15,7 +15,7 @@ from advisor.cli.options import LIVE, RECENT, Cluster, ConfigFile, JournalFile, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from advisor.domain.probation import Coverage
+    from advisor.domain.probation import Proof
     from advisor.fit.accounting import Accounting
     from advisor.fit.fitted import Fitted
     from advisor.fit.start_time_journal import JournalPolls
@@ -179,18 +179,19 @@ def _tell(accounting: "Accounting") -> None:
     typer.echo(f"{accounting.rows:,} rows, {len(accounting.ended):,} ended GPU jobs{rest}", err=True)
 
 
-def _proof(tested: "Coverage | None") -> str:
+def _proof(tested: "Proof | None") -> str:
     """Say whether the jobs kept aside from a fit prove its model, and what else will."""
+    from advisor.domain.probation import NO_ORDER, NO_PROOF
     from advisor.predict.forecaster import LEAST_TESTED, is_tested
 
-    jobs = 0 if tested is None else tested.jobs
-    inside = 0 if tested is None else tested.inside
-    aside = f"{inside} of {jobs} jobs kept aside from the fit ran within their intervals"
+    shown = tested or NO_PROOF
+    inside = f"{shown.coverage.inside} of {shown.coverage.jobs} jobs kept aside from the fit ran within their intervals"
+    aside = f"{inside}, and it {(shown.order or NO_ORDER).words}"
     if is_tested(tested):
         return f"not on probation: {aside}"
     return (
-        f"on probation, so plans rest on time limits: {aside}, and {LEAST_TESTED} with about 80 % inside prove it; "
-        "the daemon counts those that end from now on (guard.probation_jobs)"
+        f"on probation, so plans rest on time limits: {aside}; {LEAST_TESTED} with about 80 % inside, in a better "
+        "order than that of their limits, prove it; the daemon counts those that end from now on (guard.probation_jobs)"
     )
 
 

@@ -1,8 +1,10 @@
 """`sadvise models`: list, verify and choose the models of the forecasts."""
 
 import sys
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +15,10 @@ from advisor.predict.library import SITE_FOLDER, Held, Library, read_card
 from advisor.text import escaped
 from advisor.view.table_layout import TableForm
 from advisor.view.terminal import Output, print_json, print_labelled, tool_meta
+
+if TYPE_CHECKING:
+    from advisor.domain.probation import OrderLook
+    from advisor.site.status_file import DaemonStatus
 
 app = typer.Typer(
     add_completion=False,
@@ -73,12 +79,13 @@ def compare(
 @app.command("list")
 def list_(*, models: Folder = None, output: Form) -> None:
     """Print every model, whether it ships or was fitted here, and which one of each kind is in use, and why."""
-    held = library(models).held()
-    document = {"meta": tool_meta(SCHEMA), "models": [_document(artefact) for artefact in held]}
+    held, seen = library(models).held(), _last_round()
+    documents = [{**_document(artefact), **_shown_here(artefact, seen)} for artefact in held]
+    document = {"meta": tool_meta(SCHEMA), "models": documents}
     output.show(document, _HEADER[:-1], [_row(artefact) for artefact in held], form=TableForm(omissible=_LESS))
     for artefact in held if output.is_for_people else ():
-        if artefact.in_use and artefact.entry.reason:
-            print_labelled(artefact.name, artefact.entry.reason)
+        for line in _lines(artefact, seen) if artefact.in_use else ():
+            print_labelled(artefact.name, line)
 
 
 @app.command()
@@ -133,6 +140,47 @@ def rollback(kind: Kind, models: Folder = None) -> None:
     """Put the previous version back in use."""
     version = library(models).rollback(kind)
     typer.echo(f"{kind}: {version} is in use")
+
+
+def _last_round() -> "DaemonStatus | None":
+    """Return the last round of the daemon; None where none runs, or its files or the configuration cannot be read."""
+    import os
+
+    from advisor.config import load_config
+    from advisor.errors import ConfigError
+    from advisor.site.status_file import read_status
+
+    try:
+        return read_status(Path(load_config(None, os.environ).daemon.runtime_folder))
+    except ConfigError:
+        return None  # `sadvise status` says why
+
+
+def _shown_here(held: Held, seen: "DaemonStatus | None") -> dict[str, object]:
+    """Return what jobs of this site showed a daemon of a run-time model: its order, and why it is set aside."""
+    look = _look(held, seen)
+    return {
+        "order": None if look is None else asdict(look),
+        "set_aside": None if seen is None or not held.in_use else seen.on_probation.get(held.name),
+    }
+
+
+def _look(held: Held, seen: "DaemonStatus | None") -> "OrderLook | None":
+    look = None if seen is None else seen.run_time_order
+    return look if look is not None and look.model == held.name else None
+
+
+def _lines(held: Held, seen: "DaemonStatus | None") -> Iterator[str]:
+    """Yield why a model in use is served, and what the daemon found of it here."""
+    from advisor.site.status_words import order_line
+
+    if held.entry.reason:
+        yield held.entry.reason
+    look, aside = _look(held, seen), None if seen is None else seen.on_probation.get(held.name)
+    if aside is not None:
+        yield aside.removeprefix(f"{held.name} ")
+    elif look is not None:
+        yield order_line(look).removeprefix(f"{held.name} ")
 
 
 def _row(held: Held) -> list[str]:

@@ -160,6 +160,7 @@ class Service:
             accuracy=self._round_state.accuracy,
             breakers=self._round_state.breakers,
             on_probation={} if step is None else self._round_state.on_probation(step.record, outfit.config),
+            order=self._round_state.order,
         )
         self._observer(done)
         if not self._is_settled and step is not None:

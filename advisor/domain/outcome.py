@@ -24,11 +24,12 @@ class Arm(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenForecast:
-    """The forecast of a job made at `made_time`: its start in POSIX seconds, and its run time."""
+    """The forecast of a job made at `made_time`: its start in POSIX seconds, and its run time, with the mean."""
 
     made_time: float
     start_time: Interval | None = None
     run_time_s: Interval | None = None
+    run_mean_s: float | None = None
     models: tuple[str, ...] = ()
 
 

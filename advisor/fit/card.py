@@ -36,7 +36,7 @@ def _lines(fitted: Fitted, entry: Entry) -> Iterator[str]:
         yield ""
         yield (
             f"Tested on jobs of this site that it was not fitted on: {entry.tested.inside} of {entry.tested.jobs} ran "
-            "for a time within their 80 % intervals."
+            f"for a time within their 80 % intervals. It {entry.tested.order.words}."
         )
     if entry.reason:
         yield ""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.probation import Coverage
+from advisor.domain.probation import Proof
 
 # A fitted model of scikit-learn, which has no types.
 Regressor = Any
@@ -35,7 +35,7 @@ class Fitted:
     `outputs` names the columns that all regressors give together, in order. The graph must agree with scikit-learn on
     `probe` `(n_rows, n_columns)` float32: real rows, held out from the fit where there are enough. `metrics` maps
     names of figures to their values on held-out rows. `text` describes uses and limits of the model. `tested` is
-    how the intervals held on held-out jobs of this site; None for data of another one, or if nothing was held out.
+    what held-out jobs of this site show of it; None for data of another one, or if nothing was held out.
     `reason` says why this model is served in place of another, "" where there was no choice.
     """
 
@@ -50,5 +50,5 @@ class Fitted:
     seed: int
     text: str
     settings: Mapping[str, str] = field(default_factory=dict)
-    tested: Coverage | None = None
+    tested: Proof | None = None
     reason: str = ""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor import __version__
-from advisor.domain.probation import Coverage
+from advisor.domain.probation import Proof
 from advisor.errors import ModelError
 from advisor.files import EVERYONE, OWNER_AND_GROUP
 from advisor.fit.card import card
@@ -24,10 +24,10 @@ from advisor.predict.manifest import (
     PARAMETERS,
     Entry,
     Parity,
-    Tested,
     digest,
     fingerprint,
     read_manifest,
+    tested_by,
     write_file,
     write_manifest,
 )
@@ -75,7 +75,7 @@ class Exported:
     parity: Parity
     seed: int
     private: bool = False
-    tested: Coverage | None = None
+    tested: Proof | None = None
     reason: str = ""
 
 
@@ -117,7 +117,7 @@ def publish_graph(exported: Exported, folder: Path, version: str, *, today: str,
         parity=exported.parity,
         made_with=_versions(),
         digests={name: digest(content) for name, content in files.items()},
-        tested=None if tested is None else Tested(jobs=tested.jobs, inside=tested.inside),
+        tested=None if tested is None else tested_by(tested),
         reason=exported.reason,
     )
     files[CARD] = card(entry).encode()

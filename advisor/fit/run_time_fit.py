@@ -12,6 +12,7 @@ from advisor.fit.export import predictions
 from advisor.fit.fitted import Fitted, Regressor, Source
 from advisor.fit.run_time_choice import OURS, RIVAL, Draw, figures
 from advisor.predict.history import History, bursts_of, keys_of, runs_of
+from advisor.predict.order_share import WaitedJobs
 from advisor.predict.run_time import KIND, RunTimeParameters, Support, outputs_of
 from advisor.predict.run_time_curve import Grid
 from advisor.predict.run_time_features import COLUMNS, Features, features
@@ -72,8 +73,7 @@ class _Rows:
     log_run: Floats
     cap: Floats
     weight: Floats
-    burst: NDArray[np.int64]
-    submit_time: Floats
+    waited: WaitedJobs
     end_time: Floats
     due: NDArray[np.bool_]
 
@@ -146,10 +146,21 @@ def _seen_in_order(kept: EndedJobs, settings: Settings) -> tuple[History, _Rows]
         log_run=np.log(runs[rows, 0]),
         cap=np.log(runs[rows, 1]),
         weight=np.bincount(burst)[burst].astype(np.float64)[rows] ** -settings.burst_power / len(MOMENTS),
-        burst=burst[rows],
-        submit_time=kept.jobs.submit_time[rows],
+        waited=_waited(kept, burst).take(rows),
         end_time=kept.end_time[rows],
         due=(kept.end_time - runs[:, 0] + runs[:, 1] <= np.max(kept.end_time))[rows],
+    )
+
+
+def _waited(jobs: EndedJobs, burst: NDArray[np.int64]) -> WaitedJobs:
+    """Return when jobs waited; one whose GPUs are not known counts with one."""
+    gpus = jobs.jobs.gpus
+    return WaitedJobs(
+        submit_time=jobs.jobs.submit_time,
+        start_time=jobs.end_time - jobs.run_s,
+        gpus=np.where(gpus > 0, gpus, 1.0),
+        burst=burst,
+        user=np.unique(jobs.jobs.user, return_inverse=True)[1],
     )
 
 
@@ -224,9 +235,9 @@ def _cut_to_float32(values: Floats) -> Floats:
 def _held_out(rows: _Rows, settings: Settings, seed: int, rival: Draw | None) -> dict[str, float]:
     """Return the metrics on the latest jobs, as they were at submission, of forests fitted without them."""
     learnt, at_submission = _learnt(rows), np.arange(len(rows.cap)) < len(rows.cap) // len(MOMENTS)
-    split_time = np.quantile(rows.submit_time[learnt], 1.0 - settings.held_out_ratio)
+    split_time = np.quantile(rows.waited.submit_time[learnt], 1.0 - settings.held_out_ratio)
     before = learnt & (rows.end_time < split_time)
-    after = learnt & at_submission & (rows.submit_time >= split_time)
+    after = learnt & at_submission & (rows.waited.submit_time >= split_time)
     if np.count_nonzero(before) < len(MOMENTS) * FEWEST_ROWS // 4 or np.count_nonzero(after) < FEWEST_ROWS // 4:
         return {}
     forests = _forests(rows, before, settings, seed)
@@ -235,8 +246,7 @@ def _held_out(rows: _Rows, settings: Settings, seed: int, rival: Draw | None) ->
     drawn = {OURS: GRID.curves(shares, seen.anchor, cap, seen.group)} | (
         {} if rival is None else {RIVAL: rival(seen, cap)}
     )
-    burst = np.unique(rows.burst[after], return_inverse=True)[1]
-    return figures(drawn, seen.group, run_s, burst)
+    return figures(drawn, seen.group, run_s, rows.waited.take(after), np.exp(cap))
 
 
 def support_of(jobs: RunTimeTable) -> Support:

@@ -15,8 +15,11 @@ from advisor.settings import JournalSettings
 
 # The event of a change of the circuit breakers; the newest one says which are open.
 BREAKERS: Final = "breakers"
-# The event by which a model has proven itself on jobs of this site, or a person trusts it again.
-PROVEN: Final = "forecast proven"
+# The event by which a model has proven itself on jobs of this site, or a person trusts it again. Up to 2026 it was
+# "forecast proven", by intervals alone, which proves no order.
+PROVEN: Final = "run times proven"
+# The event of a look at how a model orders jobs.
+ORDER_SEEN: Final = "run times in order"
 # The event by which the intervals of a model no longer hold.
 DRIFTED: Final = "forecast drifted"
 

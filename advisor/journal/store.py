@@ -13,7 +13,7 @@ from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.plan import Outcome, Receipt
 from advisor.domain.units import DAY_S
 from advisor.journal import audit
-from advisor.journal.base import BREAKERS, DRIFTED, PROVEN
+from advisor.journal.base import BREAKERS, DRIFTED, ORDER_SEEN, PROVEN
 from advisor.journal.cycles import CycleTables
 from advisor.journal.file import connected, connected_read_only
 from advisor.journal.lease_tables import LeaseTables
@@ -26,7 +26,7 @@ from advisor.settings import JournalSettings
 # The newest rows are kept at any age, so that a clock that jumps ahead does not empty the journal.
 LEAST_KEPT: Final = 10_000
 # Events that hold until a newer one: the newest row of each outlives the retention.
-_LASTING: Final = (BREAKERS, PROVEN, DRIFTED)
+_LASTING: Final = (BREAKERS, PROVEN, DRIFTED, ORDER_SEEN)
 _REVERTED: Final = (Ending.TAKEN_BACK, Ending.REVERTED)
 
 

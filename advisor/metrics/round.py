@@ -8,6 +8,7 @@ from advisor.apply.step import Reconciled, Step
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
+from advisor.domain.probation import OrderLook
 from advisor.guard.breakers import OpenBreaker
 from advisor.trial.accuracy import Accuracy
 
@@ -25,8 +26,8 @@ class Round:
     breaker, a journal that failed) to its reason in plain words. `rpcs` counts the requests of this process to
     slurmctld by kind since it started. `overdue` counts the changes that were due before the end of the round and are
     still in effect. `strays` are pending jobs whose nice carries our mark without a lease, and `unknown_lifts` those of
-    them whose nice no user can set. `accuracy` is that of the
-    forecasts of "start" and "run_time"; `on_probation` maps the run-time models that the plan set aside to why.
+    them whose nice no user can set. `accuracy` is that of the forecasts of "start" and "run_time"; `on_probation` maps
+    the run-time models that the plan set aside to why, and `order` is the last look at how such a model orders jobs.
     `breakers` are the open ones. `interval_s` is how long after the start of this round the next one starts.
     """
 
@@ -47,6 +48,7 @@ class Round:
     unknown_lifts: tuple[int, ...] = ()
     accuracy: Mapping[Forecasted, Accuracy] = field(default_factory=dict)
     on_probation: Mapping[str, str] = field(default_factory=dict)
+    order: OrderLook | None = None
     breakers: tuple[OpenBreaker, ...] = ()
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.domain.forecast import MOST_RATIO, ForecastBasis, Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.job import LATEST_TIME, Job
-from advisor.domain.probation import Coverage
+from advisor.domain.probation import Proof
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
 from advisor.features.backlog import backlog_table
@@ -56,9 +56,9 @@ _START_UNKNOWN = f"start time: the state of this queue {_OUTSIDE}"
 _START_BOUND = "start time: it waits for another job or for a reservation"
 
 
-def is_tested(coverage: Coverage | None) -> bool:
+def is_tested(proof: Proof | None) -> bool:
     """Return whether jobs of this site that were kept aside from a fit prove its model."""
-    return coverage is not None and coverage.proves(LEAST_TESTED)
+    return proof is not None and proof.holds(LEAST_TESTED)
 
 
 def checked(held: Held) -> None:

@@ -195,7 +195,7 @@ def opened(held: Held) -> Bundle:
         outputs=entry.outputs,
         model=model,
         parameters=content[PARAMETERS].decode(errors="replace"),
-        tested=None if entry.tested is None else entry.tested.coverage,
+        tested=None if entry.tested is None else entry.tested.proof,
     )
 
 

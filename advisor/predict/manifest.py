@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from advisor.domain.probation import NOTHING_ENDED, Coverage
+from advisor.domain.probation import NO_ORDER, NOTHING_ENDED, Coverage, OrderProof, Proof
 from advisor.errors import ModelError
 from advisor.files import EVERYONE, make_open_folder, parse_toml, replace_file
 
@@ -36,23 +36,60 @@ class Parity(BaseModel):
 
 
 class Tested(BaseModel):
-    """How many of the jobs of this site that were kept aside from a fit ran within their intervals."""
+    """How many of the jobs of this site that were kept aside from a fit ran within their intervals, and their order.
+
+    The fields of the order are those of `OrderProof`; `users` is 0 where it is not known.
+    """
 
     model_config = _CHECKED
 
     jobs: int = Field(ge=0)
     inside: int = Field(ge=0)
+    users: int = Field(ge=0, default=0)
+    ordered_ratio: float = Field(ge=0, le=1, default=0.0)
+    limit_ratio: float = Field(ge=0, le=1, default=0.0)
+    gain_ratio: float = Field(ge=-1, le=1, default=0.0)
+    error_ratio: float = Field(ge=0, default=0.0)
 
     @property
-    def coverage(self) -> Coverage:
+    def proof(self) -> Proof:
         """The same as a domain value; more inside than jobs count as none tested."""
-        return Coverage(jobs=self.jobs, inside=self.inside) if self.inside <= self.jobs else NOTHING_ENDED
+        coverage = Coverage(jobs=self.jobs, inside=self.inside) if self.inside <= self.jobs else NOTHING_ENDED
+        return Proof(coverage=coverage, order=self.order)
+
+    @property
+    def order(self) -> OrderProof:
+        """How the jobs were ordered; `NO_ORDER` where that is not known."""
+        if not self.users:
+            return NO_ORDER
+        return OrderProof(
+            jobs=self.jobs,
+            users=self.users,
+            ordered_ratio=self.ordered_ratio,
+            limit_ratio=self.limit_ratio,
+            gain_ratio=self.gain_ratio,
+            error_ratio=self.error_ratio,
+        )
+
+
+def tested_by(proof: Proof) -> Tested:
+    """Return a proof by the jobs that were kept aside from a fit as a manifest holds it."""
+    coverage, order = proof.coverage, proof.order or NO_ORDER
+    return Tested(
+        jobs=coverage.jobs,
+        inside=coverage.inside,
+        users=order.users,
+        ordered_ratio=order.ordered_ratio,
+        limit_ratio=order.limit_ratio,
+        gain_ratio=order.gain_ratio,
+        error_ratio=order.error_ratio,
+    )
 
 
 class Entry(BaseModel):
     """One version of one model; `made_with` maps packages to their versions, `digests` file names to SHA-256.
 
-    `tested` counts jobs of this site that were kept aside from the fit, and those within their intervals. `reason` says
+    `tested` is what jobs of this site that were kept aside from the fit show. `reason` says
     why this version is served in place of another, "" where there was no choice.
     """
 

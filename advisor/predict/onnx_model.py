@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.probation import Coverage
+from advisor.domain.probation import Proof
 from advisor.errors import ModelError
 
 CORES = 1
@@ -187,4 +187,4 @@ class Bundle:
     outputs: tuple[str, ...]
     model: OnnxModel
     parameters: str
-    tested: Coverage | None = None
+    tested: Proof | None = None

@@ -11,7 +11,7 @@ from advisor.cycle import CycleRecord, StartForecaster
 from advisor.domain.forecast import Forecasts
 from advisor.domain.load import ControllerLoad
 from advisor.domain.outcome import JobOutcome
-from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN, Coverage, Trust
+from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN, Coverage, OrderLook, Proof, Trust
 from advisor.domain.units import DAY_S
 from advisor.errors import JournalError
 from advisor.guard.breakers import ALL_CLOSED, BreakerState, OpenBreaker, Vitals, judged
@@ -20,6 +20,7 @@ from advisor.journal.base import DRIFTED, PROVEN
 from advisor.metrics.round import Forecasted
 from advisor.settings import BreakerSettings
 from advisor.site.breaker_events import acknowledged_since, read_breakers, write_breakers
+from advisor.site.order_looks import OrderLooks, read_look
 from advisor.trial.accuracy import (
     Accuracy,
     Judge,
@@ -61,6 +62,7 @@ class RoundState:
         self._trust = NOTHING_PROVEN
         self._coverage: dict[str, Coverage] = {}
         self._recent_by_model: dict[str, RecentAccuracy] = {}
+        self._order_looks = OrderLooks()
         self._audited = 0
 
     def note(self, event: str, **detail: str | float) -> None:
@@ -75,6 +77,7 @@ class RoundState:
         if self._follower is None:
             self._follower = Follower(journal.open_outcomes(), seen_at=journal.observed_until())
         self._heed_trust(journal.trust())
+        self._order_looks.begin(journal)
         if self._recent is None:
             self._recent = _nothing_judged()
             self._judge(journal.outcomes(now - _PROBATION_OVER_S, most=_MOST_JUDGED), now)
@@ -96,6 +99,11 @@ class RoundState:
     def accuracy(self) -> Mapping[Forecasted, Accuracy]:
         """The accuracy of the forecasts of the jobs that ended lately."""
         return {} if self._recent is None else {of: recent.accuracy for of, recent in self._recent.items()}
+
+    @property
+    def order(self) -> OrderLook | None:
+        """The last look at how a run-time model orders jobs; None without one."""
+        return self._order_looks.last
 
     @property
     def breakers(self) -> tuple[OpenBreaker, ...]:
@@ -130,8 +138,9 @@ class RoundState:
     def follow(self, journal: SqliteJournal, step: Step, forecaster: StartForecaster, config: Config) -> None:
         """Follow the jobs through a step, and judge the forecasts by the jobs that ended in it.
 
-        A run-time model on probation that covers what it claims of enough jobs is proven from then on; another one
-        that covers too little of the last jobs drifts, and is on probation from then on.
+        A run-time model on probation that covers what it claims of enough jobs, and orders them better than their
+        limits do, is proven from then on; another one that covers too little of the last jobs, or orders them worse,
+        drifts, and is on probation from then on.
         """
         now = step.record.snapshot.taken_at
         if self._follower is None:
@@ -152,7 +161,7 @@ class RoundState:
         return {
             model: probation_line(
                 model,
-                self._coverage.get(model, NOTHING_ENDED),
+                _proof(model, self._coverage, self.order),
                 least_jobs(config),
                 drifted=model in (record.memory.trust or NOTHING_PROVEN).drifted,
             )
@@ -161,19 +170,26 @@ class RoundState:
 
     def _judge_model(self, journal: SqliteJournal, forecasts: Forecasts, config: Config, now: float) -> None:
         """Write into the audit that the run-time model in use is proven, or has drifted."""
-        model = run_time_model(forecasts.models)
+        model, order = run_time_model(forecasts.models), None
+        if not model:
+            return
         if model in forecasts.on_probation:
-            coverage = self._coverage.get(model, NOTHING_ENDED)
-            event = PROVEN if coverage.proves(least_jobs(config)) else ""
+            coverage, event = self._coverage.get(model, NOTHING_ENDED), ""
+            if coverage.proves(least_jobs(config)):
+                order = self._order_looks.look(journal, model, self._trust, now, is_tried=True)
+                event = PROVEN if order is not None and order.proves else ""
         else:
             recent = self._recent_by_model.get(model)
             coverage = NOTHING_ENDED if recent is None else recent.coverage
-            event = DRIFTED if drifts(coverage, config.breakers) else ""
+            order = self._order_looks.look(journal, model, self._trust, now, is_tried=False) if coverage.jobs else None
+            is_worse = order is not None and order.is_worse
+            event = DRIFTED if is_worse or drifts(coverage, config.breakers) else ""
         if event:
             # Not earlier than what was written last, also if the clock was set back.
             since = max(now, self._trust.since(model))
             figures = {"jobs": coverage.jobs, "inside": coverage.inside}
-            journal.note(now, event, {"model": model, **figures, "since": since})
+            shares = {} if order is None else {"ordered": order.ordered_ratio, "limit_ordered": order.limit_ratio}
+            journal.note(now, event, {"model": model, **figures, **shares, "since": since})
 
     def _heed_trust(self, trust: Trust) -> None:
         """Begin to count the jobs of those models again that were proven, drifted or are trusted again since."""
@@ -194,10 +210,18 @@ class RoundState:
             recent.forget(now - _JUDGED_OVER_S)
 
 
-def coverage_so_far(journal: SqliteJournal, now: float) -> Mapping[str, Coverage]:
-    """Map run-time models to how their forecasts held on the jobs that ended lately, by a journal."""
-    outcomes = journal.outcomes(now - _PROBATION_OVER_S, most=_MOST_JUDGED)
-    return {model: coverage_of(ended) for model, ended in by_run_time_model(outcomes, journal.trust()).items()}
+def proofs_so_far(journal: SqliteJournal, now: float) -> Mapping[str, Proof]:
+    """Map run-time models to what the jobs that ended lately show of them, by a journal."""
+    outcomes, look = journal.outcomes(now - _PROBATION_OVER_S, most=_MOST_JUDGED), read_look(journal)
+    by_model = by_run_time_model(outcomes, journal.trust())
+    coverage = {model: coverage_of(ended) for model, ended in by_model.items()}
+    models = coverage.keys() | ({look.model} if look is not None else set())
+    return {model: _proof(model, coverage, look) for model in models}
+
+
+def _proof(model: str, coverage: Mapping[str, Coverage], look: OrderLook | None) -> Proof:
+    order = look.order if look is not None and look.model == model else None
+    return Proof(coverage=coverage.get(model, NOTHING_ENDED), order=order)
 
 
 def least_jobs(config: Config) -> int:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor import __version__
 from advisor.domain.mode import Mode
+from advisor.domain.probation import OrderLook
 from advisor.errors import ConfigError
 from advisor.files import EVERYONE, read_bounded, replace_file
 from advisor.metrics.round import Round
@@ -41,7 +42,8 @@ class DaemonStatus(BaseModel):
     `mode` is the farthest in force; `held_to` maps each cause that keeps it below the configured one to its reason.
     `planned` is None where the round read nothing, and `fault` says why. `out` counts the changes in effect, `overdue`
     those of them that should have been reverted. `strays` are the first jobs that hold a lift of ours which the journal
-    does not know. `undelivered` is why notices do not reach their targets.
+    does not know. `run_time_order` is the last look at how a run-time model orders the jobs of the site; what it orders
+    counts unless `on_probation` names the model. `undelivered` is why notices do not reach their targets.
     """
 
     model_config = _CHECKED
@@ -55,6 +57,7 @@ class DaemonStatus(BaseModel):
     interval_s: float
     held_to: dict[str, str]
     on_probation: dict[str, str]
+    run_time_order: OrderLook | None = None
     fault: str
     planned: RoundCounts | None
     out: _Count
@@ -89,6 +92,7 @@ def status_after(done: Round, *, undelivered: str = "") -> DaemonStatus:
         interval_s=done.interval_s,
         held_to=dict(done.held_to),
         on_probation=dict(done.on_probation),
+        run_time_order=done.order,
         fault=done.fault,
         planned=planned,
         out=sum(done.open_leases.values()),

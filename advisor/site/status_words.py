@@ -6,6 +6,7 @@ from typing import Final
 
 from advisor.domain.lease import Lease
 from advisor.domain.mode import Mode
+from advisor.domain.probation import OrderLook
 from advisor.domain.standings import Standing
 from advisor.domain.units import duration, plural
 from advisor.guard.breakers import OpenBreaker
@@ -133,6 +134,8 @@ def lines(seen: Overlook) -> Iterator[tuple[str, str]]:
         yield "round", _round_words(last)
         for model, why in last.on_probation.items():
             yield "probation", why if why.startswith(model) else f"{model}: {why}"
+        if last.run_time_order is not None and last.run_time_order.model not in last.on_probation:
+            yield "order", order_line(last.run_time_order)
     if seen.out is not None:
         due = "" if seen.next_due_time is None else f"; the next is taken back at {instant(seen.next_due_time)}"
         yield "out", f"{plural(seen.out, 'change')} in effect{due}"
@@ -199,6 +202,11 @@ def status_document(seen: Overlook) -> StatusDocument:
         idle_reason=idle_reason(seen) or None,
         notes=tuple(seen.notes),
     )
+
+
+def order_line(look: OrderLook) -> str:
+    """Return one line about how a run-time model orders the jobs of the site: the shares, and since when."""
+    return f"{look.model} {look.order.words}, at {instant(look.looked_time)}"
 
 
 def pause_line(pause: Pause) -> str:

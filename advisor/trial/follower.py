@@ -293,5 +293,6 @@ def _forecast(job_id: int, now: float, forecasts: Forecasts) -> SeenForecast | N
         if start is None
         else Interval(low=now + start.low, median=now + start.median, high=now + start.high),
         run_time_s=None if forecast.run_time is None else forecast.run_time.interval_s,
+        run_mean_s=None if forecast.run_time is None else forecast.run_time.mean_s,
         models=forecasts.models,
     )

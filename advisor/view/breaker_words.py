@@ -1,10 +1,10 @@
 """Words what a circuit breaker stopped, and which run times are set aside: why, until when, and what to do."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
-from advisor.domain.probation import CLAIMED_RATIO, DRIFT, FITTED_HERE, NOTHING_ENDED, Coverage, Trust
+from advisor.domain.probation import CLAIMED_RATIO, DRIFT, FITTED_HERE, NO_PROOF, Proof, Trust
 from advisor.guard.breakers import BREAKERS, BreakerState, OpenBreaker
 from advisor.settings import BreakerSettings
 from advisor.view.terminal import instant
@@ -45,33 +45,36 @@ def stop_document(breaker: OpenBreaker) -> StopDocument:
     )
 
 
-def probation_line(model: str, coverage: Coverage, least_jobs: int, *, drifted: bool = False) -> str:
+def probation_line(model: str, proof: Proof, least_jobs: int, *, drifted: bool = False) -> str:
     """Return one line about a model on probation: what plans rest on, how far its proof is, and what to do."""
-    since = " since" if drifted else ""
+    since, coverage = " since" if drifted else "", proof.coverage
+    order = "" if proof.order is None else f" At the last look it {proof.order.words}."
     ended = f"{coverage.inside} of the {coverage.jobs} jobs that ended{since} ran within its intervals"
     nothing = f"No job that it forecast has ended{since or ' yet'}"
     fit = "again on more jobs" if FITTED_HERE in model else "your own"
     again = f". To trust it now: `sadvise acknowledge {DRIFT}`" if drifted else ""
     return (
         f"{model} {'no longer holds' if drifted else 'is not proven'} here, so plans rest on time limits. "
-        f"{ended if coverage.jobs else nothing}. {least_jobs} jobs with about {100 * CLAIMED_RATIO:.0f} % inside "
-        f"prove it (guard.probation_jobs). To do: wait, or fit {fit} with `sadvise fit runtime --from live`{again}"
+        f"{ended if coverage.jobs else nothing}.{order} {least_jobs} jobs with about {100 * CLAIMED_RATIO:.0f} % "
+        "inside, and an order that is better than that of their limits at a weekly look, prove it "
+        f"(guard.probation_jobs). To do: wait, or fit {fit} with `sadvise fit runtime --from live`{again}"
     )
 
 
 def probation_values(
-    models: Iterable[str], coverage_by_model: Mapping[str, Coverage], trust: Trust
+    models: Iterable[str], proof_by_model: Mapping[str, Proof], trust: Trust
 ) -> list[dict[str, object]]:
     """Return the models on probation as published."""
     return [
         {
             "model": model,
-            "jobs": coverage.jobs,
-            "inside": coverage.inside,
+            "jobs": proof.coverage.jobs,
+            "inside": proof.coverage.inside,
+            "order": None if proof.order is None else asdict(proof.order),
             "drifted": model in trust.drifted,
         }
         for model in models
-        for coverage in [coverage_by_model.get(model, NOTHING_ENDED)]
+        for proof in [proof_by_model.get(model, NO_PROOF)]
     ]
 
 

@@ -11,7 +11,7 @@ from advisor.cycle import Cycle, CycleRecord, NoForecaster
 from advisor.domain.job import Job
 from advisor.domain.lease import Purposes
 from advisor.domain.memory import Memory
-from advisor.domain.probation import NOTHING_PROVEN, Coverage
+from advisor.domain.probation import NOTHING_PROVEN, Proof
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.breakers import OpenBreaker
 from advisor.predict.forecaster import ModelForecaster
@@ -25,8 +25,8 @@ class Remembered:
     """What is known of earlier rounds; `note` says why nothing is, "" if it is.
 
     `journal` holds in memory what a plan depends on, `purposes` why the changes in effect were made. `is_broken` is
-    whether there is a journal that cannot be read. `stops` are the open circuit breakers of the daemon, `coverage` how
-    the forecasts of run-time models held so far.
+    whether there is a journal that cannot be read. `stops` are the open circuit breakers of the daemon, `proofs` what
+    jobs that ended show of run-time models so far.
     """
 
     journal: MemoryJournal = field(default_factory=MemoryJournal)
@@ -34,7 +34,7 @@ class Remembered:
     note: str = ""
     is_broken: bool = False
     stops: tuple[OpenBreaker, ...] = ()
-    coverage: Mapping[str, Coverage] = field(default_factory=dict)
+    proofs: Mapping[str, Proof] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +51,9 @@ class Planned:
     pause: Pause | None = None
 
     @property
-    def coverage(self) -> Mapping[str, Coverage]:
-        """How the forecasts of run-time models held so far, where one of them is on probation."""
-        return self.remembered.coverage if self.record.forecasts.on_probation else {}
+    def proofs(self) -> Mapping[str, Proof]:
+        """What jobs that ended show of run-time models so far, where one of them is on probation."""
+        return self.remembered.proofs if self.record.forecasts.on_probation else {}
 
 
 def remembered_by(reading: Reading, config: Config, journal: Path | None, seen: Snapshot, cycle: Cycle) -> Remembered:

@@ -15,7 +15,7 @@ from advisor.files import is_closed
 from advisor.journal import SqliteJournal
 from advisor.site.breaker_events import read_breakers
 from advisor.site.lease_socket import asked
-from advisor.site.round_state import coverage_so_far
+from advisor.site.round_state import proofs_so_far
 from advisor.watch.planned import Remembered
 
 _COST: Final = "so outstanding changes and observed waits are unknown"
@@ -58,5 +58,5 @@ def _held(path: Path, seen: Snapshot, cycle: Cycle, *, judges: bool) -> Remember
             journal=in_memory(kept, cycle, seen),
             purposes=kept.purposes(kept.leases()),
             stops=read_breakers(kept)[0].open,
-            coverage=coverage_so_far(kept, seen.taken_at) if judges else {},
+            proofs=proofs_so_far(kept, seen.taken_at) if judges else {},
         )

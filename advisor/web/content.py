@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.domain.job import Job
-from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN
+from advisor.domain.probation import NO_PROOF, NOTHING_PROVEN
 from advisor.errors import AdvisorError
 from advisor.files import is_closed
 from advisor.predict.library import Held, Library
@@ -167,7 +167,7 @@ class Content:
 
         def row(held: Held) -> ModelRow:
             entry, name = held.entry, f"{held.entry.kind} {held.entry.version}"
-            coverage = seen.planned.coverage.get(name) if held.in_use else None
+            proof = seen.planned.proofs.get(name) if held.in_use else None
             is_tried = held.in_use and name in forecasts.on_probation
             return ModelRow(
                 kind=entry.kind,
@@ -179,11 +179,9 @@ class Content:
                 reason=entry.reason,
                 tested_jobs=None if entry.tested is None else entry.tested.jobs,
                 tested_inside=None if entry.tested is None else entry.tested.inside,
-                ended_jobs=None if coverage is None else coverage.jobs,
-                ended_inside=None if coverage is None else coverage.inside,
-                proof=probation_line(name, coverage or NOTHING_ENDED, least, drifted=name in trust.drifted)
-                if is_tried
-                else "",
+                ended_jobs=None if proof is None else proof.coverage.jobs,
+                ended_inside=None if proof is None else proof.coverage.inside,
+                proof=probation_line(name, proof or NO_PROOF, least, drifted=name in trust.drifted) if is_tried else "",
             )
 
         return tuple(row(held) for held in self._held.value())

@@ -61,7 +61,9 @@ def test_recommend_plans_by_time_limits_while_the_run_time_model_is_on_probation
     document = json.loads(sadvise("recommend", "--demo", "--journal", str(journal), "--json").out)
     file = json.loads(sadvise("recommend", "--demo", "--json").out)
 
-    assert document["forecasts"]["on_probation"] == [{"model": MODEL, "jobs": 0, "inside": 0, "drifted": False}]
+    assert document["forecasts"]["on_probation"] == [
+        {"model": MODEL, "jobs": 0, "inside": 0, "order": None, "drifted": False}
+    ]
     assert document["recommendations"] and document["recommendations"] != file["recommendations"]
     (line,) = [line for line in text.splitlines() if line.startswith("probation")]
     assert f"{MODEL} is not proven here, so plans rest on time limits. No job that it forecast has ended yet" in line

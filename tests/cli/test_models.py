@@ -2,14 +2,18 @@
 
 import json
 import stat
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from advisor.domain.probation import OrderLook, OrderProof
 from advisor.predict.library import SITE_FOLDER, Library
 from advisor.sim.traces.importing.sacct import COMMAND, FILLED_IN
+from advisor.site.status_file import status_after, write_status
 from tests.cli.conftest import Sadvise
+from tests.made_rounds import make_round, step
 
 
 @pytest.fixture
@@ -22,16 +26,16 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def history(tmp_path: Path, jobs: int = 600) -> Path:
-    """Accounting of three users whose jobs run for a tenth, a half and nearly all of their limits."""
+    """Accounting of twelve users whose jobs wait for hours, then run for a share of their limits of their own."""
     rng = np.random.default_rng(1)
     lines = ["|".join(FILLED_IN)]
     for number in range(jobs):
-        user = number % 3
+        user = number % 12
         limit = int(rng.choice([60, 240, 1440]))
-        run_s = int(limit * 60 * (0.1, 0.5, 0.95)[user] * rng.uniform(0.7, 1.05))
+        run_s = int(limit * 60 * (0.1, 0.5, 0.95)[user % 3] * rng.uniform(0.7, 1.05))
         submit = 1_772_323_200 + 600 * number
         lines.append(
-            f"{number + 1}|{number + 1}|user{user}|normal|gpu|{submit}|{submit}|{submit + 60}|{run_s}|{limit}|"
+            f"{number + 1}|{number + 1}|user{user}|normal|gpu|{submit}|{submit}|{submit + 18_000}|{run_s}|{limit}|"
             f"COMPLETED|cpu=8,mem=32G,node=1,gres/gpu={rng.choice([1, 2, 4])}||1|"
         )
     path = tmp_path / "sacct.txt"
@@ -207,3 +211,33 @@ def test_folder_that_cannot_be_written_is_refused_before_the_accounting_is_read(
         f"sadvise: error: {tmp_path}/file: cannot be written: run this as root, or give --models DIR or --dry-run\n"
     )
     assert "no-such-file" in dry.err
+
+
+def test_list_says_how_the_run_time_model_in_use_orders_jobs_here_and_why_it_is_set_aside(
+    sadvise: Sadvise, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SADVISE_DAEMON__RUNTIME_FOLDER", str(tmp_path))
+    name, why = "run_time default-1", "run_time default-1 is not proven here, so plans rest on time limits."
+    order = OrderProof(jobs=400, users=31, ordered_ratio=0.95, limit_ratio=0.9, gain_ratio=0.04, error_ratio=0.01)
+    look = OrderLook(model=name, looked_time=1_800_000_000.0, order=order)
+    seen = status_after(make_round(step())).model_copy(update={"run_time_order": look})
+
+    def listed() -> tuple[str, dict[str, object]]:
+        document = json.loads(sadvise("models", "list", "--json").out)
+        (of_run_time,) = [each for each in document["models"] if each["kind"] == "run_time" and each["in_use"]]
+        return sadvise("models", "list").out, {key: of_run_time[key] for key in ("order", "set_aside")}
+
+    nothing = listed()
+    write_status(tmp_path, seen)
+    counts = listed()
+    write_status(tmp_path, seen.model_copy(update={"on_probation": {name: why}}))
+    aside = listed()
+    (tmp_path / "status.json").write_text("{")
+    broken = listed()
+
+    assert nothing[1] == broken[1] == {"order": None, "set_aside": None}
+    assert "orders" not in nothing[0] and "orders" not in broken[0]
+    assert "orders 95.0 % of the GPU-time in question right, time limits 90.0 %" in " ".join(counts[0].split())
+    assert counts[1] == {"order": {**asdict(look)}, "set_aside": None}
+    assert "is not proven here, so plans rest on time limits." in " ".join(aside[0].split())
+    assert aside[1]["set_aside"] == why

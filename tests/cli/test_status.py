@@ -18,6 +18,7 @@ from advisor.clock import SystemClock
 from advisor.config import load_config
 from advisor.domain.lease import LeaseState
 from advisor.domain.mode import Mode
+from advisor.domain.probation import OrderLook, OrderProof
 from advisor.guard.breakers import BreakerState, OpenBreaker
 from advisor.journal import SqliteJournal, opened
 from advisor.metrics.round import Round
@@ -278,3 +279,19 @@ def test_lifts_that_the_journal_does_not_know_are_named_and_make_the_exit_status
         "lifts that the journal does not know, on jobs 7, 9; to do: `sadvise revert --strays`"
     )
     assert json.loads(status("--json").out)["is_well"] is False
+
+
+def test_order_of_the_run_time_model_stands_beside_that_of_limits_unless_its_probation_tells_it(
+    status: Status, tmp_path: Path
+) -> None:
+    order = OrderProof(jobs=400, users=31, ordered_ratio=0.95, limit_ratio=0.9, gain_ratio=0.04, error_ratio=0.01)
+    look = OrderLook(model="run_time site-1", looked_time=SystemClock().now(), order=order)
+    written(tmp_path, now_round(make_round(step())), run_time_order=look)
+
+    text, document = status().out, json.loads(status("--json").out)
+    written(tmp_path, now_round(make_round(step())), run_time_order=look, on_probation={"run_time site-1": "is not"})
+    aside = status().out
+
+    assert "order     run_time site-1 orders 95.0 % of the GPU-time in question right, time limits 90.0 %" in text
+    assert document["last_round"]["run_time_order"]["order"]["ordered_ratio"] == 0.95
+    assert "\norder" not in aside and "probation" in aside

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from advisor.domain.probation import Coverage
+from advisor.domain.probation import NO_ORDER, Coverage, OrderProof, Proof
 from advisor.errors import ModelError
 from advisor.fit.export import predictions, to_onnx
 from advisor.fit.publish import publish
-from advisor.fit.run_time_choice import OURS, coverage
+from advisor.fit.run_time_choice import OURS, proof
 from advisor.predict.manifest import read_manifest
 from advisor.predict.onnx_model import OnnxModel
 from tests.predict.shelf import TODAY, Wrong, make_fitted
@@ -71,25 +71,45 @@ def test_manifest_tells_what_it_was_made_with(tmp_path: Path) -> None:
     assert {"sadvise", "python", "numpy", "scikit-learn", "skl2onnx", "onnx", "onnxruntime"} == set(entry.made_with)
 
 
-def test_coverage_of_jobs_of_the_site_goes_into_the_manifest_and_the_card(tmp_path: Path) -> None:
-    tested = replace(make_fitted(), tested=Coverage(jobs=200, inside=165))
+BETTER = OrderProof(jobs=200, users=12, ordered_ratio=0.95, limit_ratio=0.9, gain_ratio=0.04, error_ratio=0.01)
+
+
+def test_proof_by_jobs_of_the_site_goes_into_the_manifest_and_the_card(tmp_path: Path) -> None:
+    tested = replace(make_fitted(), tested=Proof(coverage=Coverage(jobs=200, inside=165), order=BETTER))
 
     entry = publish(tested, tmp_path, "site-1", today=TODAY)
 
     (read,) = read_manifest(tmp_path).model
-    assert read == entry and read.tested is not None and read.tested.coverage == Coverage(jobs=200, inside=165)
-    assert "165 of 200 ran" in (tmp_path / "run_time" / "site-1" / "card.md").read_text()
+    assert read == entry and read.tested is not None and read.tested.proof == tested.tested
+    card = (tmp_path / "run_time" / "site-1" / "card.md").read_text()
+    assert "165 of 200 ran" in card and "It orders 95.0 % of the GPU-time in question right, time limits 90.0 %" in card
 
 
 @pytest.mark.parametrize(
     ("metrics", "expected"),
     [
-        ({"held_out_rows": 200.0, "held_out_coverage": 0.825}, Coverage(jobs=200, inside=165)),
+        (
+            {"held_out_rows": 200.0, "held_out_coverage": 0.825},
+            Proof(coverage=Coverage(jobs=200, inside=165), order=NO_ORDER),
+        ),
+        (
+            {
+                "held_out_rows": 200.0,
+                "held_out_coverage": 0.825,
+                "held_out_limit_ordered": 0.9,
+                "held_out_order_users": 12.0,
+                "held_out_ordered": 0.95,
+                "held_out_order_gain": 0.04,
+                "held_out_order_gain_error": 0.01,
+            },
+            Proof(coverage=Coverage(jobs=200, inside=165), order=BETTER),
+        ),
         ({"rows": 40.0}, None),
     ],
+    ids=["none waited together", "both", "nothing held out"],
 )
-def test_coverage_is_that_of_the_rows_held_out(metrics: dict[str, float], expected: Coverage | None) -> None:
-    assert coverage(metrics, OURS) == expected
+def test_proof_is_that_of_the_rows_held_out(metrics: dict[str, float], expected: Proof | None) -> None:
+    assert proof(metrics, OURS) == expected
 
 
 def test_folder_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path) -> None:

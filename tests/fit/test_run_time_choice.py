@@ -1,9 +1,11 @@
 """A site moves from the forests that ship to its own by the jobs that were kept aside, and back."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from advisor.errors import ModelError
 from advisor.fit.run_time_choice import OURS, RIVAL, chosen, figures
@@ -11,6 +13,7 @@ from advisor.fit.run_time_fit import fit_run_time
 from advisor.fit.run_time_release import publish_with_forests_of
 from advisor.predict.library import Library, opened
 from advisor.predict.manifest import PARAMETERS
+from advisor.predict.order_share import WaitedJobs
 from advisor.predict.run_time import KIND, RunTimeForecaster
 from advisor.predict.run_time_curve import Curves
 from tests.predict.run_time_jobs import make_jobs, make_site
@@ -27,11 +30,19 @@ def all_near(run_s: float, rows: int) -> Curves:
     )
 
 
+def waited_together(burst: NDArray[np.int64]) -> WaitedJobs:
+    """Return jobs of one GPU that all waited at the same time, each burst of a user of its own."""
+    count = len(burst)
+    return WaitedJobs(
+        submit_time=np.zeros(count), start_time=np.ones(count), gpus=np.ones(count), burst=burst, user=burst
+    )
+
+
 def test_figures_compare_two_models_by_burst() -> None:
     run_s, burst = np.array([3600.0, 3600.0, 3600.0, 36_000.0]), np.array([0, 0, 0, 1])
     drawn = {OURS: all_near(3600.0, 4), RIVAL: all_near(36_000.0, 4)}
 
-    found = figures(drawn, np.zeros(4, np.int64), run_s, burst)
+    found = figures(drawn, np.zeros(4, np.int64), run_s, waited_together(burst), np.full(4, 86_400.0))
 
     assert (found["held_out_coverage"], found["held_out_coverage_by_burst"]) == (0.75, 0.5)
     assert (found["held_out_shipped_coverage"], found["held_out_shipped_coverage_by_burst"]) == (0.25, 0.5)
@@ -39,19 +50,35 @@ def test_figures_compare_two_models_by_burst() -> None:
     # Each is right of one burst and wrong of the other by the same factor.
     assert found["held_out_loss"] == pytest.approx(found["held_out_shipped_loss"], rel=0.1)
     assert abs(found["held_out_loss_difference"]) < found["held_out_loss_difference_error"]
+    # Of two users alone there is no order without one of them.
+    assert "held_out_ordered" not in found
+
+
+def test_figures_hold_the_order_by_the_mean_against_that_by_the_limit() -> None:
+    run_s = np.array([600.0, 3600.0, 7200.0, 36_000.0])
+    drawn = {OURS: all_near(3600.0, 4)}
+
+    found = figures(drawn, np.zeros(4, np.int64), run_s, waited_together(np.arange(4)), run_s * 2)
+
+    # One number for all orders half, limits that are twice the run times all.
+    assert (found["held_out_ordered"], found["held_out_limit_ordered"]) == (0.5, 1.0)
+    assert (found["held_out_order_gain"], found["held_out_order_users"]) == (-0.5, 4.0)
 
 
 @pytest.mark.slow
 def test_forests_of_the_site_are_served_where_they_are_better_than_those_that_ship() -> None:
-    found = fit_run_time(
-        make_site(1500), seed=0, keep_history=True, rival=RunTimeForecaster.from_bundle(opened(SHIPPED)).curves
-    ).metrics
+    site = make_site(1500)
+    waited = replace(site, end_time=site.end_time + 6 * 3600.0)
+    rival = RunTimeForecaster.from_bundle(opened(SHIPPED)).curves
+    found = fit_run_time(waited, seed=0, keep_history=True, rival=rival).metrics
 
     choice = chosen(found, SHIPPED.entry.version)
 
     assert found["held_out_loss"] < found["held_out_shipped_loss"]
-    assert choice.ours and choice.tested is not None and choice.tested.jobs == found["held_out_rows"]
+    assert choice.ours and choice.tested is not None and choice.tested.coverage.jobs == found["held_out_rows"]
     assert f"those of default-1 of {found['held_out_shipped_loss']:.3f}" in choice.reason
+    assert f"order {100.0 * found['held_out_ordered']:.1f} % right" in choice.reason
+    assert f"time limits {100.0 * found['held_out_limit_ordered']:.1f} %" in choice.reason
 
 
 @pytest.mark.parametrize(
@@ -75,7 +102,7 @@ def test_forests_of_the_site_have_to_be_better_by_more_than_the_standard_error(d
 
     assert choice.ours is ours
     assert choice.reason.startswith("forests of this site" if ours else "forests of default-1")
-    assert choice.tested is not None and choice.tested.inside == (300 if ours else 320)
+    assert choice.tested is not None and choice.tested.coverage.inside == (300 if ours else 320)
 
 
 def test_without_jobs_to_judge_by_the_forests_that_ship_are_served() -> None:

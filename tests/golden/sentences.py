@@ -26,7 +26,7 @@ from advisor.domain.particulars import (
     ReachedLimit,
     Reservation,
 )
-from advisor.domain.probation import Coverage
+from advisor.domain.probation import Coverage, OrderProof, Proof
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.breakers import ALL_CLOSED, Vitals
 from advisor.guard.breakers import judged as judged_breakers
@@ -153,7 +153,8 @@ def _breakers() -> Iterator[tuple[str, str]]:
         yield f"breaker {breaker.name}", stop_line(breaker).replace(instant(NOON), "2026-03-01T12:00:00")
     name, line = next(iter(breaker_lines(state, settings).items()))
     yield f"breaker {name} in the log", line
-    half = Coverage(jobs=60, inside=31)
+    order = OrderProof(jobs=60, users=14, ordered_ratio=0.925, limit_ratio=0.938, gain_ratio=-0.004, error_ratio=0.011)
+    half = Proof(coverage=Coverage(jobs=60, inside=31), order=order)
     yield "probation", probation_line("run_time site-1", half, 100)
     yield "probation after drift", probation_line("run_time default-1", half, 100, drifted=True)
 

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.cycle import Cycle
 from advisor.domain.forecast import Placement
-from advisor.domain.probation import Coverage
+from advisor.domain.probation import Coverage, OrderProof, Proof
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.errors import ModelError
@@ -194,15 +194,21 @@ def repin(folder: Path, kind: str, content: bytes) -> None:
     write_manifest(folder, manifest.model_copy(update={"model": entries}))
 
 
+BETTER = "users = 12\nordered_ratio = 0.9\nlimit_ratio = 0.8\ngain_ratio = 0.1\nerror_ratio = 0.02\n"
+NOT_BETTER = BETTER.replace("error_ratio = 0.02", "error_ratio = 0.08")
+
+
 @pytest.mark.parametrize(
     ("tested", "marked"),
     [
         ("", ("run_time default-1",)),
-        ("[model.tested]\njobs = 200\ninside = 160\n", ()),
-        ("[model.tested]\njobs = 200\ninside = 120\n", ("run_time default-1",)),
-        ("[model.tested]\njobs = 99\ninside = 99\n", ("run_time default-1",)),
+        (f"[model.tested]\njobs = 200\ninside = 160\n{BETTER}", ()),
+        ("[model.tested]\njobs = 200\ninside = 160\n", ("run_time default-1",)),
+        (f"[model.tested]\njobs = 200\ninside = 160\n{NOT_BETTER}", ("run_time default-1",)),
+        (f"[model.tested]\njobs = 200\ninside = 120\n{BETTER}", ("run_time default-1",)),
+        (f"[model.tested]\njobs = 99\ninside = 99\n{BETTER}", ("run_time default-1",)),
     ],
-    ids=["ships", "tested here", "failed here", "too few here"],
+    ids=["ships", "tested here", "order not known", "no better than limits", "failed here", "too few here"],
 )
 def test_run_times_are_on_probation_unless_jobs_kept_aside_from_the_fit_prove_them(
     tmp_path: Path, tested: str, marked: tuple[str, ...]
@@ -222,4 +228,6 @@ def test_run_times_are_on_probation_unless_jobs_kept_aside_from_the_fit_prove_th
     [(Coverage(jobs=100, inside=80), True), (Coverage(jobs=99, inside=80), False), (None, False)],
 )
 def test_hundred_jobs_that_were_kept_aside_prove_a_model(coverage: Coverage | None, proves: bool) -> None:
-    assert is_tested(coverage) is proves
+    order = OrderProof(jobs=100, users=12, ordered_ratio=0.9, limit_ratio=0.8, gain_ratio=0.1, error_ratio=0.02)
+
+    assert is_tested(None if coverage is None else Proof(coverage=coverage, order=order)) is proves

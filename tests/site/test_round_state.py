@@ -10,7 +10,7 @@ from advisor.daemon.service import Service
 from advisor.domain.actions import SetNodeRange
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
-from advisor.domain.job import JobState
+from advisor.domain.job import Job, JobState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
 from advisor.domain.outcome import Arm, JobOutcome, SeenForecast
@@ -276,13 +276,26 @@ TOO_LONG = RunTime(interval_s=Interval(low=80_000.0, median=81_000.0, high=DAY_S
 
 
 class OnProbation:
-    """A model on probation that forecasts one run time for all jobs that run."""
+    """A model on probation that forecasts one interval for all jobs that run, and puts those first that just began.
 
-    def __init__(self, run_time: RunTime) -> None:
-        self.run_time = run_time
+    With `orders` False it puts them last.
+    """
+
+    def __init__(self, run_time: RunTime, *, orders: bool = True) -> None:
+        self.run_time, self.orders = run_time, orders
+
+    def run_time_of(self, job: Job, now: float) -> RunTime:
+        """Return the run time of a job that runs; its mean never lies below its interval."""
+        since_s = now - (job.start_time or now)
+        mean_s = since_s if self.orders else self.run_time.interval_s.high - since_s
+        return replace(self.run_time, mean_s=max(self.run_time.interval_s.low, mean_s))
 
     def forecasts(self, snapshot: Snapshot) -> Forecasts:
-        by_job = {job.job_id: JobForecast(run_time=self.run_time) for job in snapshot.jobs if not job.is_pending}
+        by_job = {
+            job.job_id: JobForecast(run_time=self.run_time_of(job, snapshot.taken_at))
+            for job in snapshot.jobs
+            if not job.is_pending
+        }
         return Forecasts(by_job=by_job, models=(MODEL,), on_probation=(MODEL,))
 
     def with_starts(self, forecasts: Forecasts, snapshot: Snapshot, job_ids: Collection[int]) -> Forecasts:
@@ -320,10 +333,21 @@ def test_rounds_without_ended_jobs_read_no_outcomes(site: Site, monkeypatch: pyt
             assert "journal" not in service.round().held_to
 
 
+# As many users as can prove an order.
+EIGHT = range(60, 68)
+
+
 def add_short_jobs(site: Site, *job_ids: int) -> None:
-    """Run jobs that hold no GPUs that the gang waits for."""
+    """Run jobs of a user each that waited together, and hold no GPUs that the gang waits for."""
+    now = site.cluster.now
     for job_id in job_ids:
-        site.cluster.jobs[job_id] = make_job(job_id, state=JobState.RUNNING, start_time=TAKEN_AT - 600.0)
+        site.cluster.jobs[job_id] = make_job(
+            job_id,
+            user=f"user{job_id}",
+            state=JobState.RUNNING,
+            submit_time=now - 3600.0,
+            start_time=now - 600.0 - 60.0 * (job_id % 10),
+        )
 
 
 def next_round(site: Site, service: Service, *ended: int) -> Round:
@@ -342,19 +366,19 @@ def set_aside(done: Round) -> tuple[str, ...]:
 
 
 def test_changes_go_out_by_time_limits_until_jobs_of_the_site_prove_the_model(site: Site) -> None:
-    add_short_jobs(site, 60, 61)
-    service = on_probation(site, 2)
+    add_short_jobs(site, *EIGHT)
+    service = on_probation(site, 8)
     first = service.round()
-    second = next_round(site, service, 60, 61)
+    second = next_round(site, service, *EIGHT)
     third = next_round(site, service)
     service.leave(4.0)
-    again = on_probation(site, 2).round()
+    again = on_probation(site, 8).round()
 
     assert set_aside(first) == set_aside(second) == (MODEL,) and set_aside(third) == set_aside(again) == ()
     assert first.step is not None and len(first.step.applied) == 1 and first.mode is Mode.APPLY
     assert "No job that it forecast has ended yet" in first.on_probation[MODEL]
     # The record holds the forecasts that the jobs are judged by.
-    assert first.step.record.forecasts.by_job and events(site).count("forecast proven") == 1
+    assert first.step.record.forecasts.by_job and events(site).count("run times proven") == 1
 
 
 def test_model_that_does_not_fit_is_set_aside_for_good_and_changes_go_out(site: Site) -> None:
@@ -375,14 +399,14 @@ def foresee(site: Site, run_time: RunTime) -> None:
 
 
 def drifting(site: Site) -> Service:
-    """Start a daemon with a model that two jobs have proven, and which drifts by three."""
-    add_short_jobs(site, 60, 61)
-    service = on_probation(site, 2)
+    """Start a daemon with a model that eight jobs have proven, and which drifts by three."""
+    add_short_jobs(site, *EIGHT)
+    service = on_probation(site, 8)
     service.reconfigure(
-        site.config(guard=Limits(probation_jobs=2), breakers=BreakerSettings(min_ended_jobs=3, min_coverage_ratio=0.6))
+        site.config(guard=Limits(probation_jobs=8), breakers=BreakerSettings(min_ended_jobs=3, min_coverage_ratio=0.6))
     )
     service.round()
-    next_round(site, service, 60, 61)
+    next_round(site, service, *EIGHT)
     foresee(site, TOO_LONG)
     add_short_jobs(site, 70, 71, 72)
     assert set_aside(next_round(site, service)) == ()
@@ -394,12 +418,13 @@ def test_proven_model_that_drifts_is_set_aside_until_jobs_that_end_later_prove_i
     service = drifting(site)
     drifted = next_round(site, service)
     foresee(site, NEARLY_A_DAY)
-    add_short_jobs(site, 80, 81)
+    site.cluster.now += 7 * DAY_S
+    add_short_jobs(site, *range(80, 88))
     next_round(site, service)
     service.leave(4.0)
-    service = on_probation(site, 2)
+    service = on_probation(site, 8)
     restarted = service.round()
-    next_round(site, service, 80, 81)
+    next_round(site, service, *range(80, 88))
     again = next_round(site, service)
 
     assert set_aside(drifted) == set_aside(restarted) == (MODEL,) and set_aside(again) == ()
@@ -407,8 +432,40 @@ def test_proven_model_that_drifts_is_set_aside_until_jobs_that_end_later_prove_i
     assert "no longer holds" in drifted.on_probation[MODEL]
     assert "No job that it forecast has ended since" in drifted.on_probation[MODEL]
     assert [event for event in events(site) if event.startswith("forecast")] == [
-        "forecast proven", "forecast drifted", "forecast proven",
+        "forecast drifted",
     ]  # fmt: skip
+    assert events(site).count("run times proven") == 2
+
+
+def looked(site: Site) -> int:
+    """Count the looks at the order of a model."""
+    return events(site).count("run times in order")
+
+
+def test_model_that_covers_what_it_claims_and_orders_jobs_worse_than_limits_is_looked_at_once_a_week(
+    site: Site,
+) -> None:
+    add_short_jobs(site, *EIGHT)
+    service = on_probation(site, 8)
+    assert isinstance(site.forecaster, OnProbation)
+    site.forecaster.orders = False
+    service.round()
+    next_round(site, service, *EIGHT)
+    site.forecaster.orders = True
+    add_short_jobs(site, *range(100, 160))
+    next_round(site, service)
+    early = [next_round(site, service, *range(100, 160)), next_round(site, service)]
+    looks = looked(site)
+    service.leave(4.0)
+    site.cluster.now += 7 * DAY_S
+    service = on_probation(site, 8)
+    late = [next_round(site, service), next_round(site, service)]
+
+    assert [set_aside(done) for done in early] == [(MODEL,)] * 2 and looks == 1
+    line = "At the last look it orders 0.0 % of the GPU-time in question right, time limits 50.0 %"
+    assert line in early[0].on_probation[MODEL] and "68 of the 68 jobs" in early[1].on_probation[MODEL]
+    assert looked(site) == 2 and [set_aside(done) for done in late] == [(MODEL,), ()]
+    assert late[-1].order is not None and late[-1].order.order.ordered_ratio > late[-1].order.order.limit_ratio
 
 
 def test_model_that_a_person_trusts_again_counts_until_later_jobs_show_the_same(site: Site) -> None:
@@ -469,10 +526,10 @@ def test_acknowledged_breaker_whose_cause_lasts_opens_again(site: Site) -> None:
 def test_what_still_holds_outlives_the_retention_of_the_journal(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("advisor.journal.store.LEAST_KEPT", 0)
     with opened(site.folder / "journal.sqlite") as journal:
-        for event in ("breakers", "forecast proven", "started"):
+        for event in ("breakers", "run times proven", "started"):
             journal.note(TAKEN_AT, event, {"model": MODEL})
         journal.prune(TAKEN_AT + 400 * DAY_S)
 
     with opened(site.folder / "journal.sqlite") as journal:
-        assert [row.event for row in reversed(journal.audit())] == ["pruned", "breakers", "forecast proven"]
+        assert [row.event for row in reversed(journal.audit())] == ["pruned", "breakers", "run times proven"]
         assert journal.trust().proven == {MODEL} and journal.verify().broken is None

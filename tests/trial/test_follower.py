@@ -250,6 +250,7 @@ def test_the_first_forecast_is_kept_and_made_an_instant() -> None:
         made_time=TAKEN_AT,
         start_time=Interval(low=TAKEN_AT, median=TAKEN_AT + 120.0, high=TAKEN_AT + 600.0),
         run_time_s=Interval(low=60.0, median=600.0, high=6000.0),
+        run_mean_s=700.0,
         models=FORECASTS.models,
     )
     assert at_work.open_outcomes == (outcome,)

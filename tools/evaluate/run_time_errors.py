@@ -10,12 +10,13 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from advisor.domain.probation import OrderProof
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ConfigError
 from advisor.fit.export import bundled
-from advisor.fit.order_share import WaitedJobs, ordered
 from advisor.fit.run_time_fit import FEWEST_ROWS, fit_run_time
 from advisor.predict.history import bursts_of, keys_of, runs_of
+from advisor.predict.order_share import WaitedJobs, order_proof, ordered
 from advisor.predict.run_time import RunTimeForecaster, RunTimeQuantiles
 from advisor.predict.run_time_curve import are_inside
 from advisor.predict.run_time_features import GROUPS, LEVELS
@@ -218,7 +219,12 @@ def judge(*trials: FitTrial, seed: int) -> Report:
         )
         for (baseline, (said_s, quantiles_s)), share in zip(said.items(), of_baselines, strict=True):
             scores.append(_scored(f"{baseline}, {name}", true_s, said_s, quantiles_s, burst, share))
-        notes += _by_group(name, ours, true_s)
+        limit_s = said[LIMIT][0]
+        notes += [
+            _gate(f"Gate {name}: the model", order_proof(waited, true_s, ours.mean_s, limit_s)),
+            *_by_group(name, ours, true_s),
+        ]
+    notes.append(_gate("Gate for comparison: the truth", order_proof(waited, true_s, true_s, limit_s)))
     return Report(
         what="run time, hours, none taken for more than its time limit",
         train_rows=sum(int(np.count_nonzero(of.fitted_on)) for of in trials),
@@ -229,6 +235,10 @@ def judge(*trials: FitTrial, seed: int) -> Report:
         scores=tuple(scores),
         notes=(*(note for of in trials for note in of.notes), *_notes(trials), *notes),
     )
+
+
+def _gate(who: str, proof: OrderProof) -> str:
+    return f"{who} {proof.words}: for the order of jobs it {'counts' if proof.proves else 'does not count'}."
 
 
 def _bursts(of: FitTrial) -> NDArray[np.int64]:
@@ -244,6 +254,7 @@ def _waited(trials: Sequence[FitTrial], burst: NDArray[np.int64]) -> WaitedJobs:
         start_time=np.concatenate([jobs.end_time - jobs.run_s for jobs in judged]),
         gpus=np.concatenate([jobs.jobs.gpus for jobs in judged]),
         burst=burst,
+        user=np.unique([user for jobs in judged for user in jobs.jobs.user], return_inverse=True)[1],
     )
 
 

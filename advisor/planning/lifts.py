@@ -89,10 +89,11 @@ def lifts(
     candidates = first[movable[first] & (~lifted[first] | (key[first] <= 0.0))]
     if not len(candidates):
         return Lifts(row=candidates, priority=np.empty(0))
-    # Those that go before all others are lifted before another job can pass them.
-    goes_first = key[candidates] <= 0.0
+    # Those that go before all others are lifted before another job can pass them, if one can that is not lifted itself.
+    others = priority[~lifted]
+    goes_first = (key[candidates] <= 0.0) & bool(len(others))
     row = candidates[_preceded(key, priority, candidates) | goes_first]
-    after = lifted_priority(key[row], (priority if lifted.all() else priority[~lifted]).max(), scale)
+    after = lifted_priority(key[row], (others if len(others) else priority).max(), scale)
     kept = np.flatnonzero(after > priority[row])
     kept = kept[_within(key, lifted, stakes, bounds, row[kept])]
     return Lifts(row=row[kept], priority=after[kept])

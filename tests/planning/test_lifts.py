@@ -70,6 +70,27 @@ def test_work_that_is_lifted_and_has_not_started_counts() -> None:
     assert lifted_rows(*jobs, already=(0,)) == {2}
 
 
+@pytest.mark.parametrize(
+    ("key", "priority", "rows"),
+    [
+        pytest.param([0.0], [1e9], set(), id="alone"),
+        pytest.param([0.0, 0.0], [1e9, 2e9], set(), id="both before all others"),
+        pytest.param([0.0, 5.0], [1e9, 2e9], {0}, id="behind another"),
+        pytest.param([0.0, 5.0], [2e9, 1e9], set(), id="ahead of another"),
+    ],
+)
+def test_where_all_jobs_are_lifted_only_one_that_another_precedes_is_lifted_again(
+    key: list[float], priority: list[float], rows: set[int]
+) -> None:
+    count = len(key)
+    everyone = np.ones(count, dtype=np.bool_)
+    stakes = Stakes(gpu_s=np.ones(count), tasks=np.ones(count), user=np.arange(count))
+
+    chosen = lifts(np.array(key), np.array(priority), everyone, everyone, stakes, bounds=BOUNDS, scale=1000.0)
+
+    assert set(chosen.row.tolist()) == rows
+
+
 def test_array_is_lifted_as_a_whole_or_not_at_all() -> None:
     assert lifted_rows((1.0, 50.0, 0), tasks=50) == {0}
     assert lifted_rows((1.0, 51.0, 0), tasks=51) == set()

@@ -40,11 +40,12 @@ class OrderLooks:
     ) -> OrderProof | None:
         """Look at a model if that is due, and write what was seen into the audit; None where it is not due.
 
-        A model that `is_tried` is on probation. Looks have to be rare: each is one more chance to pass.
+        A model that `is_tried` is on probation. Looks at such have to be rare, also where it is replaced every night:
+        each is one more chance to pass.
         """
         last, rest_s = self._last, _WEEK_S if is_tried else DAY_S
         # A look of the future was written before the clock was set back.
-        if last is not None and last.model == model and 0.0 <= now - last.looked_time < rest_s:
+        if last is not None and (is_tried or last.model == model) and 0.0 <= now - last.looked_time < rest_s:
             return None
         since = now - (ORDER_WEEKS * _WEEK_S if is_tried else _LATELY_S)
         ended = by_run_time_model(journal.outcomes(since, most=_MOST_COMPARED), trust)

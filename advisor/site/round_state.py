@@ -181,7 +181,9 @@ class RoundState:
         else:
             recent = self._recent_by_model.get(model)
             coverage = NOTHING_ENDED if recent is None else recent.coverage
-            order = self._order_looks.look(journal, model, self._trust, now, is_tried=False) if coverage.jobs else None
+            # The first look at a version that is replaced every night waits for enough jobs too.
+            if coverage.jobs >= max(1, config.breakers.min_ended_jobs):
+                order = self._order_looks.look(journal, model, self._trust, now, is_tried=False)
             is_worse = order is not None and order.is_worse
             event = DRIFTED if is_worse or drifts(coverage, config.breakers) else ""
         if event:

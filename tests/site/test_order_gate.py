@@ -175,18 +175,26 @@ def test_look_that_cannot_be_read_counts_as_none(tmp_path: Path) -> None:
             assert read_look(journal) is None
 
 
-def test_another_version_and_a_clock_that_was_set_back_are_looked_at_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("is_tried", "jobs"),
+    [(True, [8, None, None, 8, 8]), (False, [8, 8, 0, 8, 8])],
+    ids=["on probation", "in use"],
+)
+def test_looks_are_one_a_week_on_probation_whatever_the_version_and_one_a_day_in_use(
+    is_tried: bool, jobs: list[int | None], tmp_path: Path
+) -> None:
     with SqliteJournal(tmp_path / "journal.sqlite") as journal:
         journal.keep_outcomes(map(ended, range(1, 9)))
         looks, now = OrderLooks(), TAKEN_AT + DAY_S
         looks.begin(journal)
+        asked = [(MODEL, now), (MODEL, now + DAY_S), ("run_time site-2", now + DAY_S), (MODEL, now - HOUR_S)]
 
-        found = [
-            looks.look(journal, model, NOTHING_PROVEN, instant, is_tried=True)
-            for model, instant in ((MODEL, now), (MODEL, now + DAY_S), ("run_time site-2", now), (MODEL, now - HOUR_S))
-        ]
+        found = [looks.look(journal, model, NOTHING_PROVEN, at, is_tried=is_tried) for model, at in asked]
+        found.append(
+            looks.look(journal, MODEL, NOTHING_PROVEN, now + (7 if is_tried else 1) * DAY_S, is_tried=is_tried)
+        )
 
-        assert [None if order is None else order.jobs for order in found] == [8, None, 0, 8]
+        assert [None if order is None else order.jobs for order in found] == jobs
         again = OrderLooks()
         again.begin(journal)
         assert again.last == looks.last

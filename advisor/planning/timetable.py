@@ -209,7 +209,9 @@ class Timetable:
         """Return the fitter for what is idle at all of some steps."""
         key = tuple(steps)
         if key not in self._fitters:
-            idle = np.minimum.reduce(self._idle[steps])
+            idle = self._idle[steps[0]].copy()
+            for step in steps[1:]:
+                np.minimum(idle, self._idle[step], out=idle)
             self._fitters[key] = self._now.with_idle(
                 idle[:, :-2].astype(np.int32), idle[:, -2].astype(np.int32), idle[:, -1]
             )

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from advisor.backends.process import printable
 from advisor.backends.spelling import node_names
 from advisor.backends.topology_text import Link, topology_of
@@ -100,6 +98,9 @@ def _conf_links(path: Path) -> Iterator[Link]:
 
 def _yaml_topology(path: Path) -> Topology:
     """Read the default topology of topology.yaml; others serve partitions of their own."""
+    # Few sites have one.
+    import yaml
+
     try:
         listed = yaml.safe_load("\n".join(_raw_lines(path)))
     except (yaml.YAMLError, RecursionError) as err:

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from advisor.backends.particulars_reader import read_particulars
-from advisor.backends.process import SlurmCommands
 from advisor.cli.filters import job_name
 from advisor.cli.options import JournalFile, Json, option
 from advisor.cli.reading_options import AnyQueue
@@ -70,4 +68,8 @@ def _particulars(job: Job, seen: Snapshot, cluster: str | None, timeout_s: float
     """Ask Slurm about a pending job what the snapshot does not hold."""
     if not job.is_pending:
         return None
+    # A file or the demo is asked nothing.
+    from advisor.backends.particulars_reader import read_particulars
+    from advisor.backends.process import SlurmCommands
+
     return read_particulars(SlurmCommands(timeout_s=timeout_s, cluster=cluster), job, seen.config)

@@ -1,5 +1,6 @@
 """Defines the entry point, which turns errors of sadvise into one line and an exit code."""
 
+import atexit
 import gc
 import io
 import os
@@ -18,7 +19,9 @@ def main() -> None:
         return
 
     # Most of what a command imports and reads stays to its end; to search it for garbage took a tenth of `explain`.
-    gc.set_threshold(100_000)
+    gc.set_threshold(400_000)
+    # Python searches it once more before the process ends and all of it is freed at once.
+    atexit.register(gc.freeze)
     # Plugins of pydantic are code of others in a tool for operators; to look for them takes a tenth of a command.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from advisor.cli.usage import UsageError, is_help, usage_line

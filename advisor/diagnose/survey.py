@@ -31,21 +31,24 @@ from advisor.features.nodes import (
     node_table,
     rows_of,
 )
-from advisor.features.queue import competes_now
+from advisor.features.queue import competing
 
 
 def overview(snapshot: Snapshot) -> Overview:
     """Sum up a snapshot."""
     table = node_table(snapshot)
     pending = [job for job in snapshot.jobs if job.is_pending]
-    sized = [(job, gpus) for job in pending if job.gang.wants_gpus and (gpus := gpus_by_type(job.gang)) is not None]
-    unsized = [job for job in pending if job.gang.wants_gpus and gpus_by_type(job.gang) is None]
+    wanting = [job for job in pending if job.gang.wants_gpus]
+    # Requests that jobs share are counted once.
+    gpus_by_gang = {number: gpus_by_type(gang) for number, gang in {id(job.gang): job.gang for job in wanting}.items()}
+    sized = [(job, gpus) for job in wanting if (gpus := gpus_by_gang[id(job.gang)]) is not None]
+    unsized = [job for job in wanting if gpus_by_gang[id(job.gang)] is None]
     return Overview(
         taken_at=snapshot.taken_at,
         gpu_types=tuple(_types(snapshot, table, sized)),
         shares=tuple(_shares(snapshot, pending)),
         jobs=_job_counts(snapshot),
-        pending_gpu_jobs=sum(tasks_of(job) for job in pending if job.gang.wants_gpus),
+        pending_gpu_jobs=sum(map(tasks_of, wanting)),
         pending_gpu_jobs_unsized=sum(tasks_of(job) for job in unsized),
         pending_gpus=whole_gpus(
             (gpu_type, tasks_of(job) * count) for job, gpus in sized for gpu_type, count in gpus.items()
@@ -160,7 +163,7 @@ def _idle_gpus(snapshot: Snapshot, table: NodeTable) -> list[IdleGpus]:
     shape = table.gpus_total.shape
     served, by_gpus, by_gpus_and_memory, wanted = (np.zeros(shape, dtype=np.bool_) for _ in range(4))
     # A queue holds thousands of equal requests, and unequal ones leave equal pieces: nodes are asked once for each.
-    requests = {(job.gang, job.partitions) for job in snapshot.jobs if competes_now(job, snapshot.taken_at)}
+    requests = {(job.gang, job.partitions) for job in competing(snapshot.pending_gpu_jobs, snapshot.taken_at)}
     for piece in {_piece(gang, partitions, table) for gang, partitions in requests}:
         chunk = piece.chunk
         columns = _columns(table, chunk.gpus)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from advisor.domain.gang import GangRequest
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.features.nodes import Counts, Flags, NodeTable, memory_is_shared_out, node_table, rows_of
+from advisor.features.nodes import Counts, Flags, Mebibytes, NodeTable, memory_is_shared_out, node_table, rows_of
 from advisor.features.offers import NodeView, Offer, PartitionOffer, chooses_among_required
 
 __all__ = ["Doubt", "Fit", "Fitter", "NodeTable", "asks_beyond_nodes", "node_table"]
@@ -75,16 +75,28 @@ class Fit:
         return self.tier_ever is not None
 
 
-class Fitter:
-    """Computes where gangs fit on one table, once for each distinct request."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """The resources that nodes offer in one case, and what is known so far of the gangs that they hold."""
 
-    def __init__(self, snapshot: Snapshot, table: NodeTable) -> None:
-        self.table = table
-        self._snapshot, self._component = snapshot, table.component
-        self._partitions = snapshot.partitions_by_name
-        self._number_by_partition = {name: number for number, name in enumerate(table.partition_names)}
-        shared_out = memory_is_shared_out(snapshot.config)
-        self._memory_binds_surely = bool(snapshot.config.select_parameters) and shared_out
+    view: NodeView
+    sides: dict[str, PartitionOffer] = field(default_factory=dict)
+    offers: dict[Hashable, Offer | None] = field(default_factory=dict)
+    tiers: dict[tuple[int, tuple[str, ...]], LocalityTier | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """What fitters of the same nodes share, whatever is idle on these."""
+
+    component: Counts | None
+    in_service: _Known
+    ever: _Known
+    numbers: dict[GangRequest, int] = field(default_factory=dict)
+    numbered: dict[int, tuple[GangRequest, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: NodeTable) -> "_Shared":
         ever = NodeView(
             gpus=table.gpus_total,
             cpus=table.cpus_total,
@@ -92,6 +104,21 @@ class Fitter:
             open=np.ones_like(table.usable),
             promise=False,
         )
+        in_service = _Known(view=replace(ever, open=table.usable))
+        return cls(component=table.component, in_service=in_service, ever=_Known(view=ever))
+
+
+class Fitter:
+    """Computes where gangs fit on one table, once for each distinct request."""
+
+    def __init__(self, snapshot: Snapshot, table: NodeTable, shared: _Shared | None = None) -> None:
+        self.table = table
+        self._snapshot, self._shared = snapshot, shared or _Shared.of(table)
+        self._component = self._shared.component
+        self._partitions = snapshot.partitions_by_name
+        self._number_by_partition = {name: number for number, name in enumerate(table.partition_names)}
+        shared_out = memory_is_shared_out(snapshot.config)
+        self._memory_binds_surely = bool(snapshot.config.select_parameters) and shared_out
         now = NodeView(
             gpus=table.gpus_idle,
             cpus=table.cpus_idle,
@@ -99,14 +126,18 @@ class Fitter:
             open=table.usable,
             promise=True,
         )
-        self._views = {_When.NOW: now, _When.IN_SERVICE: replace(ever, open=table.usable), _When.EVER: ever}
-        self._sides: dict[tuple[_When, str], PartitionOffer] = {}
-        self._offers: dict[Hashable, Offer | None] = {}
+        self._known = {
+            _When.NOW: _Known(view=now),
+            _When.IN_SERVICE: self._shared.in_service,
+            _When.EVER: self._shared.ever,
+        }
         self._fits: dict[tuple[int, tuple[str, ...]], Fit] = {}
         self._fits_in_service: dict[tuple[int, tuple[str, ...]], Fit] = {}
-        self._tiers: dict[tuple[_When, int, tuple[str, ...]], LocalityTier | None] = {}
-        self._numbers: dict[GangRequest, int] = {}
-        self._numbered: dict[int, tuple[GangRequest, int]] = {}
+
+    def with_idle(self, gpus: Counts, cpus: Counts, memory_mib: Mebibytes) -> "Fitter":
+        """Return the fitter for other idle resources of the same nodes; what is known of empty nodes holds for both."""
+        table = replace(self.table, gpus_idle=gpus, cpus_idle=cpus, memory_idle_mib=memory_mib)
+        return Fitter(self._snapshot, table, self._shared)
 
     def fit(self, gang: GangRequest, partitions: tuple[str, ...]) -> Fit:
         """Return where a gang fits within any one of `partitions`; a partition that is down starts nothing now."""
@@ -140,7 +171,7 @@ class Fitter:
         tier = self.tier_now(gang, partitions)
         for name in self._asked(_When.NOW, gang, partitions):
             offer = self._offer(_When.NOW, gang, name)
-            if offer is not None and tier is not None and self._tier_in(_When.NOW, gang, name) is tier:
+            if offer is not None and tier is not None and self._tier(_When.NOW, gang, (name,)) is tier:
                 return self._picked(offer, tier, self._least_nodes(gang, name), self._most_nodes(gang, name))
         return np.zeros(0, dtype=np.intp)
 
@@ -152,7 +183,7 @@ class Fitter:
         shares, tier = np.zeros(len(self.table.names)), self.tier_now(gang, partitions)
         for name in self._asked(_When.NOW, gang, partitions):
             offer = self._offer(_When.NOW, gang, name)
-            if offer is not None and tier is not None and self._tier_in(_When.NOW, gang, name) is tier:
+            if offer is not None and tier is not None and self._tier(_When.NOW, gang, (name,)) is tier:
                 shares[offer.rows] = offer.shares.min(axis=1)
                 return shares
         return shares
@@ -257,18 +288,19 @@ class Fitter:
         return all(node.threads_per_core == 1 for node in self._snapshot.nodes)
 
     def _tier(self, when: "_When", gang: GangRequest, partitions: tuple[str, ...]) -> LocalityTier | None:
-        key = (when, self._number(gang), partitions)
-        if key not in self._tiers:
+        known, key = self._known[when].tiers, (self._number(gang), partitions)
+        if key not in known:
             tiers = [self._tier_in(when, gang, name) for name in self._asked(when, gang, partitions)]
-            self._tiers[key] = min((tier for tier in tiers if tier is not None), default=None)
-        return self._tiers[key]
+            known[key] = min((tier for tier in tiers if tier is not None), default=None)
+        return known[key]
 
     def _number(self, gang: GangRequest) -> int:
         """Return a number for each distinct request; a shared object is compared with the others once."""
-        known = self._numbered.get(id(gang))
+        numbers, numbered = self._shared.numbers, self._shared.numbered
+        known = numbered.get(id(gang))
         if known is None:
             # Keeps a reference, so that no other request gets the same identity.
-            known = self._numbered[id(gang)] = gang, self._numbers.setdefault(gang, len(self._numbers))
+            known = numbered[id(gang)] = gang, numbers.setdefault(gang, len(numbers))
         return known[1]
 
     def _tier_ever(self, gang: GangRequest, partitions: tuple[str, ...]) -> LocalityTier | None:
@@ -311,22 +343,26 @@ class Fitter:
 
     def _picked(self, offer: Offer, tier: LocalityTier, nodes_min: int, nodes_max: int | None) -> NDArray[np.intp]:
         """Pick nodes of an offer at a tier: of the nodes or switches that hold the gang, the one with least idle."""
-        every = np.arange(len(self.table.names), dtype=np.int32)
-        group = {
-            LocalityTier.NODE: every,
-            LocalityTier.LEAF: self.table.leaf,
-            LocalityTier.SPINE: self.table.spine,
-            LocalityTier.CLUSTER: np.zeros_like(every) if self._component is None else self._component,
-        }[tier][offer.rows]
         # Names of nodes settle ties, so that their order in the snapshot does not matter.
         idle, rank = self.table.gpus_idle[offer.rows].sum(axis=1), self.table.rank[offer.rows]
         if tier is LocalityTier.NODE:
             holding = np.flatnonzero(offer.holds_alone)
             return offer.rows[holding[np.lexsort((rank[holding], idle[holding]))[:1]]]
-        numbers = np.unique(group[group >= 0])
-        idle_in_group = [int(idle[group == number].sum()) for number in numbers]
-        first_in_group = [int(rank[group == number].min()) for number in numbers]
-        parts = (offer.among(group == numbers[place]) for place in np.lexsort((first_in_group, idle_in_group)))
+        group = {
+            LocalityTier.LEAF: self.table.leaf,
+            LocalityTier.SPINE: self.table.spine,
+            LocalityTier.CLUSTER: np.zeros_like(self.table.leaf) if self._component is None else self._component,
+        }[tier][offer.rows]
+        # The groups in the order of what is idle in them, then of the first name.
+        by_group = np.lexsort((rank, group))
+        by_group = by_group[group[by_group] >= 0]
+        firsts = np.flatnonzero(np.diff(group[by_group], prepend=-1))
+        idle_in_group = np.add.reduceat(idle[by_group], firsts)
+        first_in_group = by_group[firsts]
+        parts = (
+            offer.among(group == group[first])
+            for first in first_in_group[np.lexsort((rank[first_in_group], idle_in_group))]
+        )
         tightest = next(part for part in parts if part.pins_inside and part.is_enough(nodes_min, nodes_max))
         return tightest.first_enough(nodes_min, self.table.rank)
 
@@ -352,21 +388,21 @@ class Fitter:
     def _offer(self, when: "_When", gang: GangRequest, partition: str) -> Offer | None:
         """Return what each node could give to the gang, once for gangs that differ only in node counts."""
         several = gang.per_task or gang.tasks >= max(2, gang.nodes_min)
+        known = self._known[when]
         key = (
-            when,
             partition,
             (gang.per_job, gang.per_node, gang.per_socket, gang.per_task),
             (gang.tasks if several else 1, gang.cpus, gang.cpus_per_gpu, gang.memory_mib_per_node, gang.exclusive),
             (gang.cpus_per_node, gang.tasks_per_node, gang.tmp_disk_mib, gang.gres, gang.only_beside, gang.features),
             (gang.required_nodes, gang.excluded_nodes, chooses_among_required(gang)),
         )
-        if key not in self._offers:
-            if (when, partition) not in self._sides:
+        if key not in known.offers:
+            if partition not in known.sides:
                 member = self.table.partition_member[self._number_by_partition[partition]]
-                view = self._within_partition(self._views[when], partition)
-                self._sides[when, partition] = PartitionOffer.of(self.table, member & self._joined, view)
-            self._offers[key] = Offer.of(self._sides[when, partition], self._as_treated(gang, partition))
-        return self._offers[key]
+                view = self._within_partition(known.view, partition)
+                known.sides[partition] = PartitionOffer.of(self.table, member & self._joined, view)
+            known.offers[key] = Offer.of(known.sides[partition], self._as_treated(gang, partition))
+        return known.offers[key]
 
     def _as_treated(self, gang: GangRequest, partition: str) -> GangRequest:
         """Return a gang as a partition treats it: with whole nodes, or no more CPUs of each node than it gives."""

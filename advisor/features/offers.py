@@ -62,11 +62,12 @@ class PartitionOffer:
     @cached_property
     def _gpus_by_type(self) -> dict[str | None, tuple[int, int]]:
         """Map GPU types to their total count and their largest count on one node."""
-        counts: dict[str | None, tuple[int, int]] = {}
-        for gpu_type in (*self.table.gpu_types, None):
-            gpus = gpus_of(self.table.gpu_types, self.gpus, gpu_type)
-            counts[gpu_type] = int(gpus.sum(dtype=np.int64)), int(gpus.max(initial=0))
-        return counts
+        of_any = self.gpus.sum(axis=1, dtype=np.int32)
+        totals, most = self.gpus.sum(axis=0, dtype=np.int64).tolist(), self.gpus.max(axis=0, initial=0).tolist()
+        return {
+            **dict(zip(self.table.gpu_types, zip(totals, most, strict=True), strict=True)),
+            None: (sum(totals), int(of_any.max(initial=0))),
+        }
 
     def lacks(self, gang: GangRequest) -> bool:
         """Return whether there are too few GPUs, a quick check that settles most of a long queue."""

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -48,7 +48,8 @@ class Slot:
 class _IdleGpus:
     """The idle GPUs of some types on the usable nodes of some partitions at each step, and their sum."""
 
-    place: NDArray[np.intp]  # (n_nodes,), of each node among those, -1 for others
+    columns: list[int]  # of the types
+    place: dict[int, int]  # of each row of the table among those nodes
     by_node: NDArray[np.int64]  # (n_steps, n_those)
     sum: NDArray[np.int64]  # (n_steps,)
 
@@ -103,6 +104,7 @@ class Timetable:
         self._slots: list[Slot] = []
         self._nodes = _NodesByRequest(self._table)
         self._idle_gpus: dict[tuple[tuple[str, ...], frozenset[str | None]], _IdleGpus] = {}
+        self._now = fitter
         self._fitters: dict[tuple[int, ...], Fitter] = {(0,): fitter}
         self._first_steps: defaultdict[_Request, _FirstSteps] = defaultdict(_FirstSteps)
 
@@ -162,21 +164,21 @@ class Timetable:
 
     def _first(self, job: Job, limit_s: float, until: int) -> int | None:
         """Return the first step before `until` from which a job fits as long as it can run."""
-        first_steps = self._first_steps[job.gang, job.partitions]
+        first_steps, gpus = self._first_steps[job.gang, job.partitions], self._gpus_of(job)
         known = first_steps.known(limit_s)
         begin = max(known, int(self._is_later(job)))
-        steps = self._candidates(job, begin, until, limit_s)
-        step = next((step for step in steps if self._fits(job, step, limit_s)), None)
+        steps = self._candidates(job, gpus, begin, until, limit_s)
+        step = next((step for step in steps if self._fits(job, gpus, step, limit_s)), None)
         if begin == known:
             first_steps.note(limit_s, max(known, until) if step is None else step)
         return step
 
-    def _candidates(self, job: Job, begin: int, until: int, limit_s: float) -> list[int]:
+    def _candidates(self, job: Job, gpus: _IdleGpus, begin: int, until: int, limit_s: float) -> list[int]:
         """Return the steps at which idle resources grow and from which on there are enough GPUs, on whatever nodes."""
-        if begin >= until:
-            return []
+        if begin >= until - 1:
+            return list(range(begin, until))  # one step is not worth the look ahead
         steps = np.append(begin, begin + 1 + np.flatnonzero(self._ends[begin + 1 : until]))
-        short = np.append(np.flatnonzero(self._gpus_of(job).sum < (job.gang.gpu_count or 0)), len(self._times_s))
+        short = np.append(np.flatnonzero(gpus.sum < (job.gang.gpu_count or 0)), len(self._times_s))
         next_short = short[np.searchsorted(short, steps)]
         return list(map(int, steps[next_short >= self._ends_of(steps, limit_s)]))
 
@@ -185,31 +187,19 @@ class Timetable:
         key = _key_of(job)
         if key not in self._idle_gpus:
             rows = np.flatnonzero(self._nodes(job) & self._table.usable)
-            place = np.full(len(self._table.names), -1)
-            place[rows] = np.arange(len(rows))
-            by_node = self._idle[:, rows][:, :, _columns(self._table, key[1])].sum(axis=2)
-            self._idle_gpus[key] = _IdleGpus(place=place, by_node=by_node, sum=by_node.sum(axis=1))
+            place = {row: number for number, row in enumerate(rows.tolist())}
+            columns = _columns(self._table, key[1])
+            by_node = self._idle[:, rows][:, :, columns].sum(axis=2)
+            self._idle_gpus[key] = _IdleGpus(columns=columns, place=place, by_node=by_node, sum=by_node.sum(axis=1))
         return self._idle_gpus[key]
 
-    def _fits(self, job: Job, begin: int, limit_s: float) -> bool:
+    def _fits(self, job: Job, gpus: _IdleGpus, begin: int, limit_s: float) -> bool:
         """Return whether a job fits from a step on, on few enough switches if it waits for those."""
         steps = self._lowest(begin, self._end(begin, limit_s))
-        if not self._few_nodes_are_enough(job, steps):
+        if not _few_nodes_are_enough(job.gang, gpus.by_node, steps):
             return False
         tier = self._fitter(steps).tier_now(job.gang, job.partitions)
         return tier is not None and (job.gang.switches is None or tier <= LocalityTier.LEAF)
-
-    def _few_nodes_are_enough(self, job: Job, steps: list[int]) -> bool:
-        """Return whether few enough nodes have the GPUs of a job at all of some steps: a quick check."""
-        gang, by_node = job.gang, self._gpus_of(job).by_node
-        gpus, most_nodes = np.minimum.reduce(by_node[steps]), min(gang.nodes_max or MOST, by_node.shape[1])
-        if len(gang.per_node) == 1:
-            # A node with fewer is no part of the gang.
-            gpus = gpus[gpus >= gang.per_node[0].count]
-            if len(gpus) < gang.nodes_min:
-                return False
-        largest = np.partition(gpus, -most_nodes)[-most_nodes:] if most_nodes < len(gpus) else gpus
-        return int(largest.sum()) >= (gang.gpu_count or 0)
 
     def _lowest(self, begin: int, end: int) -> list[int]:
         """Return the steps from `begin` until `end` at which least is idle: the first, and where jobs begin."""
@@ -219,14 +209,12 @@ class Timetable:
         """Return the fitter for what is idle at all of some steps."""
         key = tuple(steps)
         if key not in self._fitters:
-            idle = np.minimum.reduce(self._idle[steps])
-            table = replace(
-                self._table,
-                gpus_idle=idle[:, :-2].astype(np.int32),
-                cpus_idle=idle[:, -2].astype(np.int32),
-                memory_idle_mib=idle[:, -1],
+            idle = self._idle[steps[0]].copy()
+            for step in steps[1:]:
+                np.minimum(idle, self._idle[step], out=idle)
+            self._fitters[key] = self._now.with_idle(
+                idle[:, :-2].astype(np.int32), idle[:, -2].astype(np.int32), idle[:, -1]
             )
-            self._fitters[key] = Fitter(self._snapshot, table)
         return self._fitters[key]
 
     def _slot(self, job: Job, begin: int, limit_s: float) -> Slot:
@@ -243,13 +231,13 @@ class Timetable:
         """Take the resources of a slot, or give them back."""
         taken, steps = slot.claim, slice(slot.begin, slot.end)
         self._idle[steps, taken.rows] -= sign * _in_columns(taken.gpus, taken.cpus, taken.memory_mib)
-        for (_, types), gpus in self._idle_gpus.items():
-            places = gpus.place[taken.rows]
-            counted = places >= 0
+        rows = taken.rows.tolist()
+        for gpus in self._idle_gpus.values():
             # Most are of other partitions.
-            if counted.any():
-                of_type = sign * taken.gpus[counted][:, _columns(self._table, types)].sum(axis=1)
-                gpus.by_node[steps, places[counted]] -= of_type
+            counted = [number for number, row in enumerate(rows) if row in gpus.place]
+            if counted:
+                of_type = sign * taken.gpus[counted][:, gpus.columns].sum(axis=1)
+                gpus.by_node[steps, [gpus.place[rows[number]] for number in counted]] -= of_type
                 gpus.sum[steps] -= of_type.sum()
         if slot.begin not in self._begins:
             insort(self._begins, slot.begin)
@@ -260,6 +248,21 @@ class Timetable:
             for steps, fitter in self._fitters.items()
             if bisect_left(steps, slot.begin) == bisect_left(steps, slot.end)
         }
+
+
+def _few_nodes_are_enough(gang: GangRequest, by_node: NDArray[np.int64], steps: list[int]) -> bool:
+    """Return whether few enough nodes have the GPUs of a gang at all of some steps: a quick check.
+
+    `by_node` `(n_steps, n_nodes)` holds the idle GPUs of its types.
+    """
+    gpus, most_nodes = np.minimum.reduce(by_node[steps]), min(gang.nodes_max or MOST, by_node.shape[1])
+    if len(gang.per_node) == 1:
+        # A node with fewer is no part of the gang.
+        gpus = gpus[gpus >= gang.per_node[0].count]
+        if len(gpus) < gang.nodes_min:
+            return False
+    largest = np.partition(gpus, -most_nodes)[-most_nodes:] if most_nodes < len(gpus) else gpus
+    return int(largest.sum()) >= (gang.gpu_count or 0)
 
 
 class _NodesByRequest:

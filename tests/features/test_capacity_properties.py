@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -231,6 +232,31 @@ def test_one_fitter_answers_like_a_fresh_one_for_each_question(snapshot: Snapsho
     assert found == alone
     assert [each.tier_in_service for each in found] == [each.tier_in_service for each in alone]
     assert [each.tier_now for each in found] == [fitter.tier_now(each, ("gpu",)) for each in asked]
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(small_clusters(), st.data(), st.lists(small_gangs(), min_size=1, max_size=3))
+def test_fitter_of_other_idle_resources_answers_like_a_fresh_one(
+    snapshot: Snapshot, data: st.DataObject, gangs: list[GangRequest]
+) -> None:
+    table = node_table(snapshot)
+    left = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(table.names), max_size=len(table.names))))
+    gpus, cpus, memory_mib = (
+        (idle * left.reshape(-1, *[1] * (idle.ndim - 1)) // 3).astype(idle.dtype)
+        for idle in (table.gpus_idle, table.cpus_idle, table.memory_idle_mib)
+    )
+    fitter = Fitter(snapshot, table)
+    for gang in gangs:
+        fitter.fit(gang, ("gpu",))
+
+    found = fitter.with_idle(gpus, cpus, memory_mib)
+
+    fresh = Fitter(snapshot, replace(table, gpus_idle=gpus, cpus_idle=cpus, memory_idle_mib=memory_mib))
+    for gang in gangs:
+        assert found.fit(gang, ("gpu",)) == fresh.fit(gang, ("gpu",))
+        assert found.fit(gang, ("gpu",)).tier_in_service == fresh.fit(gang, ("gpu",)).tier_in_service
+        assert found.nodes_now(gang, ("gpu",)).tolist() == fresh.nodes_now(gang, ("gpu",)).tolist()
+        assert fitter.tier_now(gang, ("gpu",)) == Fitter(snapshot, table).tier_now(gang, ("gpu",))
 
 
 @given(small_clusters(), small_gangs(), st.integers(0, 4))

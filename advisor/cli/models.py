@@ -14,7 +14,7 @@ from advisor.predict.forecaster import checked
 from advisor.predict.library import SITE_FOLDER, Held, Library, read_card
 from advisor.text import escaped
 from advisor.view.table_layout import TableForm
-from advisor.view.terminal import Output, print_json, print_labelled, tool_meta
+from advisor.view.terminal import Output, instant, print_json, print_labelled, tool_meta
 
 if TYPE_CHECKING:
     from advisor.domain.probation import OrderLook
@@ -172,15 +172,13 @@ def _look(held: Held, seen: "DaemonStatus | None") -> "OrderLook | None":
 
 def _lines(held: Held, seen: "DaemonStatus | None") -> Iterator[str]:
     """Yield why a model in use is served, and what the daemon found of it here."""
-    from advisor.site.status_words import order_line
-
     if held.entry.reason:
         yield held.entry.reason
     look, aside = _look(held, seen), None if seen is None else seen.on_probation.get(held.name)
     if aside is not None:
         yield aside.removeprefix(f"{held.name} ")
     elif look is not None:
-        yield order_line(look).removeprefix(f"{held.name} ")
+        yield f"{look.order.words}, at {instant(look.looked_time)}"
 
 
 def _row(held: Held) -> list[str]:

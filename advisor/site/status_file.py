@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -11,7 +11,9 @@ from advisor.domain.mode import Mode
 from advisor.domain.probation import OrderLook
 from advisor.errors import ConfigError
 from advisor.files import EVERYONE, read_bounded, replace_file
-from advisor.metrics.round import Round
+
+if TYPE_CHECKING:
+    from advisor.metrics.round import Round
 
 NAME: Final = "status.json"
 MOST_STRAYS: Final = 20
@@ -66,7 +68,7 @@ class DaemonStatus(BaseModel):
     undelivered: str = ""
 
 
-def status_after(done: Round, *, undelivered: str = "") -> DaemonStatus:
+def status_after(done: "Round", *, undelivered: str = "") -> DaemonStatus:
     """Return the status after a round of this process; `undelivered` is why notices do not reach their targets."""
     step = done.step
     planned = None

@@ -31,7 +31,7 @@ _QUEUE = {*_READ, "ClusterShell"}
         ("--version", 4, set()),
         ("--help", 10, {"typer", "typing"}),
         ("config show", 36, _READ - {"numpy"}),
-        ("models list", 78, _READ),
+        ("models list", 80, _READ),
         ("journal", 166, {*_QUEUE, "sqlite3"}),
         ("status", 180, {*_QUEUE, "sqlite3"}),
         ("explain --demo 10", 188, {*_QUEUE, "onnxruntime"}),

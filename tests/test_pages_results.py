@@ -91,6 +91,8 @@ def test_best_of_slurm_conf_for_each_trace_is_a_policy_of_its_own() -> None:
     assert "| policy | mean JCT against slurm, tuned | 99th percentile of JCT |" in text
     assert "| fifo | -50.0 % (-50.0 to -50.0) | -55.0 %" in text
     assert "best of `slurm`, `a`, `b` for each trace" in " ".join(text.split())
+    others = EXPERIMENT.model_copy(update={"tuned": ("slurm", "c")})
+    assert "slurm, tuned" not in page(parts, {"made": results}, others, "the command")
 
 
 def test_jobs_that_did_not_finish_show() -> None:

@@ -87,9 +87,10 @@ def page(
 ) -> str:
     """Return the page of results; the users of `user_by_cell` are compared where metrics are, over all traces."""
     seeds, metrics = experiment.seeds, experiment.over_all
-    if experiment.tuned:
+    tuned = [name for name in experiment.tuned if name in parts[0].policies]
+    if len(tuned) > 1:
         parts = [replace(part, policies=[part.policies[0], TUNED, *part.policies[1:]]) for part in parts]
-        results = {name: with_tuned(own, experiment.tuned) for name, own in results.items()}
+        results = {name: with_tuned(own, tuned) for name, own in results.items()}
     differences = {
         name: {difference.policy: difference for difference in compare(own, seed=0, metrics=(METRIC,))}
         for name, own in results.items()
@@ -108,9 +109,7 @@ def page(
         requests=REQUESTS_MADE[experiment.requests],
         cut=render("results", "cut", policies="`, `".join(cut), first=first) if cut else "",
         record=table(("policy", "traces:", "change of mean JCT:", *VERDICTS), _record(parts, results, differences)),
-        tuned=render("results", "tuned", name=TUNED, policies="`, `".join(experiment.tuned))
-        if experiment.tuned
-        else "",
+        tuned=render("results", "tuned", name=TUNED, policies="`, `".join(tuned)) if tuned else "",
         beyond=_beyond(parts, results, metrics, user_by_cell or {}) if metrics else "",
     )
     sections = [_section(part, results[part.name], differences[part.name]) for part in parts]

@@ -20,7 +20,7 @@ DOCUMENTS = tuple(
 PARTS = {
     "bench": BENCHES,
     "pages": summaries(),
-    "evaluate": ("throughput", "interference", "runtime", "start"),
+    "evaluate": ("throughput", "interference", "runtime", "start", "presets"),
 }
 # In CONTRIBUTING.md, the first cells of tables.
 LISTED = re.compile(r"^\| (`[^|]+`) \|", re.MULTILINE)

@@ -109,7 +109,7 @@ def page(
         requests=REQUESTS_MADE[experiment.requests],
         cut=render("results", "cut", policies="`, `".join(cut), first=first) if cut else "",
         record=table(("policy", "traces:", "change of mean JCT:", *VERDICTS), _record(parts, results, differences)),
-        tuned=render("results", "tuned", name=TUNED, policies="`, `".join(tuned)) if tuned else "",
+        tuned=render("results", "tuned", name=TUNED, policies="`, `".join(tuned)) if len(tuned) > 1 else "",
         beyond=_beyond(parts, results, metrics, user_by_cell or {}) if metrics else "",
     )
     sections = [_section(part, results[part.name], differences[part.name]) for part in parts]

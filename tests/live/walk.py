@@ -45,7 +45,7 @@ HISTORY: Final = (
     ),
     TypedStep(
         line="sadvise tune history.csv --cluster live --no-slurm --repeats 2 --jobs 20",
-        holds=(r"\nchosen +lift", r"\[guard\]"),
+        holds=(r"\nfree +\w+: ", r"\ntrade +\w+", r"\nadvised +\w+"),
     ),
     TypedStep(
         line="sadvise simulate history.csv --cluster live --jobs 40",

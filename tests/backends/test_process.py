@@ -20,11 +20,11 @@ def shell(script: str, *, timeout_s: float = 20.0, limit_bytes: int = 1 << 20) -
 
 def is_alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
         return False
     # A killed process that nobody has waited for is still listed.
-    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    return "\nState:\tZ" not in status
 
 
 def wait_until_gone(pid: int) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -60,30 +61,13 @@ class Tested(BaseModel):
     @property
     def order(self) -> OrderProof:
         """How the jobs were ordered; `NO_ORDER` where that is not known."""
-        if not self.users:
-            return NO_ORDER
-        return OrderProof(
-            jobs=self.jobs,
-            users=self.users,
-            ordered_ratio=self.ordered_ratio,
-            limit_ratio=self.limit_ratio,
-            gain_ratio=self.gain_ratio,
-            error_ratio=self.error_ratio,
-        )
+        return OrderProof(**self.model_dump(exclude={"inside"})) if self.users else NO_ORDER
 
 
 def tested_by(proof: Proof) -> Tested:
     """Return a proof by the jobs that were kept aside from a fit as a manifest holds it."""
-    coverage, order = proof.coverage, proof.order or NO_ORDER
-    return Tested(
-        jobs=coverage.jobs,
-        inside=coverage.inside,
-        users=order.users,
-        ordered_ratio=order.ordered_ratio,
-        limit_ratio=order.limit_ratio,
-        gain_ratio=order.gain_ratio,
-        error_ratio=order.error_ratio,
-    )
+    coverage = proof.coverage
+    return Tested(**{**asdict(proof.order or NO_ORDER), "jobs": coverage.jobs, "inside": coverage.inside})
 
 
 class Entry(BaseModel):

@@ -72,8 +72,8 @@ class TunedFrontier:
     @property
     def shown(self) -> list[TunedPoint]:
         """The points that no other one beats, and the best of each preset."""
-        named = {*self.presets.values(), self.advised}
-        return [point for point in self.points if not point.dominated or point.setting in named]
+        best = set(self.presets.values())
+        return [point for point in self.points if not point.dominated or point.setting in best]
 
     def marks_of(self, setting: str) -> list[str]:
         """Return the presets of which a setting is the best, and whether it is advised."""

@@ -135,12 +135,8 @@ def _over_all_rows(halved: Sequence[HalvedTrace]) -> Iterator[list[str]]:
 
 def over_traces(halved: Sequence[HalvedTrace], choice: str) -> RelativeChange:
     """Return the change of the mean JCT from plain Slurm on the second halves, every trace weighing the same."""
-    after = {CellName(each.name, 0): each.judged[choice].mean_jct_s for each in halved}
-    before = {
-        CellName(each.name, 0): each.judged[choice].mean_jct_s / (1.0 + each.judged[choice].change.percent / 100.0)
-        for each in halved
-    }
-    return difference_of_figures(before, after, seed=0)
+    ratios = {CellName(each.name, 0): 1.0 + each.judged[choice].change.percent / 100.0 for each in halved}
+    return difference_of_figures(dict.fromkeys(ratios, 1.0), ratios, seed=0)
 
 
 def _values(halved: HalvedTrace) -> dict[str, object]:

@@ -107,11 +107,14 @@ def lift_settings(cluster: Cluster, options: SimulationOptions, *, with_ceilings
     settings = [_lift(cluster, options, "site", None)]
     settings += [_lift(cluster, options, "trade", count) for count in decades]
     settings += [_lift(cluster, options, scope, None) for scope in _SCOPES]
-    for policy in ("lift-forecast", "lift-oracle") if with_ceilings else ("lift-forecast",):
-        settings.append(_lift(cluster, options, "site", None, policy))
-        settings.append(_lift(cluster, options, "trade", in_force, policy))
+
+    def informed(policy: str) -> list[TriedSetting]:
+        return [_lift(cluster, options, "site", None, policy), _lift(cluster, options, "trade", in_force, policy)]
+
+    settings += informed("lift-forecast")
     if not with_ceilings:
         return settings
+    settings += informed("lift-oracle")
     settings += [_lift(cluster, options, scope, None, "lift-oracle") for scope in _SCOPES]
     lower = TriedSetting(
         name="lower account", family=Family.LOWER, policy="lower-account", cluster=cluster, options=options

@@ -245,6 +245,12 @@ class DaemonSettings:
         str, "folder of the pause file, the socket of the leases and the lock that excludes a second daemon"
     ] = "/run/sadvise"
     refit: Annotated[bool, "whether run times are fitted again every night; needs the package sadvise-fit"] = False
+    tune: Annotated[
+        bool,
+        "whether `sadvise tune live` tries other settings on the last four weeks of the site every Sunday night; the "
+        "digest and the audit say which preset would do better, and at whose price; nothing is changed",
+    ] = False
+    tune_cpu_s: Annotated[float, "CPU time after which that is ended"] = 2 * HOUR_S
     policy: Annotated[
         str,
         "learned policy, NAME or NAME@VERSION, that decides in place of the rules; without a version the one in use in "
@@ -265,7 +271,7 @@ class DaemonSettings:
         "time from one run of plain Slurm beside the cluster to the next, which say what users gained and gave by the "
         "advice; 0 for none",
     ] = 600.0
-    night_hour: Annotated[int, "hour of the day, UTC, of those fits and of pruning the journal"] = 3
+    night_hour: Annotated[int, "hour of the day, UTC, of fits, of tune and of pruning the journal"] = 3
     strain_threads: Annotated[int, "number of slurmctld threads from which on it counts as strained"] = 64
     strain_queue: Annotated[int, "length of slurmctld's agent queue from which on it counts as strained"] = 200
     strain_cycle_s: Annotated[
@@ -285,6 +291,8 @@ class DaemonSettings:
             raise ValueError("twin_interval_s must be 0, or at least 5 and at most 86400")
         if not 0 <= self.night_hour <= 23:
             raise ValueError("night_hour must be an hour from 0 to 23")
+        if self.tune_cpu_s < 1.0:
+            raise ValueError("tune_cpu_s must be at least 1")
         if min(self.strain_threads, self.strain_queue, self.strain_cycle_s) <= 0:
             raise ValueError("strain_threads, strain_queue and strain_cycle_s must be above 0")
         if not self.runtime_folder.startswith("/"):

@@ -72,7 +72,17 @@ def simulate(
             ("--config", config),
         ],
     )
-    study = study_of(command, [replayed.pair], [seed], setting, settings, first=jobs, skip_bad=skip_bad, report=report)
+    study = study_of(
+        command,
+        [replayed.pair],
+        [seed],
+        setting,
+        settings,
+        first=jobs,
+        skip_bad=skip_bad,
+        report=report,
+        since=replayed.since,
+    )
     results = run_study(study, noun="policies")
     subject = {
         "trace": study.traces[0].name,

@@ -14,6 +14,7 @@ import typer
 from advisor.cli.cluster_option import cluster_of
 from advisor.cli.progress import progress_bar, terminated_as_interrupted
 from advisor.cli.simulation_options import Execution, RequestsMade
+from advisor.cli.site_history import site_trace
 from advisor.config import DEFAULT, Config, effective_values
 from advisor.errors import OptionsError, SimulationError
 from advisor.sim.cluster import Cluster
@@ -125,17 +126,18 @@ def study_of(
     first: int | None,
     skip_bad: bool,
     report: Path | None = None,
+    since: str | None = None,
 ) -> Study:
     """Read traces, each with the text of its cluster; note on standard error jobs that never run and facts left out.
 
-    `config` says how to read the site. Raises `SimulationError` for a file that cannot be read or written, and for
-    several GPU types on unnamed GPUs.
+    `config` says how to read the site; with `since` the trace is its accounting from then on. Raises `SimulationError`
+    for a file that cannot be read or written, and for several GPU types on unnamed GPUs.
     """
     paths, cluster_texts = [path for path, _ in replayed], [text for _, text in replayed]
     parsed = {text: cluster_of(text, config) for text in dict.fromkeys(cluster_texts)}
     if report is not None:
         check_writable(report)
-    traces = _load(paths, first, skip_bad)
+    traces = _load(paths, first, skip_bad, since)
     text_by_trace = {trace.name: text for trace, text in zip(traces, cluster_texts, strict=True)}
     for trace in traces:
         text = text_by_trace[trace.name]
@@ -259,12 +261,15 @@ def drawn_in_words(trace: Trace, sampled: Sequence[str]) -> list[str]:
     return [*earlier, *([f"{', '.join(now)}: not in the trace, now from the seed"] if now else [])]
 
 
-def _load(paths: Sequence[Path], first: int | None, skip_bad: bool) -> tuple[Trace, ...]:
+def _load(paths: Sequence[Path], first: int | None, skip_bad: bool, since: str | None) -> tuple[Trace, ...]:
     """Read the traces, or their first jobs; traces with equal names are named by their paths."""
     again = [path for index, path in enumerate(paths) if path in paths[:index]]
     if again:
         raise OptionsError(f"{again[0]}: given twice: leave one")
-    traces = [read_trace(path, skip_bad=skip_bad) for path in paths]
+    if since is not None:
+        traces = [site_trace(since, skip_bad=skip_bad)]
+    else:
+        traces = [read_trace(path, skip_bad=skip_bad) for path in paths]
     if first is not None:
         traces = [replace(trace, jobs=trace.jobs[:first]) for trace in traces]
     names = [trace.name for trace in traces]

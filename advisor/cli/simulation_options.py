@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from advisor.cli.option_groups import OptionGroup
-from advisor.cli.options import OUTPUT, option, shared
+from advisor.cli.options import LIVE, OUTPUT, RECENT, Since, option, shared
 from advisor.errors import OptionsError
 
 RUNS = "What is simulated"
@@ -48,7 +48,12 @@ class Spread(StrEnum):
 
 _simulated = partial(shared, prefix="SADVISE_SIM")
 
-TraceFile = Annotated[Path | None, typer.Argument(metavar="TRACE", help="A trace, CSV as written by `sadvise import`.")]
+TraceFile = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="TRACE", help="A trace, CSV as written by `sadvise import`; live: this site's accounting and cluster."
+    ),
+]
 TraceFiles = Annotated[list[Path], typer.Argument(metavar="TRACE", help="Traces, CSV as written by `sadvise import`.")]
 DemoTrace = Annotated[bool, option("--demo", "Use the trace and the cluster that ship with sadvise.", RUNS)]
 ClusterText = Annotated[
@@ -150,12 +155,16 @@ Report = Annotated[Path | None, option("--report FILE", "Also write a report, on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneTrace:
-    """The trace to replay, and the text of its cluster; `words` name the trace on a command line."""
+    """The trace to replay, and the text of its cluster; `words` name the trace on a command line.
+
+    `since` is from when accounting is read, as for sacct -S; None for a file.
+    """
 
     path: Path
     cluster: str
     words: Sequence[str]
     is_demo: bool
+    since: str | None = None
 
     @property
     def pair(self) -> tuple[Path, str]:
@@ -163,10 +172,17 @@ class OneTrace:
         return self.path, self.cluster
 
 
-def _one_trace(trace: TraceFile = None, demo: DemoTrace = False, cluster: ClusterText = None) -> OneTrace:
-    """Raise `OptionsError` unless a trace with its cluster, or the demo, is given."""
+def _one_trace(
+    trace: TraceFile = None, demo: DemoTrace = False, cluster: ClusterText = None, since: Since = RECENT
+) -> OneTrace:
+    """Raise `OptionsError` unless a trace with its cluster, the site, or the demo is given."""
     if demo == (trace is not None):
         raise OptionsError("give either a TRACE or --demo")
+    if str(trace) == LIVE:
+        words = [LIVE, *(["--since", since] if since != RECENT else [])]
+        return OneTrace(path=Path(LIVE), cluster=cluster or LIVE, words=words, is_demo=False, since=since)
+    if since != RECENT:
+        raise OptionsError("--since is for the accounting of this site: give live in place of a trace, or leave it out")
     if cluster is None and not demo:
         raise OptionsError("--cluster is missing: give live, a file, or a short form such as nodes=64,gpus=8,leaf=8")
     path = Path(str(files("advisor") / "demo" / "trace.csv")) if trace is None else trace

@@ -35,9 +35,12 @@ from advisor.cli.simulation_options import (
     Workers,
 )
 from advisor.config import load_config
+from advisor.domain.mode import Mode
 from advisor.domain.units import duration, plural
 from advisor.sim.study.exploration import Exploration
 from advisor.sim.study.frontier import Point, TuneOutcome
+from advisor.sim.study.statistics import RelativeChange
+from advisor.sim.study.tried_settings import name_in_force
 from advisor.sim.study.user_losses import LEAST_JOBS, UserLoss
 from advisor.sim.traces.trace import Trace
 from advisor.text import escaped
@@ -92,7 +95,17 @@ def tune(
         ],
     )
     setting = replace(setting, options=options)
-    study = study_of(command, [replayed.pair], [seed], setting, settings, first=jobs, skip_bad=skip_bad, report=report)
+    study = study_of(
+        command,
+        [replayed.pair],
+        [seed],
+        setting,
+        settings,
+        first=jobs,
+        skip_bad=skip_bad,
+        report=report,
+        since=replayed.since,
+    )
     (read,) = study.traces
     exploration = Exploration.of(
         read,
@@ -108,7 +121,10 @@ def tune(
         exploration.runs, "runs", advice=advice, store=store, engine=engine.value, workers=engine.at_once(workers)
     )
     with shown as run_cells:
-        outcome = exploration.outcome(run_cells)
+        in_force = name_in_force(
+            options, applies=settings.mode.farthest is Mode.APPLY, forecasts=settings.forecasts.enabled
+        )
+        outcome = exploration.outcome(run_cells, in_force)
     if report is not None:
         origin = Origin(
             command=command,
@@ -170,11 +186,15 @@ def _document(study: Study, exploration: Exploration, outcome: TuneOutcome) -> d
         "late_after_s": options.limits.max_added_delay_s,
         "least_jobs_of_user": LEAST_JOBS,
     }
+    advised, now = outcome.advised, outcome.in_force
     return {
         "meta": {**meta_of(SCHEMA, study), **subject},
+        "jobs": len(exploration.trace),
         "points": [_point_values(point, exploration.trace) for point in outcome.points],
         "presets": {preset: _name(point) for preset, point in outcome.presets.items()},
-        "advised": _name(outcome.advised),
+        "advised": _name(advised),
+        "in_force": now.setting.name,
+        "against_in_force": None if advised is None else _change_values(outcome.beyond(now, advised)),
         "tuned_slurm": outcome.tuned_slurm.setting.name,
         "not_varied": list(exploration.left_out),
     }
@@ -193,7 +213,7 @@ def _point_values(point: Point, trace: Trace) -> dict[str, object]:
         "preset": point.setting.preset,
         "lines": [asdict(line) for line in point.setting.lines],
         "mean_jct_s": known_or_null(point.mean_jct_s),
-        "change": {name: known_or_null(getattr(change, name)) for name in ("percent", "low", "high", "pairs")},
+        "change": _change_values(change),
         "p99_jct_s": known_or_null(point.p99_jct_s),
         "p99_wait_s": known_or_null(point.p99_wait_s),
         "longest_wait_s": known_or_null(point.longest_wait_s),
@@ -205,6 +225,10 @@ def _point_values(point: Point, trace: Trace) -> dict[str, object]:
         "changes_per_job": point.changes_per_job,
         "dominated": point.is_dominated,
     }
+
+
+def _change_values(change: RelativeChange) -> dict[str, object]:
+    return {name: known_or_null(getattr(change, name)) for name in ("percent", "low", "high", "pairs")}
 
 
 def _loss_values(loss: UserLoss, trace: Trace) -> dict[str, object]:

@@ -15,6 +15,7 @@ from advisor.daemon.round_log import RoundLog
 from advisor.daemon.run import Daemon
 from advisor.daemon.service import Service
 from advisor.daemon.twin_keeper import TwinKeeper, run_in_child
+from advisor.daemon.weekly_tune import weekly_tune
 from advisor.guard.breakers import BREAKERS
 from advisor.metrics.observer import Metrics
 from advisor.metrics.round import Round
@@ -90,6 +91,7 @@ def run(load: Callable[[], Config]) -> bool:
             Service(LiveParts(clock, patience).build, config, clock, tell, window.show, twin),
             reload=reload,
             refit=lambda now: refit(now, RoundDeadline(patience.stopping)),
+            tune=lambda now: weekly_tune(now, RoundDeadline(patience.stopping)),
             notifier=Notifier(),
             clock=clock,
             log=log,

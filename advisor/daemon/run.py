@@ -15,7 +15,9 @@ from advisor.clock import Clock
 from advisor.config import Config
 from advisor.daemon.notify import Notifier
 from advisor.daemon.service import Service
+from advisor.domain.tune_verdict import TuneVerdict
 from advisor.errors import AdvisorError
+from advisor.view.tune_words import tune_words
 
 if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler
@@ -45,14 +47,16 @@ class Daemon:
         service: Service,
         reload: Callable[[], Config],
         refit: Callable[[Config], str],
+        tune: Callable[[Config], TuneVerdict],
         notifier: Notifier,
         clock: Clock,
         log: Any,
     ) -> None:
-        """Take the service, the functions that reload and fit run times, the notifier, the clock and the log."""
+        """Take the service, the functions that reload, fit run times and tune, the notifier, the clock and the log."""
         self._service = service
         self._reload = reload
         self._refit = refit
+        self._tune = tune
         self._notifier = notifier
         self._clock = clock
         self._log = log
@@ -77,6 +81,10 @@ class Daemon:
         self._scheduler.add_job(
             self._fit, "cron", hour=config.night_hour, minute=30, id="fit", jitter=600, executor="beside"
         )
+        self._scheduler.add_job(
+            self._tune_week, "cron", day_of_week="sun", hour=config.night_hour, minute=45, id="tune", jitter=600,
+            executor="beside",
+        )  # fmt: skip
         # No round sends its status before the daemon has reported READY.
         self._scheduler.start(paused=True)
         self._notifier.ready()
@@ -167,6 +175,17 @@ class Daemon:
                 self._signals.put(_RELOAD)
             except AdvisorError as err:
                 self._log.warning("models were not fitted again, the old ones stay in use", fault=str(err))
+
+    def _tune_week(self) -> None:
+        """Try other settings on the last weeks in another process, as configured, and record what that advises."""
+        config = self._service.config
+        if config.daemon.tune:
+            try:
+                verdict = self._tune(config)
+                self._service.note_tune(verdict)
+                self._log.info("tuned", advised=tune_words(verdict))
+            except AdvisorError as err:
+                self._log.warning("settings were not tried", fault=str(err))
 
     def _end(self) -> bool:
         """Cancel running commands, revert changes that do not expire, and log the changes that stay in effect."""

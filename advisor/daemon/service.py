@@ -4,7 +4,7 @@ import gc
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from advisor import __version__
@@ -23,10 +23,12 @@ from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.tune_verdict import TuneVerdict
 from advisor.errors import AdvisorError, BudgetSpentError, ConfigError, JournalError, JournalFullError, ModelError
 from advisor.features.policy import Policy, RefusedPolicy
 from advisor.guard.breakers import Vitals
 from advisor.journal import SqliteJournal
+from advisor.journal.base import TUNED
 from advisor.journal.disclosure import Disclosure
 from advisor.metrics.catalogue import JOURNAL
 from advisor.metrics.round import Round
@@ -105,6 +107,8 @@ class Service:
         self._reads_failed = 0
         self._is_settled = False
         self._policy_fault = ""
+        # What is not in the audit yet.
+        self._verdict: TuneVerdict | None = None
         # The loads since the breakers were last judged.
         self._loads: deque[ControllerLoad] = deque(maxlen=16)
         self.interval_s = config.daemon.interval_s
@@ -182,6 +186,10 @@ class Service:
         """Delete expired rows of the journal; raises `JournalError`."""
         with self._keeper.held() as journal:
             journal.prune(self._clock.now())
+
+    def note_tune(self, verdict: TuneVerdict) -> None:
+        """Have the next round write what `sadvise tune` advises into the audit; for any thread."""
+        self._verdict = verdict
 
     def stop(self) -> None:
         """Cancel running commands at once; for any thread."""
@@ -295,6 +303,9 @@ class Service:
         """Store what follows from a step: outcomes, the table for submissions, the shadow's plan and the twin's."""
         snapshot = step.record.snapshot
         self._note_fault(journal, step.record)
+        if (verdict := self._verdict) is not None:
+            journal.note(snapshot.taken_at, TUNED, asdict(verdict))
+            self._verdict = None
         self._submit_tables.publish(outfit.config, journal, step.record, applies=self._mode() is Mode.APPLY)
         self._round_state.follow(journal, step, outfit.forecaster, outfit.config)
         if outfit.shadow is not None:

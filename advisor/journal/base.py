@@ -20,6 +20,8 @@ BREAKERS: Final = "breakers"
 PROVEN: Final = "run times proven"
 # The event of a look at how a model orders jobs.
 ORDER_SEEN: Final = "run times in order"
+# What the weekly `sadvise tune` advised.
+TUNED: Final = "tuned"
 # The event by which the intervals of a model no longer hold.
 DRIFTED: Final = "forecast drifted"
 

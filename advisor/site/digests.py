@@ -10,10 +10,11 @@ from advisor.config import Config
 from advisor.domain.notice import HINT, Notice, NoticeSettings
 from advisor.domain.outcome import JobOutcome
 from advisor.domain.standings import WINDOW_S
+from advisor.domain.tune_verdict import TuneVerdict
 from advisor.errors import ConfigError
 from advisor.journal import SqliteJournal
 from advisor.journal.audit import AuditRow
-from advisor.journal.base import BREAKERS
+from advisor.journal.base import BREAKERS, TUNED
 from advisor.site.status_file import read_status
 from advisor.view.digest_words import Week, digest_notice, user_notice
 from advisor.view.impact_report import impact_of
@@ -32,6 +33,7 @@ def weekly_digest(journal: SqliteJournal, config: Config, now: float) -> Notice:
         ),
         opened=_opened(journal.audit(since, _MOST_ROWS)),
         probation=_probation(config),
+        tuned=_tuned(journal, since),
     )
     return digest_notice(week)
 
@@ -74,6 +76,17 @@ def _open_in(row: AuditRow) -> frozenset[tuple[str, float]]:
         return frozenset((str(breaker["name"]), float(breaker["opened_time"])) for breaker in state["open"])
     except (ValueError, TypeError, KeyError):
         return frozenset()
+
+
+def _tuned(journal: SqliteJournal, since: float) -> TuneVerdict | None:
+    """Return what `sadvise tune` advised since an instant; None if it did not run, or a row that cannot be read."""
+    row = journal.last(TUNED)
+    if row is None or row.time < since:
+        return None
+    try:
+        return TuneVerdict(**row.detail)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def _probation(config: Config) -> tuple[str, ...]:

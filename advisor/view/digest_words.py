@@ -9,10 +9,12 @@ from advisor.domain.lease import Ending
 from advisor.domain.notice import Figure, Notice, NoticeKind
 from advisor.domain.outcome import JobOutcome, SeenChange
 from advisor.domain.standings import Standing
+from advisor.domain.tune_verdict import TuneVerdict
 from advisor.domain.units import duration, plural
 from advisor.view.impact_report import Impact
 from advisor.view.standing_report import difference_words, standing_sentences
 from advisor.view.terminal import instant
+from advisor.view.tune_words import tune_words
 
 _NAMED: Final = ("gained", "gave")
 _LABELS: Final[Mapping[str, str]] = {"no advice": "waits", "not known": "mind"}
@@ -26,12 +28,17 @@ _ENDINGS: Final[Mapping[Ending, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Week:
-    """What a digest says of a week; `opened` counts how often each breaker opened, `probation` are lines on models."""
+    """What a digest says of a week.
+
+    `opened` counts how often each breaker opened, `probation` are lines on models, `tuned` is what `sadvise tune`
+    advised.
+    """
 
     cluster: str
     impact: Impact
     opened: Mapping[str, int]
     probation: tuple[str, ...] = ()
+    tuned: TuneVerdict | None = None
 
 
 def digest_notice(week: Week) -> Notice:
@@ -47,6 +54,7 @@ def digest_notice(week: Week) -> Notice:
         *_change_lines(impact),
         _breaker_line(week.opened),
         *(f"Run times set aside: {line}" for line in week.probation),
+        *([f"Settings: {tune_words(week.tuned)}."] if week.tuned else []),
         "",
         "To do: `sadvise report --since 7d` shows all of it; `sadvise status` shows the daemon now.",
     ]

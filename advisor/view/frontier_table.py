@@ -126,8 +126,16 @@ def next_steps(outcome: TuneOutcome) -> Iterator[tuple[str, str]]:
         yield "advised", "leave Slurm as it is: no preset lowers the mean JCT clearly on this trace"
         return
     yield "advised", f"{point.setting.preset}: fewest users worse beyond chance, then the lowest mean JCT"
-    if outcome.tuned_slurm is not outcome.points[0]:
-        yield "beyond", f"{change_in_words(outcome.beyond_slurm(point))} against the best of slurm.conf alone"
+    plain, tuned, now = outcome.points[0], outcome.tuned_slurm, outcome.in_force
+    if tuned is not plain:
+        yield "beyond", f"{change_in_words(outcome.beyond(tuned, point))} against the best of slurm.conf alone"
+    if now is point:
+        yield "in force", "by sadvise.toml this is how the daemon runs now"
+    elif now is not plain:
+        yield (
+            "in force",
+            f"{now.setting.name} by sadvise.toml; against it {change_in_words(outcome.beyond(now, point))}",
+        )
     for file, texts in _by_file(point).items():
         place, then = _PLACES[file]
         yield "next", f"write to {place}, then: {then}"

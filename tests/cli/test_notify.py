@@ -3,14 +3,18 @@
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from advisor.domain.actions import Lever
 from advisor.domain.outcome import SeenChange
+from advisor.domain.tune_verdict import TuneVerdict
 from advisor.domain.units import HOUR_S
 from advisor.journal import SqliteJournal
+from advisor.journal.base import TUNED
+from advisor.view.tune_words import tune_words
 from tests.builders import make_stretch
 from tests.cli.conftest import Sadvise
 from tests.cli.test_impact import outcome
@@ -61,6 +65,20 @@ def test_the_digest_and_the_mails_are_printed_and_nothing_is_sent(
     assert "its place in the line, expected to save 10 min to 2.0 h over all jobs that it helps" in words
     assert "waited 1.0 h less in all than on plain Slurm" in words
     assert office.envelopes == [] and hook.documents == []
+
+
+def test_the_digest_says_what_tune_advised_this_week(sadvise: Sadvise, configured: Path) -> None:
+    verdict = TuneVerdict(jobs=40, in_force="lift trade 2", preset="free", setting="pin", beyond_chance_now=1)
+    with SqliteJournal(configured / "journal.sqlite") as journal:
+        journal.note(time.time(), TUNED, asdict(verdict))
+
+    shown = sadvise("notify", "--config", str(configured / "sadvise.toml"))
+
+    assert f"Settings: {tune_words(verdict)}." in " ".join(shown.out.split())
+
+    with SqliteJournal(configured / "journal.sqlite") as journal:
+        journal.note(time.time(), TUNED, {"of": "another version"})
+    assert "Settings:" not in sadvise("notify", "--config", str(configured / "sadvise.toml")).out
 
 
 def test_the_documents_of_the_webhook_name_no_user(sadvise: Sadvise, configured: Path) -> None:

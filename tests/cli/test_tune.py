@@ -67,6 +67,9 @@ def test_short_jobs_first_gain_and_what_that_costs_is_published(
     assert document["presets"]["free"] is None and document["presets"]["gentle"] in points
     assert document["advised"] in {*document["presets"].values(), None}
     assert document["tuned_slurm"] == "slurm"
+    assert (document["in_force"], document["jobs"]) == ("slurm", 40)
+    advised = points[document["advised"]]
+    assert document["against_in_force"] == advised["change"]
     meta = document["meta"]
     assert (meta["schema"], meta["trace"], meta["repeats"], meta["late_after_s"]) == (
         "sadvise.tune/2", "made", 2, 21_600.0,
@@ -173,11 +176,15 @@ def test_settings_of_the_site_are_tried_too(
     sadvise: Sadvise, trace: str, kept: tuple[str, str], tmp_path: Path
 ) -> None:
     config = tmp_path / "sadvise.toml"
-    config.write_text("[planning]\npriority_decades = 1.5\n[guard]\nmax_added_delay_s = 60\n")
+    config.write_text(
+        "[planning]\npriority_decades = 1.5\n[guard]\nmax_added_delay_s = 60\n"
+        '[mode]\ndefault = "apply"\n[forecasts]\nenabled = false\n'
+    )
 
     document = document_of(sadvise, trace, *CLUSTER, *kept, "--config", str(config))
 
     assert "lift trade 1.5" in [point["setting"] for point in document["points"]]
+    assert document["in_force"] == "lift trade 1.5"
     assert document["meta"]["late_after_s"] == 60.0
     assert any(setting.startswith("planning.priority_decades = 1.5") for setting in document["meta"]["settings"])
 
@@ -198,6 +205,8 @@ WRONG = {
     "trace and demo": (["TRACE", "--demo", *CLUSTER], 2, "give either a TRACE or --demo"),
     "no such trace": (["/nonexistent/t.csv", *CLUSTER], 1, "/nonexistent/t.csv"),
     "one copy": (["TRACE", *CLUSTER, "--repeats", "1"], 2, "--repeats"),
+    "a time without live": (["TRACE", *CLUSTER, "--since", "now-7days"], 2, "--since is for the accounting of this"),
+    "no accounting": (["live", *CLUSTER], 1, "error: sacct "),
     "no workers": (["TRACE", *CLUSTER, "--workers", "0"], 2, "--workers"),
     "no folder for the report": (["TRACE", *CLUSTER, "--report", "/nonexistent/r.html"], 1, "choose another --report"),
     "no such config": (["TRACE", *CLUSTER, "--config", "/nonexistent/c.toml"], 1, "/nonexistent/c.toml"),

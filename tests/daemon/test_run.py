@@ -19,7 +19,10 @@ from advisor.daemon.notify import Notifier
 from advisor.daemon.run import Daemon
 from advisor.daemon.service import Service
 from advisor.domain.mode import Mode, Modes
+from advisor.domain.tune_verdict import TuneVerdict
 from advisor.errors import ConfigError, SlurmUnavailableError
+from advisor.journal import SqliteJournal
+from advisor.journal.base import TUNED
 from tests.daemon.rounds import Site
 from tests.fake_cluster import fragmented
 
@@ -82,6 +85,7 @@ class Running:
     notifier: Notifier
     reloaded: Callable[[], Config]
     refitted: list[Config] = field(default_factory=list)
+    tuned: list[Config] = field(default_factory=list)
     clock: Clock = field(default_factory=SystemClock)
 
     def run(self, *beside: Callable[[], None]) -> tuple[bool, float]:
@@ -115,6 +119,7 @@ class Running:
             self.service,
             reload=self.reloaded,
             refit=self._refit,
+            tune=self._tune,
             notifier=self.notifier,
             clock=self.clock,
             log=self.log,
@@ -130,6 +135,10 @@ class Running:
                 time.sleep(0.02)
 
         return wait
+
+    def _tune(self, config: Config) -> TuneVerdict:
+        self.tuned.append(config)
+        return TuneVerdict(jobs=40, in_force="slurm")
 
     def _refit(self, config: Config) -> str:
         self.refitted.append(config)
@@ -256,6 +265,25 @@ def test_no_model_is_fitted_unless_configured(running: Running) -> None:
     running.daemon()._fit()
 
     assert running.refitted == []
+
+
+def test_settings_are_tried_where_configured_and_the_audit_has_what_is_advised(running: Running) -> None:
+    daemon = running.daemon()
+    daemon._tune_week()
+    assert running.tuned == []
+
+    config = running.service.config
+    running.service.reconfigure(replace(config, daemon=replace(config.daemon, tune=True)))
+    daemon._tune_week()
+    running.run(running.rounds(2))
+
+    assert len(running.tuned) == 1
+    with SqliteJournal.read_only(running.site.folder / "journal.sqlite") as journal:
+        rows = [row for row in journal.audit() if row.event == TUNED]
+    assert [TuneVerdict(**row.detail) for row in rows] == [TuneVerdict(jobs=40, in_force="slurm")]  # type: ignore[arg-type]
+    assert [said["advised"] for said in running.log.said("tuned")] == [
+        "tried on the last 40 GPU jobs, no preset lowers the mean JCT clearly; in force is slurm"
+    ]
 
 
 def test_a_fault_of_our_own_does_not_end_the_rounds(running: Running) -> None:

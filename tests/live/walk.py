@@ -44,7 +44,7 @@ HISTORY: Final = (
         holds=(r"\d+ ended GPU jobs", "version site-1 is in use", "run_time: (not )?on probation"),
     ),
     TypedStep(
-        line="sadvise tune history.csv --cluster live --no-slurm --repeats 2 --jobs 20",
+        line="sadvise tune live --no-slurm --repeats 2 --jobs 20",
         holds=(r"\nfree +\w+: ", r"\ntrade +\w+", r"\nadvised +\w+"),
     ),
     TypedStep(

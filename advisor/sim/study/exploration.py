@@ -11,6 +11,7 @@ from advisor.sim.study.frontier import CopiedRuns, Point, TuneOutcome, best_lift
 from advisor.sim.study.perturbation import PerturbedTrace, perturbed
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.tried_settings import (
+    PLAIN,
     Preset,
     SlurmChange,
     TriedSetting,
@@ -85,8 +86,8 @@ class Exploration:
         joined = sum(len(joined_settings(base, self.trace, self.changes)) for base in bases)
         return len(self.copies) * (1 + len(self.pins) + len(self.lifts) + len(self.changes) + joined)
 
-    def outcome(self, run_cells: RunCells) -> TuneOutcome:
-        """Run everything.
+    def outcome(self, run_cells: RunCells, in_force: str = PLAIN) -> TuneOutcome:
+        """Run everything; `in_force` names the setting by which the site runs now.
 
         Pins, lifts and the parameters of slurm.conf run one at a time; then reservations with pins, and both with the
         best lift of each preset.
@@ -98,7 +99,9 @@ class Exploration:
         joined = [setting for base in bases for setting in joined_settings(base, self.trace, self.changes)]
         of_joined = self._copied_runs(joined, run_cells, len(self.copies) * len(settings)) if joined else []
         points = [*points, *self._points(joined, of_joined, runs[0])]
-        return TuneOutcome(points=tuple(marked(points)), seed=self.seed)
+        points = marked(points)
+        now = next(point for point in points if point.setting.name == in_force)
+        return TuneOutcome(points=tuple(points), seed=self.seed, in_force=now)
 
     def judged(self, settings: Sequence[TriedSetting], run_cells: RunCells) -> list[Point]:
         """Run plain Slurm and given settings, and return their points in this order."""

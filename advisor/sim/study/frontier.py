@@ -131,12 +131,15 @@ def best_lift(points: Sequence[Point], preset: Preset) -> Point:
 class TuneOutcome:
     """The settings that were tried, plain Slurm first, and what follows from them; `seed` is that of the intervals.
 
+    `in_force` is the setting by which the site runs now.
+
     Of several settings that is best which leaves the fewest users worse beyond chance, then has the lowest mean JCT;
     one that lengthens the tail of the waits is none of them.
     """
 
     points: tuple[Point, ...]
     seed: int
+    in_force: Point
 
     @property
     def presets(self) -> Mapping[Preset, Point | None]:
@@ -160,9 +163,9 @@ class TuneOutcome:
         """The best of each preset, and the best of slurm.conf alone."""
         return [*(point for point in self.presets.values() if point is not None), self.tuned_slurm]
 
-    def beyond_slurm(self, point: Point) -> RelativeChange:
-        """Return the change of the mean JCT from the best of slurm.conf alone to a point."""
-        return _change(self.tuned_slurm.jct_s, point.jct_s, self.seed)
+    def beyond(self, other: Point, point: Point) -> RelativeChange:
+        """Return the change of the mean JCT from another point to a point."""
+        return _change(other.jct_s, point.jct_s, self.seed)
 
 
 def _best(points: Sequence[Point]) -> Point | None:

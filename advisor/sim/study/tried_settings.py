@@ -17,6 +17,8 @@ from advisor.sim.cluster import Cluster
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.traces.trace import Trace
 
+# The name of Slurm as it is.
+PLAIN: Final = "slurm"
 _SCOPES: Final[tuple[Fairness, ...]] = ("account", "user")
 DECADES: Final = (0.0, 2.0, 4.0, 6.0)
 _SCALES: Final = (0.3, 3.0)
@@ -97,7 +99,7 @@ class SlurmChange:
 
 def plain_setting(cluster: Cluster, options: SimulationOptions) -> TriedSetting:
     """Return Slurm as it is, which all others are compared with."""
-    return TriedSetting(name="slurm", family=Family.PLAIN, policy="slurm", cluster=cluster, options=options)
+    return TriedSetting(name=PLAIN, family=Family.PLAIN, policy="slurm", cluster=cluster, options=options)
 
 
 def lift_settings(cluster: Cluster, options: SimulationOptions, *, with_ceilings: bool = True) -> list[TriedSetting]:
@@ -175,6 +177,19 @@ def slurm_changes(trace: Trace, cluster: Cluster) -> tuple[list[SlurmChange], li
     return changes, left_out
 
 
+def name_in_force(options: SimulationOptions, *, applies: bool, forecasts: bool) -> str:
+    """Return the name of the setting by which a site runs now: plain Slurm unless its daemon `applies` changes."""
+    if not applies:
+        return PLAIN
+    fairness = options.limits.fairness
+    policy = "lift-forecast" if forecasts and fairness in ("site", "trade") else "lift"
+    return _lift_name(policy, fairness, options.planning.priority_decades if fairness == "trade" else None)
+
+
+def _lift_name(policy: str, fairness: Fairness, decades: float | None) -> str:
+    return " ".join([policy, fairness, *([] if decades is None else [f"{decades:g}"])])
+
+
 def _lift(
     cluster: Cluster, options: SimulationOptions, fairness: Fairness, decades: float | None, policy: str = "lift"
 ) -> TriedSetting:
@@ -186,7 +201,7 @@ def _lift(
         texts.append(f"[planning] priority_decades = {decades:.1f}")
     texts.append(f"[forecasts] enabled = {'false' if policy == 'lift' else 'true'}")
     return TriedSetting(
-        name=" ".join([policy, fairness, *([] if decades is None else [f"{decades:g}"])]),
+        name=_lift_name(policy, fairness, decades),
         family=Family.CEILING if knows else Family.LIFT,
         policy=policy,
         cluster=cluster,

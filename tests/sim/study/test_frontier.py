@@ -132,7 +132,7 @@ def tried(plain: CopiedRuns) -> dict[str, Point]:
 
 
 def test_best_of_a_preset_hurts_fewest_users_and_is_then_the_fastest(tried: dict[str, Point]) -> None:
-    outcome = TuneOutcome(points=tuple(tried.values()), seed=0)
+    outcome = TuneOutcome(points=tuple(tried.values()), seed=0, in_force=tried["slurm"])
 
     assert best_lift(outcome.points, Preset.GENTLE) is tried["lift account"]
     assert outcome.presets == {
@@ -143,12 +143,12 @@ def test_best_of_a_preset_hurts_fewest_users_and_is_then_the_fastest(tried: dict
     assert outcome.tuned_slurm is tried["bf_window"]
     # The trade is faster, and takes it from a user.
     assert outcome.advised is tried["lift account"]
-    assert outcome.beyond_slurm(tried["lift account"]).percent == pytest.approx(100 * (0.85 / 0.9 - 1))
+    assert outcome.beyond(tried["bf_window"], tried["lift account"]).percent == pytest.approx(100 * (0.85 / 0.9 - 1))
     assert outcome.named == [tried[name] for name in ("pin", "lift account", "harsh", "bf_window")]
 
 
 def test_what_lengthens_the_tail_of_the_waits_is_no_choice(tried: dict[str, Point]) -> None:
-    outcome = TuneOutcome(points=(tried["slurm"], tried["late"]), seed=0)
+    outcome = TuneOutcome(points=(tried["slurm"], tried["late"]), seed=0, in_force=tried["slurm"])
 
     assert tried["late"].lengthens_tail and not tried["slurm"].lengthens_tail
     assert outcome.presets[Preset.TRADE] is outcome.advised is None
@@ -160,7 +160,7 @@ def test_what_lowers_the_mean_jct_by_nothing_clear_is_not_advised(plain: CopiedR
     points = (point(plain, plain, PLAIN), point(uneven, plain, setting_of("pin", Family.PIN, Preset.FREE)))
 
     assert points[1].mean_jct_s < points[0].mean_jct_s
-    assert TuneOutcome(points=points, seed=0).advised is None
+    assert TuneOutcome(points=points, seed=0, in_force=points[0]).advised is None
 
 
 def test_one_worse_copy_of_plain_slurm_is_what_chance_does_to_the_tail(plain: CopiedRuns) -> None:

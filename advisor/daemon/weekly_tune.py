@@ -1,0 +1,92 @@
+"""Tries other settings on the last weeks of the site, in a process of its own that has little of the processors."""
+
+import sys
+from typing import Final
+
+from pydantic import BaseModel, TypeAdapter
+
+from advisor.backends.process import Deadline, run, text_of
+from advisor.config import Config
+from advisor.domain.tune_verdict import TuneVerdict
+from advisor.domain.units import DAY_S, duration
+from advisor.errors import SlurmError
+
+_WEEKS: Final = "now-28days"
+_COPIES: Final = 2
+# By the clock, on a controller that has other things to do.
+_DEADLINE_S: Final = DAY_S
+_OUTPUT_BYTES: Final = 64 << 20
+
+
+class _Change(BaseModel):
+    percent: float | None
+    low: float | None
+    high: float | None
+
+
+class _Line(BaseModel):
+    file: str
+    text: str
+
+
+class _Point(BaseModel):
+    setting: str
+    preset: str | None
+    lines: list[_Line]
+    users: int
+    users_worse: int
+    users_worse_beyond_chance: int
+
+
+class _Document(BaseModel):
+    """What is read of the output of `sadvise tune --json`."""
+
+    jobs: int
+    points: list[_Point]
+    in_force: str
+    advised: str | None
+    against_in_force: _Change | None
+
+
+def weekly_tune(config: Config, patience: Deadline) -> TuneVerdict:
+    """Run `sadvise tune live` at the lowest priority and within its budget of CPU, and return what it advises.
+
+    Raises `SlurmError` if it fails, takes too long, or prints what cannot be read.
+    """
+    budget_s = config.daemon.tune_cpu_s
+    argv = (
+        "nice", "-n", "19", "prlimit", f"--cpu={budget_s:.0f}", "--core=0", sys.executable, "-m", "advisor.cli.main",
+        "tune", "live", "--since", _WEEKS, "--repeats", str(_COPIES), "--workers", "1", "--json",
+    )  # fmt: skip
+    try:
+        answer = run(argv, timeout_s=_DEADLINE_S, limit_bytes=_OUTPUT_BYTES, patience=patience)
+    except SlurmError as err:
+        # The kernel ends a process that has spent its time with this signal.
+        spent = f": {duration(budget_s)} of CPU are spent, raise daemon.tune_cpu_s" if "signal 9" in str(err) else ""
+        raise SlurmError(f"sadvise tune: {err}{spent}") from err
+    try:
+        return _verdict(TypeAdapter(_Document).validate_json(text_of(answer.output)))
+    except ValueError as err:
+        raise SlurmError(f"the output of sadvise tune cannot be read: {err}") from err
+
+
+def _verdict(document: _Document) -> TuneVerdict:
+    point_by_name = {point.setting: point for point in document.points}
+    point, now = point_by_name.get(document.advised or ""), point_by_name[document.in_force]
+    change = document.against_in_force
+    if point is None or change is None or None in (change.percent, change.low, change.high):
+        return TuneVerdict(jobs=document.jobs, in_force=document.in_force)
+    return TuneVerdict(
+        jobs=document.jobs,
+        in_force=document.in_force,
+        preset=point.preset or "",
+        setting=point.setting,
+        lines="; ".join(f"{line.file}: {line.text}" for line in point.lines),
+        percent=change.percent or 0.0,
+        low=change.low or 0.0,
+        high=change.high or 0.0,
+        users=point.users,
+        worse=point.users_worse,
+        beyond_chance=point.users_worse_beyond_chance,
+        beyond_chance_now=now.users_worse_beyond_chance,
+    )

@@ -13,7 +13,7 @@ from advisor.domain.units import DAY_S, HOUR_S
 Reader = Literal["auto", "text", "json", "pyslurm"]
 Level = Literal["debug", "info", "warning", "error"]
 Layout = Literal["auto", "logfmt", "json"]
-Fairness = Literal["user", "account", "trade", "site"]
+Fairness = Literal["user", "account", "lane", "trade", "site"]
 
 # The unit's WatchdogSec has to be longer than the longest round.
 LONGEST_DEADLINE_S: Final = 80.0
@@ -124,8 +124,13 @@ class Limits:
         Fairness,
         "whose jobs change places: those of one user, of one account, of all users weighed by the site's own order "
         "(trade), or of all users by size alone (site); with user and account two jobs exchange their places, so that "
-        "no job of another user or account is passed",
+        "no job of another user or account is passed; with lane the smallest jobs pass all others, up to lane_ratio",
     ] = "trade"
+    lane_ratio: Annotated[
+        float,
+        "at fairness lane, the share of a pool's GPU-time that goes to lifted jobs in each fairness_window_s, by their "
+        "time limits",
+    ] = 0.1
     max_lateness_s: Annotated[float, "a job that starts this much later than without advice goes before all others"] = (
         14 * DAY_S
     )
@@ -161,9 +166,9 @@ class Limits:
         float,
         "bound for new changes on the delay of all jobs of an account in the window, realised and expected",
     ] = 96 * HOUR_S
-    fairness_window_s: Annotated[float, "time over which the delays of a user and of an account are added up"] = (
-        24 * HOUR_S
-    )
+    fairness_window_s: Annotated[
+        float, "time over which lifts of the lane, and the delays of users and accounts, are added up"
+    ] = 24 * HOUR_S
     probation_jobs: Annotated[
         int,
         "least number of ended jobs of this site that must confirm the intervals of a run-time model, and in a weekly "
@@ -177,13 +182,15 @@ class Limits:
                 raise ValueError(f"{name} must not be negative")
         if not self.max_limit_ratio >= 1:
             raise ValueError("max_limit_ratio must be at least 1")
+        if not self.lane_ratio <= 1:
+            raise ValueError("lane_ratio must be at most 1")
         if not _LOWEST_NICE <= self.nice_min <= 0:
             raise ValueError(f"nice_min must not be above 0, nor below {_LOWEST_NICE}")
 
     @property
     def lifts_pass_others(self) -> bool:
         """Whether jobs can be lifted above those of other users and accounts."""
-        return self.fairness in ("trade", "site")
+        return self.fairness in ("trade", "site", "lane")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -233,6 +233,7 @@ class Applier:
 
     def _intent(self, change: Recommendation, snapshot: Snapshot, previous: Mapping[tuple[int, Lever], Lease]) -> Lease:
         """Return the lease of a change that is about to be sent."""
+        request = request_without(previous.values(), snapshot.jobs_by_id[change.job_id])
         return intended(
             change.action,
             snapshot.taken_at,
@@ -241,7 +242,7 @@ class Applier:
             job=snapshot.jobs_by_id[change.job_id],
             added_delay_s=change.expected.added_delay_max_s,
             planned_start=change.planned_start,
-            request=request_without(previous.values(), snapshot.jobs_by_id[change.job_id]),
+            request=replace(request, gpu_s=change.gpu_s),
         )
 
     def _send(self, intents: Sequence[Lease]) -> tuple[Receipt, ...]:

@@ -107,7 +107,7 @@ def _place(case: Case, job: Job) -> PlaceInLine | None:
     ahead = (ours < 0) & (np.arange(len(rows)) < here)
     gpu_s = queue.width[rows] * queue.run.expected_s[rows]
     run_s, most_gpu_s = float(queue.run.expected_s[row]), float(queue.most_gpu_s[row])
-    bounds = Bounds.of(case.settings, float(queue.pool_capacity[queue.pool[row]].sum()))
+    bounds = Bounds.of(case.settings, case.limits, float(queue.pool_capacity[queue.pool[row]].sum()))
     liftable_gpu_s = bounds.most_gpu_s(len({other.user for other in jobs}))
     is_too_large = bool(
         case.limits.lifts_pass_others and queue.tasks[row] > 1 and ours[here] >= 0 and most_gpu_s > liftable_gpu_s

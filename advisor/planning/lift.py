@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from advisor.domain.actions import Reason, SetNice
 from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.job import Job
+from advisor.domain.lease import Ending
 from advisor.domain.mark import marked_below
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.features.queue import ANY_TYPE, QueueTable, by_place
@@ -99,13 +100,35 @@ class _Line:
             advised_s=advised_s,
         )
 
-    def stakes(self) -> Stakes:
-        """Return what each job takes at most if it is lifted."""
+    def stakes(self, case: Case) -> Stakes:
+        """Return what each job takes at most if it is lifted, and in a lane what was lifted lately."""
+        users = [self.queue.jobs[row].user for row in self.rows.tolist()]
+        spent = self._spent(case) if case.limits.fairness == "lane" else None
+        names, user = np.unique([*users, *(spent or ())], return_inverse=True)
         return Stakes(
             gpu_s=self.queue.most_gpu_s[self.rows],
             tasks=self.waiting.tasks,
-            user=np.unique([self.queue.jobs[row].user for row in self.rows.tolist()], return_inverse=True)[1],
+            user=user[: len(users)],
+            spent=None if spent is None else np.array([spent.get(name, 0.0) for name in names.tolist()]),
         )
+
+    def _spent(self, case: Case) -> dict[str, float]:
+        """Return the GPU-time that was lifted in this line within the window, by user."""
+        since, pool = case.snapshot.taken_at - case.limits.fairness_window_s, self.queue.pool[self.rows[0]]
+        spent: dict[str, float] = {}
+        for lease in case.memory.leases:
+            asked = lease.request
+            if not lease.is_lift or lease.applied_time <= since or lease.ending is Ending.NOT_APPLIED or asked is None:
+                continue
+            # Of partitions that no job names any more: it could be this line.
+            if self.queue.pool_by_partitions.get(asked.partitions, pool) == pool:
+                spent[lease.user] = spent.get(lease.user, 0.0) + (asked.gpu_s or 0.0)
+        return spent
+
+    def _can_be_counted(self, case: Case) -> Flags:
+        """Return which jobs a lane can lift: those with a time limit of their own, by which its lifts are counted."""
+        has_limit = [self.queue.jobs[row].time_limit_s is not None for row in self.rows.tolist()]
+        return np.array(has_limit, dtype=np.bool_) | (case.limits.fairness != "lane")
 
     def lifts(self, case: Case, done: frozenset[int]) -> Iterator[Recommendation]:
         """Propose the lifts of this line."""
@@ -115,9 +138,9 @@ class _Line:
             objective.keys(self.waiting),
             self.queue.priority[self.rows].astype(np.float64),
             self.ours < 0,
-            np.array([job.job_id not in done for job in jobs], dtype=np.bool_),
-            self.stakes(),
-            bounds=Bounds.of(case.settings, self.waiting.capacity),
+            np.array([job.job_id not in done for job in jobs], dtype=np.bool_) & self._can_be_counted(case),
+            self.stakes(case),
+            bounds=Bounds.of(case.settings, case.limits, self.waiting.capacity),
             scale=objective.scale,
         )
         before, nice_after = self.queue.priority[self.rows], np.array([job.nice for job in jobs], dtype=np.int64)
@@ -220,6 +243,7 @@ class _Line:
                 added_delay_max_s=0.0,
             ),
             revert_after_s=case.settings.lift_lease_s,
+            gpu_s=float(queue.most_gpu_s[row]),
         )
 
     def _capacity(self, row: int) -> float:

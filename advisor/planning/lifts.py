@@ -5,7 +5,8 @@ priority that a lifted job gets depends on its key alone, so that a job with a l
 it without another change.
 
 What is lifted and has not started is bounded, by its GPU-time at the time limits, of all users together and of each
-while jobs of others wait. An array counts with all its tasks, since all of them carry its lift.
+while jobs of others wait. An array counts with all its tasks, since all of them carry its lift. In a lane all that was
+lifted within some time counts, also if it has started, so that all other jobs together lose no more than that.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.settings import PlanningSettings
+from advisor.settings import Limits, PlanningSettings
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -42,11 +43,12 @@ class Bounds:
     user_ratio: float
 
     @classmethod
-    def of(cls, planning: PlanningSettings, capacity: float) -> "Bounds":
+    def of(cls, planning: PlanningSettings, limits: Limits, capacity: float) -> "Bounds":
         """Return the bounds for a pool of `capacity` GPUs."""
+        lane_s = limits.lane_ratio * limits.fairness_window_s
         return cls(
             places=planning.lift_places,
-            gpu_s=planning.lift_work_s * capacity,
+            gpu_s=capacity * (lane_s if limits.fairness == "lane" else planning.lift_work_s),
             user_ratio=planning.lift_user_ratio,
         )
 
@@ -59,12 +61,14 @@ class Bounds:
 class Stakes:
     """What jobs take at most if they are lifted, all `(n_jobs,)`: `gpu_s` is that of all waiting `tasks` of an array.
 
-    `user` numbers the users of the line from 0.
+    `user` numbers the users from 0. In a lane `spent` is the GPU-time of each that was lifted lately, `(n_users,)`;
+    None elsewhere.
     """
 
     gpu_s: Floats
     tasks: Floats
     user: Rows
+    spent: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +131,13 @@ def _first(key: Floats, user: Rows, bounds: Bounds) -> Rows:
 
 def _within(key: Floats, lifted: Flags, stakes: Stakes, bounds: Bounds, rows: Rows) -> Flags:
     """Return which rows can be lifted beside what is, lowest key first."""
-    of_user = np.bincount(stakes.user[lifted], stakes.gpu_s[lifted], minlength=int(stakes.user.max(initial=-1)) + 1)
+    waiting = np.bincount(stakes.user[lifted], stakes.gpu_s[lifted], minlength=int(stakes.user.max(initial=-1)) + 1)
+    of_user, is_lane = (waiting, False) if stakes.spent is None else (stakes.spent.copy(), True)
     used, most = float(of_user.sum()), bounds.most_gpu_s(len(np.unique(stakes.user)))
     kept = np.zeros(len(rows), dtype=np.bool_)
     for place in np.argsort(key[rows], kind="stable").tolist():
         row = rows[place]
-        gpu_s, user, is_one = float(stakes.gpu_s[row]), stakes.user[row], stakes.tasks[row] <= 1.0
+        gpu_s, user, is_one = float(stakes.gpu_s[row]), stakes.user[row], stakes.tasks[row] <= 1.0 and not is_lane
         fits_user = of_user[user] + gpu_s <= most or (is_one and of_user[user] == 0.0)
         fits = fits_user and (used + gpu_s <= bounds.gpu_s or (is_one and used == 0.0))
         kept[place] = fits or key[row] <= 0.0

@@ -121,7 +121,7 @@ def waiting_of(queue: QueueTable, rows: NDArray[np.intp], ours: NDArray[np.int64
 
 
 def objective_of(config: SiteConfig, planning: PlanningSettings, limits: Limits) -> Objective:
-    """Return the objective of a site: at fairness `site` sizes alone decide."""
+    """Return the objective of a site: at fairness `site` and `lane` sizes alone decide."""
     return Objective(
         decades=planning.priority_decades,
         scale=fair_range(config.priority_weights.get(name, 0) for name in _FAIR_WEIGHTS),
@@ -168,8 +168,8 @@ def credits_of(standings: Standings, planning: PlanningSettings, limits: Limits)
 
 
 def is_weighed(limits: Limits) -> bool:
-    """Return whether users count: at fairness `site` all jobs weigh the same."""
-    return limits.fairness != "site"
+    """Return whether users count: at fairness `site` and `lane` all jobs weigh the same."""
+    return limits.fairness not in ("site", "lane")
 
 
 def is_overdue(now: float, plain_start_time: Floats, wait_begin_time: Floats, limits: Limits) -> NDArray[np.bool_]:

@@ -20,6 +20,7 @@ from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.mark import is_marked, marked_below
 from advisor.domain.memory import Memory
 from advisor.domain.plan import Outcome
+from advisor.domain.request import request_of
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import standings_of
 from advisor.features.queue import slurms_place
@@ -159,11 +160,35 @@ def test_job_put_back_when_its_lift_was_due_is_lifted_again_after_the_cooldown()
     assert (lifts_after(599.0), lifts_after(600.0)) == (set(), {10})
 
 
-@pytest.mark.parametrize(("fairness", "count"), [("user", 0), ("account", 0), ("trade", 2), ("site", 2)])
+@pytest.mark.parametrize(("fairness", "count"), [("user", 0), ("account", 0), ("trade", 2), ("site", 2), ("lane", 2)])
 def test_no_job_is_lifted_where_jobs_of_others_are_not_to_be_passed(fairness: Fairness, count: int) -> None:
     case = Case(snapshot=busy(LONG, *shorts(2)), limits=Limits(fairness=fairness))
 
     assert len(list(recommendations(case))) == count
+
+
+def test_a_lane_lifts_no_more_than_its_share_of_the_window_also_once_what_it_lifted_runs() -> None:
+    # Two GPU-hours of the 32 GPUs in an hour, and each short job takes two by its limit.
+    limits = Limits(fairness="lane", lane_ratio=1 / 16, fairness_window_s=HOUR_S)
+    first, second = shorts(2)
+
+    def lifts_after(age_s: float) -> set[int]:
+        lift = SetNice(job_id=7, before=0, after=-5)
+        asked = replace(request_of(first), gpu_s=2 * HOUR_S)
+        lease = intended(lift, TAKEN_AT - age_s, job=replace(first, job_id=7), request=asked)
+        ended = replace(lease, state=LeaseState.OUT).ended(Ending.NO_LONGER_PENDING, TAKEN_AT - 60.0)
+        case = Case(snapshot=busy(LONG, first, second), limits=limits, memory=Memory(leases=(ended,)))
+        return {change.job_id for change in recommendations(case)}
+
+    assert lifts_after(HOUR_S - 1.0) == set()
+    assert lifts_after(HOUR_S) == {10}
+
+
+def test_a_lane_leaves_jobs_without_a_time_limit_alone() -> None:
+    endless = replace(shorts(1)[0], time_limit_s=None)
+    case = Case(snapshot=busy(LONG, endless, shorts(2)[1]), limits=Limits(fairness="lane"))
+
+    assert 10 not in {change.job_id for change in recommendations(case)}
 
 
 def test_job_that_must_not_be_changed_is_not_lifted() -> None:
@@ -438,15 +463,16 @@ def queues(draw: st.DrawFn) -> Trace:
 @settings(max_examples=examples(100), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     trace=queues(),
-    fairness=st.sampled_from(["trade", "site"]),
+    fairness=st.sampled_from(["trade", "site", "lane"]),
+    lane_ratio=st.sampled_from([0.01, 0.1, 1.0]),
     lift_places=st.sampled_from([1, 3, 20]),
     lift_work_s=st.sampled_from([600.0, 4 * HOUR_S]),
     cycles=st.lists(st.sampled_from([300.0, 3300.0, 3900.0, 9000.0]), min_size=1, max_size=3, unique=True).map(sorted),
 )
 def test_lifts_are_those_of_the_simulated_policy(
-    trace: Trace, fairness: Fairness, lift_places: int, lift_work_s: float, cycles: list[float]
+    trace: Trace, fairness: Fairness, lane_ratio: float, lift_places: int, lift_work_s: float, cycles: list[float]
 ) -> None:
-    limits = Limits(fairness=fairness)
+    limits = Limits(fairness=fairness, lane_ratio=lane_ratio, fairness_window_s=HOUR_S)
     planning = PlanningSettings(lift_places=lift_places, lift_work_s=lift_work_s)
     leases: list[Lease] = []
     rounds = simulated_rounds(trace, TWO, Lifter.of, cycles, leases, limits=limits, planning=planning)
@@ -473,10 +499,18 @@ def test_lifts_are_those_of_the_simulated_policy(
         assert changes == {
             lift.job_id: marked_below(lift.after) for lift in simulated_lifts if _passes(lift.job_id, *places)
         }
-        leases += [
-            replace(intended(lift, now, after_s=planning.lift_lease_s), state=LeaseState.OUT)
-            for lift in simulated_lifts
-        ]
+        queue, job_by_id = case.whole_queue, case.snapshot.jobs_by_id
+        gpu_s = {job.job_id: gpu_s for job, gpu_s in zip(queue.jobs, queue.most_gpu_s.tolist(), strict=True)}
+        for lift in simulated_lifts:
+            job = job_by_id[lift.job_id]
+            request = replace(request_of(job), gpu_s=gpu_s[lift.job_id])
+            lease = intended(lift, now, after_s=planning.lift_lease_s, job=job, request=request)
+            leases.append(replace(lease, state=LeaseState.OUT))
+        if fairness == "lane":
+            spent = sum(
+                lease.request.gpu_s or 0.0 for lease in leases if lease.request and lease.applied_time > now - HOUR_S
+            )
+            assert spent <= lane_ratio * HOUR_S * 8
 
 
 def _passes(job_id: int, before: Mapping[int, int], after: Mapping[int, int]) -> bool:

@@ -9,7 +9,11 @@ BOUNDS = Bounds(places=4, gpu_s=100.0, user_ratio=0.5)
 
 
 def lifted_rows(
-    *jobs: tuple[float, float, int], bounds: Bounds = BOUNDS, tasks: int = 1, already: tuple[int, ...] = ()
+    *jobs: tuple[float, float, int],
+    bounds: Bounds = BOUNDS,
+    tasks: int = 1,
+    already: tuple[int, ...] = (),
+    spent: tuple[float, ...] | None = None,
 ) -> set[int]:
     """Return the rows of the jobs `(key, GPU-seconds, user)` that are lifted above a job with the highest key."""
     key, gpu_s, user = np.array([*jobs, (1e6, 1e6, 9)], dtype=np.float64).T
@@ -18,12 +22,13 @@ def lifted_rows(
     is_lifted = np.isin(np.arange(count), already)
     # Jobs that are lifted stand before all others.
     priority[is_lifted] = 1e9
+    lane = None if spent is None else np.r_[np.array(spent), np.zeros(10 - len(spent))]
     chosen = lifts(
         key,
         priority,
         is_lifted,
         np.ones(count, dtype=np.bool_),
-        Stakes(gpu_s=gpu_s, tasks=np.full(count, float(tasks)), user=user.astype(np.intp)),
+        Stakes(gpu_s=gpu_s, tasks=np.full(count, float(tasks)), user=user.astype(np.intp), spent=lane),
         bounds=bounds,
         scale=1000.0,
     )
@@ -68,6 +73,22 @@ def test_work_that_is_lifted_and_has_not_started_counts() -> None:
     jobs = [(1.0, 45.0, 0), (2.0, 10.0, 0), (3.0, 10.0, 1)]
 
     assert lifted_rows(*jobs, already=(0,)) == {2}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "spent", "rows"),
+    [
+        pytest.param([(1.0, 50.0, 0), (2.0, 40.0, 1), (3.0, 11.0, 2)], (), {0, 1}, id="all that there is"),
+        pytest.param([(1.0, 20.0, 0), (2.0, 20.0, 1)], (40.0,), {1}, id="half of it for one user"),
+        pytest.param([(1.0, 20.0, 0), (2.0, 20.0, 1)], (0.0, 0.0, 70.0), {0}, id="spent for a user who waits no more"),
+        pytest.param([(1.0, 1.0, 0), (2.0, 1.0, 1)], (0.0, 0.0, 100.0), set(), id="all spent"),
+        pytest.param([(1.0, 101.0, 0)], (), set(), id="a single job beyond the bound"),
+    ],
+)
+def test_a_lane_counts_what_was_lifted_in_place_of_what_waits(
+    jobs: list[tuple[float, float, int]], spent: tuple[float, ...], rows: set[int]
+) -> None:
+    assert lifted_rows(*jobs, spent=spent) == rows
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Lifts on the arrays of a simulation, chosen as on snapshots."""
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ class Lifter(Mover):
     planning: PlanningSettings
     plain_waits: PlainWaits | None
     until: Floats  # when the lift of a job ends; 0: not lifted
+    spent: deque[tuple[float, Rows, Floats]]  # of a lane: when which jobs were lifted, and their GPU-time
 
     @classmethod
     def of(cls, problem: Problem, slurm: Slurm, run_times: RunTimes) -> "Lifter":
@@ -47,6 +49,7 @@ class Lifter(Mover):
             plain_waits=PlainWaits.of(problem) if weighs else None,
             nice=jobs["nice"].copy(),
             until=np.zeros(len(jobs)),
+            spent=deque(),
         )
 
     def _cycle_of(self, state: State, rows: Rows, run_s: Floats, now: float, capacity: float) -> bool:
@@ -71,21 +74,37 @@ class Lifter(Mover):
             is_overdue=is_overdue,
             capacity=capacity,
         )
+        is_lane = self.limits.fairness == "lane"
+        stakes = Stakes(
+            gpu_s=taken * np.where(np.isfinite(limit_s), limit_s, run_s),
+            tasks=line.tasks,
+            user=jobs["user"][rows].astype(np.intp),
+            spent=self._spent(state, rows, now) if is_lane else None,
+        )
         chosen = lifts(
             self.objective.keys(line),
             priority,
             self.until[rows] > 0.0,
-            age_s >= self.limits.min_job_age_s,
-            Stakes(
-                gpu_s=taken * np.where(np.isfinite(limit_s), limit_s, run_s),
-                tasks=line.tasks,
-                user=jobs["user"][rows].astype(np.intp),
-            ),
-            bounds=Bounds.of(self.planning, capacity),
+            (age_s >= self.limits.min_job_age_s) & (np.isfinite(limit_s) | ~np.bool_(is_lane)),
+            stakes,
+            bounds=Bounds.of(self.planning, self.limits, capacity),
             scale=self.objective.scale,
         )
         lifted = rows[chosen.row]
         if len(lifted):
             self._write(state, lifted, nice[chosen.row] + priority[chosen.row] - chosen.priority, now)
             self.until[lifted] = now + self.planning.lift_lease_s
+            if is_lane:
+                self.spent.append((now, lifted, stakes.gpu_s[chosen.row]))
         return bool(len(due) + len(lifted))
+
+    def _spent(self, state: State, rows: Rows, now: float) -> Floats:
+        """Return the GPU-time of each user that was lifted in the pool of some rows within the window, `(n_users,)`."""
+        while self.spent and self.spent[0][0] <= now - self.limits.fairness_window_s:
+            self.spent.popleft()
+        spent = np.zeros(int(state.jobs["user"].max(initial=0)) + 1)
+        for _, lifted, gpu_s in self.spent:
+            # All of one change are of one pool.
+            if self.pool[lifted[0]] == self.pool[rows[0]]:
+                np.add.at(spent, state.jobs["user"][lifted], gpu_s)
+        return spent

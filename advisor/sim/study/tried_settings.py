@@ -19,7 +19,7 @@ from advisor.sim.traces.trace import Trace
 
 # The name of Slurm as it is.
 PLAIN: Final = "slurm"
-_SCOPES: Final[tuple[Fairness, ...]] = ("account", "user")
+_SCOPES: Final[tuple[Fairness, ...]] = ("account", "user", "lane")
 DECADES: Final = (0.0, 2.0, 4.0, 6.0)
 _SCALES: Final = (0.3, 3.0)
 # Slurm accepts no longer window.
@@ -50,13 +50,14 @@ class Preset(StrEnum):
     """What a site can agree to, by who can lose from it: nobody; each user to the same user; some users to others."""
 
     FREE = "free"  # open gangs on the fewest nodes
-    GENTLE = "gentle"  # jobs change places within a user or account; young jobs hold no nodes in backfill
+    GENTLE = "gentle"  # jobs change places within a user or account, or few pass all; young jobs hold no nodes
     TRADE = "trade"  # short jobs pass long ones of others; with pins and reservations as well
 
 
 _PRESETS: Final[Mapping[Fairness, Preset]] = {
     "user": Preset.GENTLE,
     "account": Preset.GENTLE,
+    "lane": Preset.GENTLE,
     "trade": Preset.TRADE,
 }
 
@@ -111,13 +112,17 @@ def lift_settings(cluster: Cluster, options: SimulationOptions, *, with_ceilings
     settings += [_lift(cluster, options, scope, None) for scope in _SCOPES]
 
     def informed(policy: str) -> list[TriedSetting]:
-        return [_lift(cluster, options, "site", None, policy), _lift(cluster, options, "trade", in_force, policy)]
+        return [
+            _lift(cluster, options, "site", None, policy),
+            _lift(cluster, options, "trade", in_force, policy),
+            _lift(cluster, options, "lane", None, policy),
+        ]
 
     settings += informed("lift-forecast")
     if not with_ceilings:
         return settings
     settings += informed("lift-oracle")
-    settings += [_lift(cluster, options, scope, None, "lift-oracle") for scope in _SCOPES]
+    settings += [_lift(cluster, options, scope, None, "lift-oracle") for scope in _SCOPES if scope != "lane"]
     lower = TriedSetting(
         name="lower account", family=Family.LOWER, policy="lower-account", cluster=cluster, options=options
     )
@@ -182,7 +187,7 @@ def name_in_force(options: SimulationOptions, *, applies: bool, forecasts: bool)
     if not applies:
         return PLAIN
     fairness = options.limits.fairness
-    policy = "lift-forecast" if forecasts and fairness in ("site", "trade") else "lift"
+    policy = "lift-forecast" if forecasts and fairness in ("site", "trade", "lane") else "lift"
     return _lift_name(policy, fairness, options.planning.priority_decades if fairness == "trade" else None)
 
 

@@ -51,8 +51,10 @@ def test_lifts_are_tried_over_fairness_and_decades_with_those_in_force() -> None
         "lift trade 6",
         "lift account",
         "lift user",
+        "lift lane",
         "lift-forecast site",
         "lift-forecast trade 3",
+        "lift-forecast lane",
     ]
     trade = lifts["lift trade 2"]
     assert (trade.options.limits.fairness, trade.options.planning.priority_decades) == ("trade", 2.0)
@@ -98,7 +100,10 @@ def test_without_open_gangs_pins_are_left_out(columns: dict[str, int]) -> None:
 def test_presets_follow_from_who_can_lose() -> None:
     by_name = {setting.name: setting.preset for setting in lift_settings(cluster_with(), OPTIONS)}
 
-    assert {name for name, preset in by_name.items() if preset is Preset.GENTLE} == {"lift account", "lift user"}
+    assert {name for name, preset in by_name.items() if preset is Preset.GENTLE} == {
+        *(f"lift {fairness}" for fairness in ("account", "user", "lane")),
+        "lift-forecast lane",
+    }
     assert {name for name, preset in by_name.items() if preset is Preset.TRADE} == {
         *(f"lift trade {decades}" for decades in (0, 2, 3, 4, 6)),
         "lift-forecast trade 3",
@@ -141,6 +146,7 @@ def test_a_ceiling_cannot_be_set() -> None:
     assert [setting.name for setting in ceilings] == [
         "lift-oracle site",
         "lift-oracle trade 3",
+        "lift-oracle lane",
         "lift-oracle account",
         "lift-oracle user",
     ]

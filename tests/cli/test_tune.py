@@ -106,7 +106,7 @@ def test_parameters_of_slurm_are_varied_alone_and_reservations_under_lifts_too(s
     names = [point["setting"] for point in document["points"]]
     assert set(names) >= {"bf_interval=120", "bf_window=1500", "PriorityWeightAge x3", "max_switch_wait=3600"}
     joined = [name.split(", ") for name in names if ", " in name]
-    assert {words[0].split()[1] for words in joined} <= {"user", "account", "trade"}
+    assert {words[0].split()[1] for words in joined} <= {"user", "account", "lane", "trade"}
     assert [words[1] for words in joined] == 2 * [
         f"bf_min_age_reserve={age}" for age in (21_600, 259_200, 1_209_600, 2_592_000)
     ]
@@ -121,7 +121,7 @@ def test_people_see_the_table_and_the_lines_to_set(sadvise: Sadvise, trace: str,
     out = sadvise("tune", trace, *CLUSTER, *SMALL, *kept, "--all").out
 
     assert out.startswith("made, 40 jobs on nodes=1,gpus=8, 8 GPUs\n")
-    assert "runs    30 in all: 15 settings on 2 copies of the trace" in out
+    assert "runs    36 in all: 18 settings on 2 copies of the trace" in out
     rows = [line for line in out.splitlines() if line.startswith(("slurm ", "lift "))]
     assert rows[0].split()[:1] == ["slurm"] and rows[1].startswith("lift site ")
     assert (
@@ -165,8 +165,8 @@ def test_the_report_draws_the_points_and_is_the_same_again(
     text = pages[0].read_text()
     assert pages[1].read_text() == text
     charts = [json.loads(config) for config in re.findall(r'<script type="application/json">(.*?)</script>', text)]
-    assert [sum(len(series["marks"]) for series in chart["series"]) for chart in charts] == [15, 15]
-    assert re.search(r'<p class="verdict (better|worse|unclear)">Of 15 settings, lift.* is advised: it ', text)
+    assert [sum(len(series["marks"]) for series in chart["series"]) for chart in charts] == [18, 18]
+    assert re.search(r'<p class="verdict (better|worse|unclear)">Of 18 settings, lift.* is advised: it ', text)
     assert '[guard] fairness = "site"' in unescape(text)
     assert "http" not in re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL).replace("http-equiv", "")
 

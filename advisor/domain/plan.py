@@ -1,9 +1,10 @@
 """Defines recommendations, verdicts and receipts."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from advisor.domain.actions import Action, Reason
+from advisor.domain.actions import Action, Lever, Reason
 from advisor.domain.facts import Evidence, Facts
 
 
@@ -114,3 +115,13 @@ class Receipt:
     text: str = ""
     is_settled: bool = True
     is_overruled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeverProposals:
+    """For how many jobs a lever was `proposed`, refused, by rule, and `applied`."""
+
+    lever: Lever
+    proposed: int
+    refused: Mapping[str, int]
+    applied: int

@@ -11,10 +11,10 @@ from advisor import __version__
 from advisor.apply.step import Reconciled, Step
 from advisor.clock import Clock
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.actions import Action
+from advisor.domain.actions import Action, Lever
 from advisor.domain.job import JobState
 from advisor.domain.lease import Lease, Purpose, Purposes
-from advisor.domain.plan import Outcome, Receipt, Recommendation
+from advisor.domain.plan import LeverProposals, Outcome, Receipt, Recommendation
 from advisor.domain.units import HOUR_S
 from advisor.errors import JournalError
 from advisor.journal.base import JournalBase
@@ -171,6 +171,30 @@ class CycleTables(JournalBase):
                 )
                 for cycle_id, time, job_id, lever, done, action, text in rows.fetchall()
             )
+
+    def proposals(self, since: float) -> tuple[LeverProposals, ...]:
+        """Return for how many jobs each lever was proposed, refused and applied after an instant, every lever once."""
+        with self._reading():
+            rows = self._database.execute(
+                "SELECT lever, done, CASE done WHEN 'refused' THEN said ELSE '' END, count(DISTINCT job_id) "
+                "FROM changes WHERE time > ? GROUP BY 1, 2, 3",
+                (since,),
+            ).fetchall()
+            proposed = self._database.execute(
+                "SELECT lever, count(DISTINCT job_id) FROM changes "
+                "WHERE time > ? AND done IN ('recommended', 'refused') GROUP BY lever",
+                (since,),
+            ).fetchall()
+        count_by_lever = dict(proposed)
+        return tuple(
+            LeverProposals(
+                lever=lever,
+                proposed=count_by_lever.get(lever, 0),
+                refused={rule: count for name, done, rule, count in rows if (name, done) == (lever, Done.REFUSED)},
+                applied=sum(count for name, done, _, count in rows if (name, done) == (lever, Done.APPLIED)),
+            )
+            for lever in Lever
+        )
 
     def purposes(self, leases: Iterable[Lease]) -> Purposes:
         """Return why the changes of leases were made, as far as their proposals are kept."""

@@ -9,6 +9,7 @@ while jobs of others wait. An array counts with all its tasks, since all of them
 lifted within some time counts, also if it has started, so that all other jobs together lose no more than that.
 """
 
+import sys
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,11 +45,12 @@ class Bounds:
 
     @classmethod
     def of(cls, planning: PlanningSettings, limits: Limits, capacity: float) -> "Bounds":
-        """Return the bounds for a pool of `capacity` GPUs."""
-        lane_s = limits.lane_ratio * limits.fairness_window_s
+        """Return the bounds for a pool of `capacity` GPUs; a lane is bounded by its GPU-time alone."""
+        is_lane = limits.fairness == "lane"
+        work_s = limits.lane_ratio * limits.fairness_window_s if is_lane else planning.lift_work_s
         return cls(
-            places=planning.lift_places,
-            gpu_s=capacity * (lane_s if limits.fairness == "lane" else planning.lift_work_s),
+            places=sys.maxsize if is_lane else planning.lift_places,
+            gpu_s=capacity * work_s,
             user_ratio=planning.lift_user_ratio,
         )
 

@@ -1,13 +1,14 @@
 """What the changes did: put together from the journal, as plain values, and in words."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.lease import Lease
 from advisor.domain.outcome import SLOWDOWN_BOUND_S, Arm, JobOutcome
+from advisor.domain.plan import LeverProposals
 from advisor.domain.standings import WINDOW_S, Standings
 from advisor.domain.units import duration, plural
 from advisor.domain.waits import Wait
@@ -22,6 +23,7 @@ from advisor.view.terminal import console, instant, print_labelled, print_table
 
 COLUMNS = ("section", "name", "figure", "value", "low", "high", "n")
 FORECAST_SHARE = 0.8
+_MOST_RULES = 3
 
 _TALLIES = (
     "applied", "not_applied", "out", "renewed", "stayed", "taken_back", "reverted", "overruled", "unknown",
@@ -52,6 +54,9 @@ class OutcomeJournal(Protocol):
     def waits(self, since: float) -> tuple[Wait, ...]:
         """Return the waits that ended after an instant."""
 
+    def proposals(self, since: float) -> tuple[LeverProposals, ...]:
+        """Return for how many jobs each lever was proposed, refused and applied after an instant."""
+
     def standings(self, since: float) -> Standings:
         """Return the waits with and without advice over the stretches that ended after an instant."""
 
@@ -64,6 +69,7 @@ class Impact:
     until: float
     ended: int
     changed: int
+    proposals: tuple[LeverProposals, ...]
     levers: tuple[LeverTally, ...]
     places: tuple[PlacesGot, ...]
     starts: Accuracy
@@ -94,6 +100,7 @@ def impact_of(
         until=now,
         ended=len(lately),
         changed=sum(any(change.applied_time >= since for change in outcome.changes) for outcome in outcomes),
+        proposals=journal.proposals(since),
         levers=lever_tallies(outcomes, journal.closed((), since), since=since, now=now),
         places=places_got(
             journal.waits(since), (*journal.closed((), since), *journal.leases()), outcomes, since=since, now=now
@@ -125,6 +132,7 @@ def document(impact: Impact) -> dict[str, object]:
     comparison = impact.comparison
     return {
         "jobs": {"ended": impact.ended, "changed": impact.changed},
+        "proposals": [{**asdict(made), "lever": str(made.lever)} for made in impact.proposals],
         "levers": [_lever(tally) for tally in impact.levers],
         "places": [{"tier": place.tier.name.lower(), **_plain(place.got)} for place in impact.places],
         "forecasts": {"start": _accuracy(impact.starts), "run_time": _accuracy(impact.run_times)},
@@ -151,6 +159,8 @@ def document(impact: Impact) -> dict[str, object]:
 
 def rows(impact: Impact) -> Iterator[list[str]]:
     """Yield a report as the fields of `COLUMNS`, one figure a row, empty where there is no number."""
+    for made in impact.proposals:
+        yield from _proposal_rows(made)
     for tally in impact.levers:
         for kind in _TALLIES:
             yield _row("lever", str(tally.lever), kind, getattr(tally, kind))
@@ -216,6 +226,7 @@ def print_report(impact: Impact) -> None:
 
 
 def _sentences(impact: Impact) -> Iterator[tuple[str, str]]:
+    yield from _proposed(impact.proposals)
     if not impact.levers:
         yield "levers", "nothing was changed"
     for tally in impact.levers:
@@ -233,6 +244,19 @@ def _sentences(impact: Impact) -> Iterator[tuple[str, str]]:
             yield "forecasts", f"{name} against their median: {off}"
         else:
             yield "forecasts", f"{name}: none has come true or failed yet"
+
+
+def _proposed(proposals: Sequence[LeverProposals]) -> Iterator[tuple[str, str]]:
+    """Say how often each lever was proposed, what refused it, and which were not proposed at all."""
+    for made in proposals:
+        if made.proposed:
+            by_count = sorted(made.refused.items(), key=lambda item: (-item[1], item[0]))
+            refused = "".join(f"; {rule} refused it for {count}" for rule, count in by_count[:_MOST_RULES])
+            yield "proposed", f"{made.lever} for {plural(made.proposed, 'job')}, applied to {made.applied}{refused}"
+    asleep = [str(made.lever) for made in proposals if not made.proposed]
+    if asleep:
+        why = "no round called for it, or this site lacks it (`sadvise check`)"
+        yield "asleep", f"{', '.join(asleep)}: proposed for no job; {why}"
 
 
 def _of_experiment(comparison: Comparison) -> Iterator[tuple[str, str]]:
@@ -316,6 +340,13 @@ def _lever(tally: LeverTally) -> dict[str, object]:
         "in_time": _plain(tally.in_time),
         "in_time_by_forecast": _plain(tally.in_time_by_forecast),
     }
+
+
+def _proposal_rows(made: LeverProposals) -> Iterator[list[str]]:
+    yield _row("proposals", str(made.lever), "proposed", made.proposed)
+    for rule, count in sorted(made.refused.items()):
+        yield _row("proposals", str(made.lever), f"refused_by_{rule}", count)
+    yield _row("proposals", str(made.lever), "applied", made.applied)
 
 
 def _lever_fields(tally: LeverTally) -> list[str]:

@@ -9,12 +9,12 @@ import pytest
 from advisor.apply.applier import Applier
 from advisor.apply.step import Reconciled, Step
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.actions import Lever, SetNodeRange, SetTimeMin
+from advisor.domain.actions import Lever, SetNice, SetNodeRange, SetTimeMin
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, intended
 from advisor.domain.load import Allowance
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange
-from advisor.domain.plan import Outcome, Receipt, Recommendation
+from advisor.domain.plan import LeverProposals, Outcome, Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import HOUR_S
 from advisor.errors import JournalError
@@ -96,6 +96,34 @@ def test_what_was_refused_is_told_with_the_rule(journal: SqliteJournal) -> None:
     journal.record(judged(fragmented(), capped), capped)
 
     assert done(journal) == [(1, 9, Done.REFUSED, "changes_within_cap")]
+
+
+def test_levers_are_counted_by_job_with_the_rules_that_refused_them(journal: SqliteJournal) -> None:
+    with journal._writing():
+        journal._add_changes(
+            None,
+            TAKEN_AT,
+            [
+                (SetNice(job_id=job_id, before=0, after=-9), done, said)
+                for job_id, done, said in (
+                    (1, Done.RECOMMENDED, "it should start next (short_work_first)"),
+                    (1, Done.APPLIED, ""),
+                    (2, Done.REFUSED, "cooled_down"),
+                    (2, Done.REFUSED, "cooled_down"),
+                    (2, Done.REFUSED, "nice_within_limits"),
+                    (3, Done.REFUSED, "cooled_down"),
+                )
+            ],
+        )
+
+    by_lever = {made.lever: made for made in journal.proposals(TAKEN_AT - 1.0)}
+
+    assert by_lever.keys() == set(Lever)
+    assert by_lever[Lever.NICE] == LeverProposals(
+        lever=Lever.NICE, proposed=3, refused={"cooled_down": 2, "nice_within_limits": 1}, applied=1
+    )
+    assert by_lever[Lever.NODE_RANGE] == LeverProposals(lever=Lever.NODE_RANGE, proposed=0, refused={}, applied=0)
+    assert not any(made.proposed for made in journal.proposals(TAKEN_AT))
 
 
 def test_what_slurm_refused_is_told_in_its_words(journal: SqliteJournal) -> None:

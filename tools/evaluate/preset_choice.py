@@ -8,7 +8,6 @@ from typing import Annotated, Final
 import typer
 
 from advisor.cli.progress import progress_bar
-from advisor.domain.units import duration
 from advisor.settings import DaemonSettings
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.study.cell import Cell, drawn
@@ -148,7 +147,7 @@ def _values(halved: HalvedTrace) -> dict[str, object]:
                 "preset": halved.chosen[choice].setting.preset,
                 "first_half": asdict(halved.chosen[choice].change),
                 "second_half": asdict(halved.judged[choice].change),
-                "p99_wait": duration(halved.judged[choice].p99_wait_s),
+                "p99_wait_s": halved.judged[choice].p99_wait_s,
                 "users_worse": halved.judged[choice].users_worse,
                 "users_worse_beyond_chance": halved.judged[choice].users_beyond_chance,
                 "users": len(halved.judged[choice].losses),

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -17,6 +18,7 @@ from advisor.guard.job_rules import JOB_RULES
 from advisor.guard.rules import ALL_OR_NONE
 from advisor.view.assets import TYPES
 from tests.cli.conftest import Sadvise, sadvise
+from tools.build_packages.distributions import copied_sources
 from tools.man_pages import commands_of, tree
 
 __all__ = ["sadvise"]
@@ -80,3 +82,22 @@ def test_readme_names_only_commands_that_exist(sadvise: Sadvise) -> None:
         assert command in helped
     for target in set(re.findall(r"^    make ([a-z-]+)", readme, re.MULTILINE)):
         assert f"\n{target}:" in (ROOT / "Makefile").read_text()
+
+
+def test_packages_are_built_from_what_git_tracks_alone(tmp_path: Path) -> None:
+    checkout, unpacked = tmp_path / "checkout", tmp_path / "unpacked"
+    for folder in (checkout, unpacked):
+        (folder / "models").mkdir(parents=True)
+        for name in ("models/card.md", "models/fitted.onnx", ".gitignore"):
+            (folder / name).write_text("*.onnx\n")
+    for command in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", "-C", str(checkout), *command], check=True)
+    (checkout / "models/card.md").write_text("as it is now\n")
+    (checkout / "notes.txt").write_text("untracked\n")
+
+    copied = copied_sources(checkout, tmp_path / "copied")
+
+    files = {str(path.relative_to(copied)) for path in copied.rglob("*") if path.is_file()}
+    assert files == {"models/card.md", ".gitignore"}
+    assert (copied / "models/card.md").read_text() == "as it is now\n"
+    assert copied_sources(unpacked, tmp_path / "nowhere") == unpacked

@@ -278,7 +278,7 @@ UNREAD_PARTITIONS: Final = (
     Input("OverTimeLimit, PreemptMode, GraceTime"),
     Input("ResumeTimeout, SuspendTime, SuspendTimeout, PowerDownOnIdle"),
     Input("Topology", remark="not in 24.11; the default topology counts for all partitions"),
-    Input("TRESBillingWeights", remark="so a limit on billing refuses every new size"),
+    Input("TRESBillingWeights", remark="by `check` alone; a limit on billing refuses every new size"),
 )  # fmt: skip
 UNREAD_SETTINGS: Final = (
     Input("AllowSpecResourcesUsage"),

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from advisor.backends.billing import read_billings
 from advisor.backends.probe import probes
 from advisor.backends.process import Commands, SlurmCommands
 from advisor.backends.submit_lines import read_submitted
 from advisor.cli.options import Form
 from advisor.cli.reading_options import AnyQueue
 from advisor.config import Config
+from advisor.diagnose.billing_checks import billing_checks
 from advisor.diagnose.site_checks import Check, Status, site_checks
 from advisor.domain.lease import Lease
 from advisor.domain.probation import NO_PROOF, Trust
@@ -58,6 +60,7 @@ def check(reading: AnyQueue, output: Form) -> None:
         checks = [
             *probes(seen, commands, source=opened, pacing=settings.daemon),
             *checks,
+            *_fair_share(seen, commands),
             *_strays(settings, seen, commands),
         ]
     header = ["check", "status", "finding", "cost of lacking it"]
@@ -75,6 +78,15 @@ def _what_if(seen: Snapshot) -> Iterator[Check]:
         yield Check(name=name, status=Status.OK, text="knows the settings of this site")
     for each in unknown:
         yield Check(name=name, status=Status.LACKS, text=f"does not know {each.setting}", cost=each.effect)
+
+
+def _fair_share(seen: Snapshot, commands: Commands) -> Iterator[Check]:
+    """Check whether fair share is charged for GPUs."""
+    try:
+        yield from billing_checks(seen, read_billings(commands))
+    except AdvisorError as err:
+        cost = "users could hold GPUs that they do not pay for"
+        yield Check(name="fair share", status=Status.UNKNOWN, text=f"the partitions cannot be read: {err}", cost=cost)
 
 
 def _trust(settings: Config, now: float) -> Iterator[Check]:

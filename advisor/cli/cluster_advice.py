@@ -71,11 +71,11 @@ class AdviceRequest:
 
         Several are read at once, as Slurm answers slowly when it is loaded, and planned one after another.
         """
+        answers: list[ClusterAdvice] = []
         if len(readings) == 1:
-            return (
-                ClusterAdvice(name=readings[0].cluster or "", advice=self._planned(readings[0], _read(readings[0]))),
-            )
-        answers = []
+            advice = self._planned(readings[0], _read(readings[0]))
+            self.wanted.check_jobs([advice.record.snapshot])
+            return (ClusterAdvice(name=readings[0].cluster or "", advice=advice),)
         with ThreadPoolExecutor(max_workers=min(len(readings), MOST_AT_ONCE)) as pool:
             reads = [pool.submit(_read, reading) for reading in readings]
             for reading, read in zip(readings, reads, strict=True):
@@ -84,11 +84,14 @@ class AdviceRequest:
                     answers.append(ClusterAdvice(name=name, advice=self._planned(reading, read.result())))
                 except AdvisorError as err:
                     answers.append(ClusterAdvice(name=name, fault=err))
+        seen = [answer.advice.record.snapshot for answer in answers if answer.advice is not None]
+        if len(seen) == len(answers):
+            self.wanted.check_jobs(seen)
         return tuple(answers)
 
     def _planned(self, reading: Reading, read: ReadCluster) -> Advice:
         planned = plan_now(reading, read.settings, self.journal, read.seen)
-        self.wanted.check(read.seen)
+        self.wanted.check_partitions_and_nodes(read.seen)
         return Advice(
             planned=planned,
             settings=read.settings,

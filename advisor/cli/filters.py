@@ -1,6 +1,7 @@
 """Parses the filter options, which are spelled as squeue's, and applies them."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,8 +18,9 @@ _MOST_TASKS = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobName:
-    """A job as a user names it: a record, some tasks of an array, or a component of a heterogeneous job."""
+    """A job as a user's `word` names it: a record, some tasks of an array, or a component of a heterogeneous job."""
 
+    word: str
     job_id: int
     tasks: frozenset[int] | None = None
     offset: int | None = None
@@ -58,6 +60,26 @@ class JobFilter:
         )
 
     def check(self, snapshot: Snapshot) -> None:
+        """Raise `ConfigError` for a partition, node, user, account or job that the cluster does not have."""
+        self.check_partitions_and_nodes(snapshot)
+        self.check_jobs([snapshot])
+
+    def check_jobs(self, snapshots: Sequence[Snapshot]) -> None:
+        """Raise `ConfigError` for a user, an account or a job that none of the queues has."""
+        jobs = [job for snapshot in snapshots for job in snapshot.jobs]
+        where = ", ".join(snapshot.config.cluster or "this cluster" for snapshot in snapshots)
+        groups = (
+            ("-u", "user", self.users, {job.user for job in jobs}),
+            ("-A", "account", self.accounts, {job.account for job in jobs}),
+        )
+        for option, kind, wanted, there in groups:
+            for name in sorted((wanted or frozenset()) - there):
+                raise ConfigError(f"{option} {name!r}: no job of this {kind} is in the queue of {where}")
+        for job in self.jobs or ():
+            if not any(map(job.names, jobs)):
+                raise ConfigError(f"-j {job.word}: this job is not in the queue of {where}")
+
+    def check_partitions_and_nodes(self, snapshot: Snapshot) -> None:
         """Raise `ConfigError` for a partition or node that the cluster does not have."""
         unknown = sorted((self.partitions or frozenset()) - snapshot.partitions_by_name.keys())
         if unknown:
@@ -110,6 +132,7 @@ def job_name(word: str) -> JobName:
         raise OptionsError(f"{word!r} is not a job: give 123, 123_4, 123_[1-9] or 123+1")
     task, offset = match["task"], match["offset"]
     return JobName(
+        word=word,
         job_id=int(match["id"]),
         tasks=None if task is None else _tasks(task.strip("[]")),
         offset=None if offset is None else int(offset),

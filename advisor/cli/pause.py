@@ -9,6 +9,7 @@ from advisor.cli.reading_options import Site
 from advisor.site.pause_file import pause as pause_daemon
 from advisor.site.pause_file import resume as resume_daemon
 from advisor.view.terminal import print_labelled
+from advisor.watch.daemon_state import check_cluster
 from advisor.watch.reading import Reading
 
 
@@ -38,5 +39,7 @@ def resume(site: Site) -> None:
 
 
 def _folder(site: Reading) -> Path:
-    """Return the runtime folder of the configuration in force."""
-    return Path(site.load_config().daemon.runtime_folder)
+    """Return the runtime folder of the configuration in force; raises `ConfigError` for that of another cluster."""
+    config = site.load_config()
+    check_cluster(config, site.cluster)
+    return Path(config.daemon.runtime_folder)

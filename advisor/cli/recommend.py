@@ -66,7 +66,8 @@ def recommend(
 
     Starts with the state of the cluster, then prints a line for each change. --long adds why, and how to do and undo it
     by hand. Read-only: nothing is changed. Of several clusters (-M all), it prints the advice for each under its name;
-    filters and --top apply to each. Exits with 1 if one of them cannot be read.
+    filters and --top apply to each. Exits with 1 if one of them cannot be read, or if no queue has a job of a user or
+    an account, or a job, that is named.
     """
     if output.json and (output.parsable or format_ is not None):
         raise OptionsError("--json excludes -P and -o: give one")

@@ -16,7 +16,7 @@ from advisor.site.status_words import Overlook, lines, state_sentence, status_do
 from advisor.view.table_layout import TableForm
 from advisor.view.terminal import print_json, print_labelled, print_table, tool_meta
 from advisor.watch.clusters import check_one_journal, readings_of
-from advisor.watch.daemon_state import daemon_state
+from advisor.watch.daemon_state import check_cluster, daemon_state
 from advisor.watch.reading import Reading
 
 SCHEMA: Final = "sadvise.status/1"
@@ -50,13 +50,20 @@ def status(
 
 def _one(reading: Reading, journal: Path | None, *, json: bool) -> int:
     """Print the status of one cluster in full, and return its exit code."""
-    seen = daemon_state(reading.load_config(), journal, SystemClock().now())
+    seen = _seen(reading, journal, SystemClock().now())
     if json:
         print_json({"meta": tool_meta(SCHEMA, now=seen.now), **asdict(status_document(seen))})
     else:
         for label, text in lines(seen):
             print_labelled(label, text, width=10)
     return _code(seen)
+
+
+def _seen(reading: Reading, journal: Path | None, now: float) -> Overlook:
+    """Return the state of the daemon of a cluster; raises `ConfigError` if it works on another one."""
+    config = reading.load_config()
+    check_cluster(config, reading.cluster)
+    return daemon_state(config, journal, now)
 
 
 def _several(readings: Sequence[Reading], *, json: bool) -> int:
@@ -66,7 +73,7 @@ def _several(readings: Sequence[Reading], *, json: bool) -> int:
     for reading in readings:
         name = reading.cluster or ""
         try:
-            seen = daemon_state(reading.load_config(), None, now)
+            seen = _seen(reading, None, now)
         except AdvisorError as err:
             code = 1
             rows.append([name, "?", "?", "?", "?", "?", str(err)])
@@ -89,7 +96,7 @@ def _fields(seen: Overlook) -> list[str]:
     age = "-" if last is None else f"{duration(max(0.0, seen.now - last.started_time))} ago"
     overdue = "-" if last is None else str(last.overdue)
     out = "?" if seen.out is None else str(seen.out)
-    return [seen.state, str(seen.configured), out, overdue, age, state_sentence(seen)]
+    return [seen.state, str(seen.mode), out, overdue, age, state_sentence(seen)]
 
 
 def _code(seen: Overlook) -> int:

@@ -2,10 +2,11 @@
 
 The jobs of a pool are one line for all its GPUs. `objective` gives each job its key, and `lifts` chooses the jobs and
 their new priorities; the simulated policy `lift` calls the same two on the arrays of the simulation. What a lift saves,
-as `lift_gain` estimates it, is counted over all jobs whose order it changes, those that it delays included.
+as `lift_gain` estimates it, is counted over all jobs whose order it changes, those that it delays included. A lift that
+is expected to lose is not proposed, unless it makes up for a wait: that of a late job, or of a user who is owed one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -152,13 +153,26 @@ class _Line:
                 nice_after[place] = nice
         ranked = _ranker(self.queue, self.rows)
         priority_after, rank_by_place = self._worth_rising(before, priority_after, ranked)
-        rank_after, rank_as_submitted = ranked(priority_after), ranked(before + self.ours)
+        rank_as_submitted = ranked(before + self.ours)
+        rises = self._rises(rank_by_place, ranked(priority_after), rank_as_submitted)
+        makes_up = self.waiting.is_overdue | (self.waiting.owed > 0.0)
+        while losing := [rise.place for rise in rises if rise.loses and not makes_up[rise.place]]:
+            priority_after[losing] = before[losing]
+            rank_by_place = {place: rank for place, rank in rank_by_place.items() if place not in losing}
+            rises = self._rises(rank_by_place, ranked(priority_after), rank_as_submitted)
+        for rise in rises:
+            yield self._lift(case, rise, int(nice_after[rise.place]))
+
+    def _rises(self, rank_by_place: Mapping[int, Rows], rank_after: Rows, rank_as_submitted: Rows) -> list["_Rise"]:
+        """Return the jobs that rise; `rank_by_place` is the order before each, `rank_after` that after all of them."""
+        rises = []
         for place, rank in rank_by_place.items():
             ahead, ahead_after, ahead_as_submitted = (
                 self._ahead(place, order) for order in (rank, rank_after, rank_as_submitted)
             )
             outlook = self._outlook(place, ahead, ahead_after, ahead_as_submitted)
-            yield self._lift(case, place, int(nice_after[place]), ahead, ahead_after, outlook)
+            rises.append(_Rise(place=place, ahead=ahead, ahead_after=ahead_after, outlook=outlook))
+        return rises
 
     def _worth_rising(
         self, before: NDArray[np.int64], raised: NDArray[np.int64], ranked: Callable[[NDArray[np.int64]], Rows]
@@ -205,9 +219,8 @@ class _Line:
             jobs_passed=int(np.count_nonzero(ahead & ~ahead_after)),
         )
 
-    def _lift(
-        self, case: Case, place: int, nice: int, ahead: Flags, ahead_after: Flags, outlook: Outlook
-    ) -> Recommendation:
+    def _lift(self, case: Case, rise: "_Rise", nice: int) -> Recommendation:
+        place, ahead, ahead_after, outlook = rise.place, rise.ahead, rise.ahead_after, rise.outlook
         queue, row = self.queue, int(self.rows[place])
         job = queue.jobs[row]
         gpu_hours_ahead, gpu_hours_ahead_after = (
@@ -250,6 +263,21 @@ class _Line:
         """Return the number of GPUs that the job of a row can run on."""
         totals, gpu_type = self.queue.pool_capacity[self.queue.pool[row]], int(self.queue.gpu_type[row])
         return float(totals.sum() if gpu_type == ANY_TYPE else totals[gpu_type])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rise:
+    """A job that rises, by its place in the line, the jobs ahead of it before and after, and what that changes."""
+
+    place: int
+    ahead: Flags
+    ahead_after: Flags
+    outlook: Outlook
+
+    @property
+    def loses(self) -> bool:
+        """Whether the jobs that it passes lose more than it gains, on average."""
+        return self.outlook.saved_s_mean < 0.0
 
 
 def _owed(case: Case, jobs: Sequence[Job]) -> Floats:

@@ -67,6 +67,12 @@ class Outlook:
         return low_s, SHARES.passed * passed_s + SHARES.run * run_s
 
     @property
+    def sooner_s_mean(self) -> float:
+        """By how much the job starts sooner on average."""
+        passed_s, _ = self.gains_s
+        return SHARES.mean * passed_s
+
+    @property
     def saved_s(self) -> tuple[float, float]:
         """The same for all jobs whose order the lift changes, those that it passes included."""
         low_s, high_s = self.sooner_s
@@ -75,8 +81,7 @@ class Outlook:
     @property
     def saved_s_mean(self) -> float:
         """What the lift saves on average for all of these jobs."""
-        passed_s, _ = self.gains_s
-        return SHARES.mean * passed_s - self._later_s
+        return self.sooner_s_mean - self._later_s
 
     @property
     def _later_s(self) -> float:

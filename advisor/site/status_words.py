@@ -50,6 +50,11 @@ class Overlook:
         return replace(self, out=len(out), next_due_time=due)
 
     @property
+    def mode(self) -> Mode:
+        """The farthest mode in force: that of the last round, or what the configuration allows while no daemon runs."""
+        return self.configured if self.last is None or not self.runs else self.last.mode
+
+    @property
     def state(self) -> str:
         """Whether the daemon runs, and its rounds are done."""
         if self.last is None or not self.runs:

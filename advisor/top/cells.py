@@ -8,6 +8,7 @@ from rich.style import Style
 from advisor.domain.forecast import Interval
 from advisor.domain.gang import whole_gpus
 from advisor.domain.units import duration
+from advisor.site.status_words import Overlook
 from advisor.top.row_list import RowColumn
 from advisor.view.documents import ChangeDocument, in_words, saves_in_words
 from advisor.view.rule_words import rule_in_short
@@ -190,9 +191,12 @@ def health(look: ClusterLook) -> tuple[Style, str]:
         return BAD, f"not read: {look.fault}"
     if look.view is None:
         return CAUTION, "being read"
-    if look.view.overview.stopped:
-        return BAD, f"partition {look.view.overview.stopped[0].name} is not up"
-    daemon = look.view.daemon
+    style, text = _daemon_health(look.view.daemon)
+    stopped = look.view.overview.stopped
+    return (BAD, f"partition {stopped[0].name} is not up; {text}") if stopped else (style, text)
+
+
+def _daemon_health(daemon: Overlook | None) -> tuple[Style, str]:
     if daemon is None:
         return _PLAIN, "no daemon: not a live cluster"
     if daemon.stops:
@@ -200,7 +204,7 @@ def health(look: ClusterLook) -> tuple[Style, str]:
     if not daemon.is_well:
         fault = "" if daemon.last is None else daemon.last.fault
         return CAUTION, f"daemon {daemon.state}{f': {fault}' if fault else ''}"
-    return GOOD, f"well: daemon {daemon.state}, mode {daemon.configured}"
+    return GOOD, f"well: daemon {daemon.state}, mode {daemon.mode}"
 
 
 def _ahead(seconds: float) -> str:

@@ -96,9 +96,12 @@ def _delays(change: Recommendation) -> Iterable[tuple[int, float]]:
 def total_sentence(total: Total, *, left_out: int = 0) -> str:
     """Return the line under the changes; `left_out` is how many more there are."""
     changes = f"{total.changes} of {total.changes + left_out} changes" if left_out else plural(total.changes, "change")
-    saved = gain(total.saved_s, total.saved_s_low, total.saved_s_high)
-    verb = "saves" if total.changes == 1 else "save"
-    return f"{changes} {verb} {saved} of job completion time; {_delayed_words(total)}"
+    # What makes up for a wait can cost more than it saves.
+    saves = total.saved_s >= 0.0
+    saved = (total.saved_s, total.saved_s_low, total.saved_s_high)
+    amount = gain(*saved) if saves else gain(-total.saved_s, -total.saved_s_high, -total.saved_s_low)
+    verb = f"{'save' if saves else 'cost'}{'s' if total.changes == 1 else ''}"
+    return f"{changes} {verb} {amount} of job completion time; {_delayed_words(total)}"
 
 
 def _delayed_words(total: Total) -> str:

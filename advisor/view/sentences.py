@@ -70,14 +70,15 @@ def _starts_next(facts: StartsNext, _: Recommendation) -> str:
     ahead = facts.gpu_hours_ahead - facts.gpu_hours_ahead_after
     return (
         f"It needs {gpu_time(facts.gpu_hours)} and waits behind {plural(facts.jobs_passed, 'job')} with "
-        f"{gpu_time(ahead)}. Moved ahead, it starts {_sooner(facts)}, and {others} up to "
+        f"{gpu_time(ahead)}. Moved ahead, it starts {_sooner(facts)}, {others} up to "
         f"{duration(facts.others_delayed_s_max)} later"
     )
 
 
 def _sooner(facts: StartsNext) -> str:
-    later = f"between {duration(-facts.sooner_s_low)} later and" if facts.sooner_s_low < 0.0 else "up to"
-    return f"{later} {duration(facts.sooner_s_high)} sooner"
+    """Return by how much a job starts sooner: the mean, then the range."""
+    later = f"{duration(-facts.sooner_s_low)} later to" if facts.sooner_s_low < 0.0 else "up to"
+    return f"{duration(facts.outlook.sooner_s_mean)} sooner on average ({later} {duration(facts.sooner_s_high)} sooner)"
 
 
 def _exchanged(facts: Exchanged, change: Recommendation) -> str:

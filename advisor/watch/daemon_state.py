@@ -5,7 +5,7 @@ from pathlib import Path
 
 from advisor.config import Config
 from advisor.domain.units import DAY_S
-from advisor.errors import AdvisorError
+from advisor.errors import AdvisorError, ConfigError
 from advisor.files import is_closed
 from advisor.journal import SqliteJournal
 from advisor.site.breaker_events import read_breakers
@@ -34,6 +34,14 @@ def daemon_state(config: Config, journal: Path | None, now: float) -> Overlook:
         return _with_journal(seen, path) if path.exists() else replace(seen, notes=(f"{path}: no such journal",))
     except (AdvisorError, OSError) as err:
         return replace(seen, out=None if last is None else last.out, notes=(str(err),))
+
+
+def check_cluster(config: Config, cluster: str | None) -> None:
+    """Raise `ConfigError` if the daemon of a configuration works on another cluster than the one that is named."""
+    last = read_status(Path(config.daemon.runtime_folder))
+    works_on = "" if last is None or last.planned is None else last.planned.cluster
+    if cluster and works_on and works_on != cluster.lower():
+        raise ConfigError(f"-M {cluster}: the daemon of this configuration works on cluster {works_on}")
 
 
 def _with_journal(seen: Overlook, path: Path) -> Overlook:

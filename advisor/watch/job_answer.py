@@ -18,6 +18,7 @@ from advisor.planning.case import Case
 from advisor.planning.plan_trial import is_tried
 from advisor.planning.timer_out import TimerOut, timers_out
 from advisor.view.documents import TimerDocument, document_of, shell, timer_document
+from advisor.view.evidence_words import evidence_words
 from advisor.view.explanations import Explanation, Obstacle, explanation, since_sentence
 from advisor.view.forecast_report import ForecastDocument, forecast_document, lines
 from advisor.view.hint_words import hint_sentences
@@ -180,11 +181,7 @@ def _remedies(finding: Obstacle, *, is_long: bool) -> Iterator[Labelled]:
     for remedy in finding.remedies:
         yield "to do", remedy
     if is_long and finding.evidence:
-        spelled = {
-            name: instant(value) if name.endswith("_time") and isinstance(value, float) else value
-            for name, value in finding.evidence.items()
-        }
-        yield "", ", ".join(f"{name} {value}" for name, value in spelled.items())
+        yield "", ", ".join(f"{name} {value}" for name, value in evidence_words(finding.evidence))
 
 
 def job_answer(

@@ -26,10 +26,9 @@ class ClusterSummary:
     """A cluster in one line; null is what is not known.
 
     `name` is that of -M, by which its address names it among several, "" without -M. `gpus_in_use` and `gpus_idle`
-    count types of which the use is known, `gpus_idle` on nodes that can start jobs. `mode` is the farthest that the
-    configuration allows. `state` is what stops the daemon, or why nothing was changed. `stopped_partitions` are not up
-    though GPU jobs wait for them. `fault` says why the cluster could not be read; without it and `taken_at`, it is
-    being read.
+    count types of which the use is known, `gpus_idle` on nodes that can start jobs. `mode` is the farthest in force.
+    `state` is what stops the daemon, or why nothing was changed. `stopped_partitions` are not up though GPU jobs wait
+    for them. `fault` says why the cluster could not be read; without it and `taken_at`, it is being read.
     """
 
     name: str
@@ -153,7 +152,7 @@ def _with_daemon(made: ClusterSummary, daemon: Overlook) -> ClusterSummary:
     return replace(
         made,
         daemon=daemon.state,
-        mode=str(daemon.configured),
+        mode=str(daemon.mode),
         is_well=daemon.is_well,
         is_paused=daemon.pause is not None,
         state=state_sentence(daemon),

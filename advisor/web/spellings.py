@@ -1,15 +1,17 @@
 """Spells values on pages; templates escape every text from outside."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from markupsafe import Markup, escape
 
+from advisor.domain.facts import Evidence
 from advisor.domain.forecast import Interval
 from advisor.domain.units import DAY_S, duration, plural
 from advisor.text import escaped
 from advisor.view.documents import ChangeDocument, in_words, saving_in_words, shell
+from advisor.view.evidence_words import evidence_words
 
 # What stands where nothing is known; a screen reader passes over it.
 NOTHING: Final = "\u2013"
@@ -43,6 +45,11 @@ def clock(posix_s: float | None, now: float) -> str:
     if moment[:3] == today[:3]:
         return time.strftime("%H:%M", moment)
     return time.strftime("%a %H:%M" if abs(posix_s - now) < 6 * DAY_S else "%Y-%m-%d %H:%M", moment)
+
+
+def in_evidence_words(evidence: Mapping[str, Evidence], now: float) -> Iterator[tuple[str, str]]:
+    """Yield the numbers behind a finding, each with its name in words."""
+    return evidence_words(evidence, lambda posix_s: clock(posix_s, now))
 
 
 def second(posix_s: float) -> str:
@@ -108,7 +115,7 @@ def cost(row: ChangeDocument) -> str:
     return ", ".join(costs) or "none"
 
 
-FILTERS: Final[Mapping[str, Callable[..., str]]] = {
+FILTERS: Final[Mapping[str, Callable[..., object]]] = {
     "ticked": ticked,
     "span": span,
     "clock": clock,
@@ -124,5 +131,6 @@ FILTERS: Final[Mapping[str, Callable[..., str]]] = {
     "plural": plural,
     "shell": shell,
     "saving": saving_in_words,
+    "in_evidence_words": in_evidence_words,
     "in_words": in_words,
 }

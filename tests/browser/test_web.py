@@ -1,6 +1,8 @@
 """The web view in a real browser: quiet, accessible, as its pictures show it, by keyboard, and refreshed in place."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -21,7 +23,7 @@ from tests.browser.pictures import (
     views_of,
 )
 from tests.web.serving import in_utc, serving
-from tests.web.stage import set_up, staged_site
+from tests.web.stage import FRONTIER, set_up, staged_site
 
 # On busy machines, a page that is asked for can take its time.
 expect.set_options(timeout=30_000)
@@ -65,6 +67,22 @@ def test_every_picture_is_kept_and_another_page_would_be_found() -> None:
     assert sum(file.stat().st_size for file in files) < 1_500_000
     assert difference(Image.open(files[0]), Image.open(files[1])) > 0.5
     assert difference(Image.open(FOLDER / "line-light.png"), Image.open(FOLDER / "changes-light.png")) > MOST_DIFFERENT
+
+
+def test_long_names_of_settings_stay_beside_their_values(open_page: Open, tmp_path: Path) -> None:
+    text = FRONTIER.read_text().replace('"lift user, pin"', '"lift trade 0, pin, bf_min_age_reserve=259200"')
+    (tmp_path / "frontier.json").write_text(text)
+    settings = WebSettings(listen="127.0.0.1:0", frontier_file=str(tmp_path / "frontier.json"))
+
+    with in_utc(), serving(replace(set_up(tmp_path), settings=settings).content(), settings) as bound:
+        page = open_page(f"http://127.0.0.1:{bound[1]}/frontier").page
+        page.set_viewport_size({"width": 1180, "height": 800})
+        cut = page.evaluate(
+            "() => [...document.querySelectorAll('#frontier, .frontier th, .lines dt')]"
+            ".filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent.trim())"
+        )
+
+    assert cut == []
 
 
 def test_line_is_searched_and_sorted_by_keyboard(open_page: Open, address: str) -> None:

@@ -59,6 +59,14 @@ def written(folder: Path, done: Round, **fields: Any) -> DaemonStatus:
     return last
 
 
+def written_for(cluster: str, folder: Path) -> None:
+    """Write the status of a daemon that works on a cluster."""
+    done = now_round(make_round(WAITING))
+    planned = status_after(done).planned
+    assert planned is not None
+    written(folder, done, planned=planned.model_copy(update={"cluster": cluster}))
+
+
 def labelled(outcome: Outcome) -> Mapping[str, str]:
     """Return the text beside each label."""
     return {line[:10].strip(): line[10:] for line in outcome.out.splitlines()}
@@ -249,7 +257,7 @@ def test_several_clusters_stand_in_one_table_and_the_worst_decides(sadvise: Sadv
         (tmp_path / name).mkdir()
         text = f'[journal]\nfile = "{tmp_path}/{name}/journal.sqlite"\n[daemon]\nruntime_folder = "{tmp_path}/{name}"\n'
         (tmp_path / "clusters" / f"{name}.toml").write_text(text)
-    written(tmp_path / "alpha", now_round(make_round(WAITING)))
+    written_for("alpha", tmp_path / "alpha")
     options = ("status", "--config", str(tmp_path / "sadvise.toml"), "-M")
 
     well, both, document = (
@@ -265,6 +273,19 @@ def test_several_clusters_stand_in_one_table_and_the_worst_decides(sadvise: Sadv
     assert "not valid TOML" in broken.out and "alpha" in broken.out
     assert [entry["cluster"] for entry in document["clusters"]] == ["beta", "alpha"]
     assert document["clusters"][1]["is_well"] is True
+
+
+@pytest.mark.parametrize("command", ["status", "pause", "resume"])
+def test_daemon_of_another_cluster_is_not_that_of_the_one_named(
+    command: str, status: Status, sadvise: Sadvise, tmp_path: Path
+) -> None:
+    written_for("live", tmp_path)
+
+    other, own = sadvise(command, "-M", "nosuch"), sadvise(command, "-M", "Live")
+
+    assert (other.exit_code, own.exit_code) == (1, 0)
+    assert other.err == "sadvise: error: -M nosuch: the daemon of this configuration works on cluster live\n"
+    assert not other.out and labelled(status())["mode"] == "apply"
 
 
 def test_lifts_that_the_journal_does_not_know_are_named_and_make_the_exit_status_1(

@@ -1,5 +1,6 @@
 """A cluster with accounting: what its users have used moves their fair-share, and nothing of it is left behind."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from advisor.sim.traces.importing.formats import import_trace
 from advisor.sim.traces.importing.sacct import FILLED_IN, WRITTEN, asked_rows
 from advisor.view.explanations import explanation
 from tests.live.conftest import started
+from tests.live.reading import sadvise_on
 from tests.live.test_budget import Running
 from tools.stage import LiveCluster
 
@@ -65,6 +67,22 @@ def fair_shares(live: LiveCluster) -> dict[str, float]:
     """Return the fair-share factor of every user."""
     rows = (line.split("|") for line in live.run("sshare", "-a", "-h", "-P", "-o", "User,FairShare").splitlines())
     return {user.strip(): float(factor) for user, factor in rows if user.strip()}
+
+
+def test_check_says_whether_fair_share_is_charged_for_gpus(used: Used) -> None:
+    def findings() -> dict[str, tuple[str, str]]:
+        checks = json.loads(sadvise_on(used.live, "check", "--json").out)["checks"]
+        named = [check for check in checks if check["name"].startswith("fair share")]
+        return {check["name"]: (check["status"], check["cost"]) for check in named}
+
+    before = findings()
+    weights = [cost.partition("TRESBillingWeights=")[2].strip('"') for _, cost in before.values()]
+    for partition in ("gpu", "debug"):
+        used.live.run("scontrol", "update", f"PartitionName={partition}", f"TRESBillingWeights={weights[0]}")
+
+    assert before.keys() == {"fair share gpu", "fair share debug"}
+    assert weights[0].startswith("CPU=1.0,GRES/gpu=")
+    assert findings() == {"fair share": ("ok", "")}
 
 
 def test_use_lowers_the_fair_share_of_its_user_alone(used: Used) -> None:

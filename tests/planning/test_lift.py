@@ -24,6 +24,7 @@ from advisor.domain.request import request_of
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import standings_of
 from advisor.features.queue import slurms_place
+from advisor.planning import lift_gain
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
 from advisor.planning.lift import StartsNext, recommendations
@@ -33,6 +34,7 @@ from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.policies.lifter import Lifter
 from advisor.sim.traces.trace import Trace
 from tests.builders import (
+    DAY_S,
     HOUR_S,
     TAKEN_AT,
     make_gang,
@@ -123,6 +125,20 @@ def test_gain_is_counted_against_the_order_as_submitted_and_the_loss_behind_jobs
     outlook = change.facts.outlook
     assert (outlook.site_ahead_s, outlook.ahead_s) == pytest.approx((128 / 32 * HOUR_S, 0.4 / 32 * HOUR_S))
     assert (outlook.jobs_passed, outlook.own_s) == pytest.approx((1, 0.8 / 32 * HOUR_S))
+
+
+def test_lift_that_is_expected_to_lose_is_not_proposed_unless_its_job_is_late() -> None:
+    # The old job stood first as submitted, so that it gains nothing by passing the one that was lifted past it.
+    small, lease = lifted(make_job(10, gpus=8, priority=900, time_limit_s=9 * HOUR_S, submitted_ago_s=120.0))
+    old = make_job(2, gpus=8, priority=1000, time_limit_s=10 * HOUR_S, submitted_ago_s=48 * HOUR_S)
+
+    def proposed(**memory: Any) -> Mapping[int, Any]:
+        return lifts_of(Cycle().judge(busy(small, old), Memory(leases=(lease,), **memory)))
+
+    late = replace(make_stretch(), late=((old.job_id, TAKEN_AT - 40 * DAY_S),))
+
+    assert proposed() == {}
+    assert proposed(standings=standings_of([late])).keys() == {old.job_id}
 
 
 def test_wait_counts_as_lost_as_far_as_advice_can_have_caused_it() -> None:
@@ -477,7 +493,10 @@ def test_lifts_are_those_of_the_simulated_policy(
     leases: list[Lease] = []
     rounds = simulated_rounds(trace, TWO, Lifter.of, cycles, leases, limits=limits, planning=planning)
     for now, case, run_policy in rounds:
-        changes = {change.job_id: change.action.after for change in recommendations(case)}
+        # The simulated policy does not ask what a lift is expected to lose.
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(lift_gain, "LATER_SHARE", 0.0)
+            changes = {change.job_id: change.action.after for change in recommendations(case)}
 
         nice_after = run_policy()
 

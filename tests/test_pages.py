@@ -76,23 +76,23 @@ def test_no_policy_of_the_page_on_advice_leaves_all_traces_as_they_were() -> Non
     _, _, below = text.partition("## Against slurm, over all traces\n\n")
     heads, _, *rows = [line.strip("| ").split(" | ") for line in below.split("\n\n")[0].splitlines()]
 
-    assert heads[-4:] == ["lower", "higher", "no clear difference", "no change"]
-    acted = {row[0]: any(names != "none" for names in row[3:6]) for row in rows}
+    assert heads[3:7] == ["lower", "higher", "no clear difference", "no change"]
+    acted = {row[0]: any(count != "0" for count in row[3:6]) for row in rows}
     assert len(acted) > 10 and all(acted.values()), acted
 
 
 def test_paragraphs_are_wrapped_and_fields_alone_are_not() -> None:
-    text = render(
-        "results", "section", name="one", jobs=1000, nodes="2 nodes", cluster="c", load_ratio=0.5, table="x\ny"
-    )
+    text = render("holds", "corner", oversubscription=4.0, record="x\ny", added="z")
 
-    assert text == "## one\n\n1,000 jobs on 2 nodes (`--cluster c`), load 0.50.\n\nx\ny"
+    assert text.startswith(
+        "## Oversubscription 4:1\n\nChange of the mean JCT from plain Slurm:\n\nx\ny\n\nWhat one lever"
+    )
 
 
 def test_a_field_alone_that_is_empty_leaves_no_gap() -> None:
-    text = render("dally", "section", name="one", figures="x", left="", changes="y")
+    text = render("holds", "corner", oversubscription=4.0, record="", added="z")
 
-    assert text == "## one\n\nx\n\ny"
+    assert "from plain Slurm:\n\nWhat one lever" in text
 
 
 def test_a_duration_is_in_words() -> None:

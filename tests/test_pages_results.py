@@ -72,10 +72,11 @@ def test_wins_and_losses_stand_in_the_record() -> None:
 
     lines = page(parts, {"made": results}, EXPERIMENT, "the command").splitlines()
 
-    assert "| fifo | 1 | +20.0 % (+20.0 to +20.0) | none | made | none | none |" in lines
-    assert "| las | 1 | -20.0 % (-20.0 to -20.0) | made | none | none | none |" in lines
+    assert "| fifo | 1 | +20.0 % (+20.0 to +20.0) | 0 | 1 | 0 | 0 | 100.0 % |" in lines
+    assert "| las | 1 | -20.0 % (-20.0 to -20.0) | 1 | 0 | 0 | 0 | 100.0 % |" in lines
     # A policy that changed nothing is no policy without a clear difference.
-    assert "| sjf | 1 | 0.0 % (0.0 to 0.0) | none | none | none | made |" in lines
+    assert "| sjf | 1 | 0.0 % (0.0 to 0.0) | 0 | 0 | 0 | 1 | 100.0 % |" in lines
+    assert {"| fifo | **+20.0** |", "| las | **-20.0** |", "| sjf | 0.0 |"} <= set(lines)
 
 
 def test_best_of_slurm_conf_for_each_trace_is_a_policy_of_its_own() -> None:
@@ -87,7 +88,7 @@ def test_best_of_slurm_conf_for_each_trace_is_a_policy_of_its_own() -> None:
 
     text = page(parts, {"made": results}, experiment, "the command")
 
-    assert "| slurm, tuned | 1 | -10.0 % (-10.0 to -10.0) | made | none | none | none |" in text
+    assert "| slurm, tuned | 1 | -10.0 % (-10.0 to -10.0) | 1 | 0 | 0 | 0 | 100.0 % |" in text
     assert "| policy | mean JCT against slurm, tuned | 99th percentile of JCT |" in text
     assert "| fifo | -50.0 % (-50.0 to -50.0) | -55.0 %" in text
     assert "best of `slurm`, `a`, `b` for each trace" in " ".join(text.split())
@@ -133,8 +134,9 @@ def test_the_page_is_written_and_finished_runs_are_kept(tmp_path: Path) -> None:
     assert status == 0
     kept = (store / "results.jsonl").read_text()
     assert len(kept.splitlines()) == 4
-    assert "## itp 09 (first 8)" in first
-    assert "12 jobs on " in first
+    assert "| itp 09 (first 8) | 8 |" in first
+    assert "| itp 09 | 12 |" in first
+    assert first.splitlines()[-1].startswith("| rules |  | ")
     assert main(arguments) == 0
     assert (store / "results.jsonl").read_text() == kept
     assert output.read_text() == first

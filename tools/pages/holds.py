@@ -10,17 +10,16 @@ from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, parse_cluster
 from advisor.sim.runner import SimulationOptions, known_policy
 from advisor.sim.study.cell import Cell, drawn
-from advisor.sim.study.comparison import PairedDifference, by_policy, compare, ends_of, mean_of
+from advisor.sim.study.comparison import by_policy, ends_of
 from advisor.sim.study.result import RunResult
 from advisor.sim.traces.sampling import REQUESTS
 from advisor.sim.traces.trace import Trace
-from advisor.view.wording import change_in_words, shown, verdict
+from advisor.view.wording import change_in_words
 from tools.data.dally_workload import arrival_name, cluster_text, make_trace
 from tools.pages.page_experiment import Experiment, PageTask, Runner, first_of
 from tools.pages.page_text import render, table
-from tools.pages.results import METRIC, METRICS, over_all
+from tools.pages.results import over_all
 
-OVERHEAD: Final = "communication_overhead_ratio"
 # Time limits are drawn for jobs on one node. Jobs of the drawn workload run several times as long where the network is
 # slow, and their users would ask for that: none of them is to be killed for where Slurm puts it.
 LIMITS_RATIO: Final = 10.0
@@ -125,7 +124,10 @@ def page(content: Page, command: str) -> str:
 def _corner(content: Page, oversubscription: float, by_name: Mapping[str, Sequence[RunResult]]) -> str:
     names = content.experiment.policy_names
     heads = ("all:", *(f"{name}:" for name in by_name))
-    record = ([f"`{policy}`", *_changes(by_name, content.first, policy)] for policy in names[1:])
+    record = (
+        [f"`{policy}`", *_changes(by_name, content.first, policy), *_ends_and_changes(by_name, policy)]
+        for policy in names[1:]
+    )
     added = (
         [f"`{policy}`", f"`{base}`", *_changes(by_name, base, policy)]
         for policy, base in ADDED_TO.items()
@@ -135,9 +137,8 @@ def _corner(content: Page, oversubscription: float, by_name: Mapping[str, Sequen
         "holds",
         "corner",
         oversubscription=oversubscription,
-        record=table(("policy", *heads), record),
+        record=table(("policy", *heads, "changes per job:", "finished, at least:"), record),
         added=table(("policy", "against", *heads), added),
-        sections="\n\n".join(_section(name, results, _differences(results)) for name, results in by_name.items()),
     )
 
 
@@ -147,27 +148,12 @@ def _changes(by_name: Mapping[str, Sequence[RunResult]], first: str, policy: str
     return [change_in_words(over_all(results, first, policy)) for results in (everything, *by_name.values())]
 
 
-def _differences(results: Sequence[RunResult]) -> dict[str, PairedDifference]:
-    return {difference.policy: difference for difference in compare(results, seed=0, metrics=(METRIC,))}
-
-
-def _section(name: str, results: Sequence[RunResult], differences: Mapping[str, PairedDifference]) -> str:
-    rows = []
-    for policy, own in by_policy(results).items():
+def _ends_and_changes(by_name: Mapping[str, Sequence[RunResult]], policy: str) -> list[str]:
+    """Return the range of changes per job over workloads, and the least share of jobs that finished on one."""
+    rates, shares = [], []
+    for results in by_name.values():
+        own = by_policy(results)[policy]
         jobs = sum(result.summary.jobs for result in own.values())
-        changes = sum(result.summary.changes for result in own.values())
-        difference = differences.get(policy)
-        rows.append(
-            [
-                policy,
-                *(shown(metric, mean_of(metric, own)) for metric in (*METRICS, OVERHEAD)),
-                f"{changes / jobs:.2f}",
-                f"{100 * ends_of(own).finished / jobs:.1f} %",
-                *(["", ""] if difference is None else [change_in_words(difference.change), verdict(difference.change)]),
-            ]
-        )
-    heads = (
-        "mean JCT:", "p99 JCT:", "mean queueing delay:", "bounded slowdown:", "communication overhead:",
-        "changes per job:", "finished:", "change of mean JCT:",
-    )  # fmt: skip
-    return render("holds", "section", name=name, table=table(("policy", *heads, "reads as"), rows))
+        rates.append(sum(result.summary.changes for result in own.values()) / jobs)
+        shares.append(100 * ends_of(own).finished / jobs)
+    return [f"{min(rates):.2f} to {max(rates):.2f}", f"{min(shares):.1f} %"]

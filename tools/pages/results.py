@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import advisor
-from advisor.domain.units import plural
 from advisor.sim.runner import SimulationOptions
-from advisor.sim.study.comparison import PairedDifference, by_policy, compare, ends_of, mean_of
+from advisor.sim.study.comparison import PairedDifference, by_policy, compare, mean_of
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.statistics import LEAST_UNITS, CellName, RelativeChange
 from advisor.sim.study.user_losses import ALLOWED_RATIO, ALLOWED_S, LEAST_JOBS, tally_users
@@ -21,8 +20,7 @@ from tools.data.simulated_traces import LOAD_RATIO, Workload
 from tools.pages.page_experiment import SLOW, Experiment, PageTask, Runner, cells_of, published
 from tools.pages.page_text import render, table
 
-METRICS: Final = ("mean_jct_s", "p99_jct_s", "mean_queueing_delay_s", "mean_bounded_slowdown")
-METRIC: Final = METRICS[0]
+METRIC: Final = "mean_jct_s"
 REQUESTS_MADE: Final = {
     "usual": "Node counts, limits, checkpoints and arrays have the shares of public job scripts: 5 % of the gangs "
     "leave their node count open.",
@@ -97,7 +95,7 @@ def page(
     }
     first = parts[0].policies[0]
     cut = sorted({policy for part in parts if not part.is_whole for policy in part.policies[1:]})
-    head = render(
+    text = render(
         "results",
         command=command,
         version=advisor.__version__,
@@ -108,12 +106,19 @@ def page(
         load_ratio=LOAD_RATIO,
         requests=REQUESTS_MADE[experiment.requests],
         cut=render("results", "cut", policies="`, `".join(cut), first=first) if cut else "",
-        record=table(("policy", "traces:", "change of mean JCT:", *VERDICTS), _record(parts, results, differences)),
+        record=table(
+            ("policy", "traces:", "change of mean JCT:", *(f"{word}:" for word in VERDICTS), "finished, at least:"),
+            _record(parts, results, differences),
+        ),
         tuned=render("results", "tuned", name=TUNED, policies="`, `".join(tuned)) if len(tuned) > 1 else "",
         beyond=_beyond(parts, results, metrics, user_by_cell or {}) if metrics else "",
+        traces=table(
+            ("trace", "jobs:", "nodes:", "load:", f"mean JCT, {first}:"),
+            ([*_traits(part), shown(METRIC, mean_of(METRIC, by_policy(results[part.name])[first]))] for part in parts),
+        ),
+        changes=table(("policy", *(f"{part.name}:" for part in parts)), _changes(parts, differences)),
     )
-    sections = [_section(part, results[part.name], differences[part.name]) for part in parts]
-    return "\n\n".join([head, *sections]) + "\n"
+    return text + "\n"
 
 
 def with_tuned(results: Sequence[RunResult], tuned: Sequence[str]) -> list[RunResult]:
@@ -129,14 +134,39 @@ def _record(
     differences: Mapping[str, Mapping[str, PairedDifference]],
 ) -> Iterator[Sequence[str]]:
     first = parts[0].policies[0]
-    for policy in dict.fromkeys(policy for part in parts for policy in part.policies if policy != first):
+    for policy in _others(parts):
         own = {name: by_name[policy] for name, by_name in differences.items() if policy in by_name}
         overall = over_all([result for name in own for result in results[name]], first, policy)
-        names = (
-            ", ".join(name for name, difference in own.items() if _read(difference) == word) or "none"
-            for word in VERDICTS
-        )
-        yield policy, str(len(own)), change_in_words(overall), *names
+        read = [_read(difference) for difference in own.values()]
+        least = min(np.mean([_finished(run) for run in by_policy(results[name])[policy].values()]) for name in own)
+        yield (
+            policy, str(len(own)), change_in_words(overall), *(str(read.count(word)) for word in VERDICTS),
+            f"{100 * least:.1f} %",
+        )  # fmt: skip
+
+
+def _others(parts: Sequence[TracePart]) -> list[str]:
+    """Return the policies but the first, each once."""
+    return list(dict.fromkeys(policy for part in parts for policy in part.policies if policy != parts[0].policies[0]))
+
+
+def _traits(part: TracePart) -> list[str]:
+    workload = part.workload
+    return [part.name, f"{len(workload.trace):,}", str(workload.nodes), f"{workload.load_ratio:.2f}"]
+
+
+def _changes(
+    parts: Sequence[TracePart], differences: Mapping[str, Mapping[str, PairedDifference]]
+) -> Iterator[Sequence[str]]:
+    """Yield the change of each policy on each trace in percent, in bold where it is clear."""
+    for policy in _others(parts):
+        own = [differences[part.name].get(policy) for part in parts]
+        yield policy, *("" if difference is None else _percent(difference.change) for difference in own)
+
+
+def _percent(change: RelativeChange) -> str:
+    text = change_in_words(change).partition(" %")[0]
+    return f"**{text}**" if change.is_clear else text
 
 
 def _beyond(
@@ -165,7 +195,7 @@ def _over_all_rows(
     """Return the table of what changes over all traces: metrics, jobs that finish, and users."""
     first, has_tuned = parts[0].policies[0], TUNED in parts[0].policies
     rows = []
-    for policy in dict.fromkeys(policy for part in parts for policy in part.policies if policy != first):
+    for policy in _others(parts):
         own = [result for part in parts if policy in part.policies for result in results[part.name]]
         before, after = (by_policy(own)[name] for name in (first, policy))
         finished = {cell: _finished(after[cell]) - _finished(before[cell]) for cell in after}
@@ -227,29 +257,3 @@ def _read(difference: PairedDifference) -> str:
     """Return the verdict, where a change without an interval is not clear either."""
     word = verdict(difference.change)
     return word if word in VERDICTS else UNCLEAR
-
-
-def _section(part: TracePart, results: Sequence[RunResult], differences: Mapping[str, PairedDifference]) -> str:
-    workload, jobs = part.workload, len(part.workload.trace)
-    rows = []
-    for policy, own in by_policy(results).items():
-        difference = differences.get(policy)
-        rows.append(
-            [
-                policy,
-                *(shown(metric, mean_of(metric, own)) for metric in METRICS),
-                f"{100 * ends_of(own).finished / (jobs * len(own)):.1f} %",
-                *(["", ""] if difference is None else [change_in_words(difference.change), verdict(difference.change)]),
-            ]
-        )
-    heads = ("mean JCT:", "p99 JCT:", "mean queueing delay:", "bounded slowdown:", "finished:", "change of mean JCT:")
-    return render(
-        "results",
-        "section",
-        name=part.name,
-        jobs=jobs,
-        nodes=plural(workload.nodes, "node"),
-        cluster=workload.cluster_text(),
-        load_ratio=workload.load_ratio,
-        table=table(("policy", *heads, "reads as"), rows),
-    )

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic.json_schema import GenerateJsonSchema
 
 from advisor.backends.snapshot_file import SnapshotFile
-from advisor.config import describe, example_toml, variable_of
+from advisor.config import describe, example_toml
 from advisor.domain.actions import Reason
 from advisor.metrics.catalogue import METRICS
 from advisor.web.openapi import openapi
@@ -34,11 +34,8 @@ def configuration_page() -> str:
     """Write the reference of sadvise.toml."""
     tables = []
     for name, keys in groupby(describe(), key=lambda entry: entry[0].partition(".")[0]):
-        rows = (
-            [f"`{key.partition('.')[2]}`", f"`{json.dumps(default)}`", f"`{variable_of(key)}`", sentence]
-            for key, default, sentence in keys
-        )
-        tables.append(f"## [{name}]\n\n{table(('key', 'default', 'variable', 'meaning'), rows)}")
+        rows = ([f"`{key.partition('.')[2]}`", f"`{json.dumps(default)}`", sentence] for key, default, sentence in keys)
+        tables.append(f"## [{name}]\n\n{table(('key', 'default', 'meaning'), rows)}")
     return filled("configuration.md", tables="\n\n".join(tables))
 
 
@@ -64,7 +61,7 @@ def snapshot_schema() -> str:
 
 def sentences_page() -> str:
     """Write the list of sentences, as the golden of the tests holds them, for people to review."""
-    listed: Mapping[str, str] = json.loads(SENTENCES.read_text(encoding="utf-8"))
+    listed = _first_forms(json.loads(SENTENCES.read_text(encoding="utf-8")))
     reasons = [_reason_section(str(reason), listed) for reason in Reason]
     rules = [[f"`{name.removeprefix('rule ')}`", text] for name, text in listed.items() if name.startswith("rule ")]
     breakers = [[name, text] for name, text in listed.items() if name.startswith(("breaker ", "probation"))]
@@ -79,6 +76,11 @@ def sentences_page() -> str:
         checks=table(("of", "sentence"), checks),
         causes=table(("of", "sentence"), causes),
     )
+
+
+def _first_forms(listed: Mapping[str, str]) -> dict[str, str]:
+    """Return of each sentence the first of its forms, which names end with a number, and of a cause every remedy."""
+    return {name: text for name, text in listed.items() if not re.search(r"(?<!remedy) (?!1$)\d+$", name)}
 
 
 def _reason_section(reason: str, listed: Mapping[str, str]) -> str:

@@ -122,5 +122,5 @@ def test_the_page_is_the_report_of_the_kept_results() -> None:
     text = results_part()
 
     assert text.startswith("Written by `make docs`")
-    for heading in ("Targets", "Runs", "Metrics", "Who gained, who gave", "What changes did", "slurmctld"):
+    for heading in ("Targets", "Metrics", "Who gained, who gave", "By the GPUs that jobs ask for", "What changes did"):
         assert f"\n### {heading}\n" in text

@@ -68,7 +68,7 @@ def test_rows_play_the_same_workloads_and_what_was_played_is_not_played_again(ru
     rival = first[TINY.name]["rival"]
     assert rows[rival]["against_rival"]["mean_jct_s"] == {"percent": 0.0, "low": 0.0, "high": 0.0}
     assert rows[FREE]["hours"] <= min(row["hours"] for row in rows.values()) + 1e-9
-    assert f"Changes are against {rival}" in table(TINY.name, first[TINY.name])
+    assert f"| {TINY.name} | {TINY.workloads} | {rival} | " in table(first)
 
 
 def test_one_agent_plays_the_workload_of_several(runs: list[Path], tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_page_shows_what_the_judge_found() -> None:
     results = json.loads((ROOT / "tools/train/results/places.json").read_text(encoding="utf-8"))
     page = (ROOT / "docs/marl.md").read_text(encoding="utf-8")
 
-    assert all(table(name, of_set) in page for name, of_set in results.items())
+    assert table(results) in page
 
 
 def test_folder_that_holds_no_run_and_damaged_results_are_one_line(runs: list[Path], tmp_path: Path) -> None:

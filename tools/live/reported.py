@@ -67,6 +67,8 @@ PICTURE: Final = "live.svg"
 CAMPAIGN: Final = FOLDER / "campaign.toml"
 # Runs all that the results are of, and writes the documents.
 COMMAND: Final = "python -m tools.live.campaign tools/live/campaign.toml --out runs --report"
+# What the page shows over all traces; the JSON has the rest, and `arms_report` writes all of it.
+_ON_PAGE: Final = ("metrics", "users", "sizes", "changes")
 _ALT: Final = "Change of the mean job completion time and of the 99th percentile of waits, trace by trace"
 _CODE: Final = " " * 4
 
@@ -93,9 +95,11 @@ def front_part(report: Report | None = None) -> str:
 
 
 def results_part(report: Report | None = None) -> str:
-    """Return the part of the page on live runs."""
+    """Return the part of the page on live runs: what was aimed for, and the figures over all traces behind it."""
     report = report or read_values(RESULTS)
-    parts = markdown(sections(report), level=3).rstrip("\n")
+    over_all = {name: [one for one in report[name] if one.get("trace") is None] for name in _ON_PAGE}
+    shown = [targets_section(targets_values(report)), *(_SECTIONS[name](values) for name, values in over_all.items())]
+    parts = markdown(shown, level=3).rstrip("\n")
     return render(
         "live", **_facts(report), command=indent(COMMAND, _CODE), picture=f"![{_ALT}]({PICTURE})", parts=parts
     )

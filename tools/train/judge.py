@@ -6,7 +6,7 @@ are paired by workload.
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -79,7 +79,7 @@ def marl(
     with training_commands.one_line():
         chosen = [replace(one, workloads=min(one.workloads, workloads or one.workloads)) for one in sets]
         results = judged(chosen, runs, store, workers, _tell)
-    _show(results, table)
+    typer.echo(table(results))
     _write(results, out)
 
 
@@ -102,16 +102,12 @@ def metarl(
     with training_commands.one_line():
         chosen = [replace(one, workloads=min(one.workloads, workloads or one.workloads)) for one in sets]
         results = judged(chosen, runs, store, workers, _tell)
-    _show(results, table)
+    typer.echo(table(results))
     _write({"sets": results}, out)
 
 
 def _tell(text: str) -> None:
     typer.echo(text, err=True)
-
-
-def _show(results: Mapping[str, Any], table: Callable[[str, Mapping[str, Any]], str]) -> None:
-    typer.echo("\n\n".join(table(name, of_set) for name, of_set in results.items()))
 
 
 def _write(results: Mapping[str, Any], out: Path | None) -> None:

@@ -367,27 +367,17 @@ def _regret(of_row: Mapping[int, Sequence[Result]], oracle: Mapping[int, Sequenc
     return None if np.isnan(mean) else mean
 
 
-def table(name: str, of_set: Mapping[str, Any]) -> str:
-    """Return the rows of a set as a table in Markdown."""
-    has_regret = any(row["regret_h"] is not None for row in of_set["rows"])
-    heads = [
-        f"{name}, {of_set['workloads']} workloads",
-        "seeds",
-        "mean JCT",
-        f"mean JCT against {of_set['rival']}",
-        "p99 JCT",
-        "mean JCT against the rule, not adapted",
-        *(["regret of the first 500"] if has_regret else []),
-    ]
-    lines = [
-        [
-            row["name"],
-            str(row["seeds"] or ""),
-            f"{row['hours']:.2f} h",
-            *(in_percent(row["against_rival"][measure]) for measure in MEASURES),
-            in_percent(row["against_rule"]),
-            *([f"{row['regret_h']:.2f} h"] if has_regret else []),
-        ]
-        for row in of_set["rows"]
-    ]
-    return markdown(heads, lines)
+def table(results: Mapping[str, Any]) -> str:
+    """Return the changes of the mean JCT from the best rival, row by row and set by set, as a table in Markdown."""
+    sets = {
+        name: {row["name"]: row for row in of_set["rows"]}
+        for name, of_set in results.items()
+        # One kind of change has few workloads: the JSON has them.
+        if ": " not in name
+    }
+    heads = (f"{name}, {results[name]['workloads']} workloads, against {results[name]['rival']}:" for name in sets)
+    rows = []
+    for name in dict.fromkeys(name for rows_by_name in sets.values() for name in rows_by_name):
+        own = [rows_by_name.get(name) for rows_by_name in sets.values()]
+        rows.append([name, *("" if row is None else in_percent(row["against_rival"]["mean_jct_s"]) for row in own)])
+    return markdown(("mean JCT", *heads), rows)

@@ -330,10 +330,12 @@ def _changes(before: Results, after: Results) -> dict[str, Any]:
 
 def table(results: Mapping[str, Any]) -> str:
     """Return the results of a set as a table in Markdown; the first row has figures, the others their changes."""
-    heads = (f"{results['workloads']} {results['words']}", "seeds", "mean JCT", "p99 JCT", "mean wait", "makespan")
+    heads = (f"{results['workloads']} {results['words']}", "seeds", "mean JCT", "p99 JCT")
     rows = []
     for place, row in enumerate(results["rows"]):
-        figures = (in_percent(row["against"][metric]) if place else shown(metric, row[metric]) for metric in METRICS)
+        figures = (
+            in_percent(row["against"][metric]) if place else shown(metric, row[metric]) for metric in METRICS[:2]
+        )
         finished = f"{100.0 * row['finished_ratio']:.2f} %"
         against = beside(row["beside"], row["changes"]["mean_jct_s"] if row["changes"] else None)
         fewer = row["workloads"] < results["workloads"]

@@ -49,7 +49,7 @@ def test_block_that_is_stale_or_fails_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs("terminal")
-@pytest.mark.parametrize(("command", "width"), [*zip(COMMANDS, (80, 120, 80, 120), strict=True)])
+@pytest.mark.parametrize(("command", "width"), COMMANDS)
 def test_terminal_page_shows_what_its_commands_print(command: str, width: int) -> None:
     assert section(command, width) in PAGE.read_text(encoding="utf-8")
 

@@ -24,8 +24,13 @@ PAGE: Final = DOCS / "terminal.md"
 PICTURE: Final = DOCS / "recommend.svg"
 PICTURED: Final = "recommend --demo"
 PICTURE_SIZE: Final = (80, 24)
-WIDTHS: Final = (80, 120)
-COMMANDS: Final = ("recommend --demo", "recommend --demo --long --top 1", "check --demo", "models list")
+# On how many columns each is shown.
+COMMANDS: Final = (
+    ("recommend --demo", 120),
+    ("recommend --demo --long --top 1", 120),
+    ("check --demo", 80),
+    ("models list", 80),
+)
 _STYLE: Final = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 # Fonts from the network; the ones of the viewer serve.
 _FONTS: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
@@ -33,8 +38,9 @@ _FONTS: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 _OWN: Final = ("COLUMNS", "LINES", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 _HEAD: Final = """# On the terminal
 
-What commands print on terminals of 80 and 120 columns, typed by `python -m tools.terminal_page`. Numbers and ids stay
-whole, names end in `+` where they are cut, sentences are folded between words. What does not fit is left out:
+What commands print on terminals of 80 and 120 columns, typed by `python -m tools.terminal_page`;
+[five-minutes.md](five-minutes.md) shows more of them on 80. Numbers and ids stay whole, names end in `+` where they are
+cut, sentences are folded between words. What does not fit is left out:
 
 - of `recommend` first the command, then reason, partition, account, user and name; `-P`, `-o` and `--json` have all;
 - of `journal` first the job ids, then the delay, the account and the value before;
@@ -46,8 +52,8 @@ whole, names end in `+` where they are cut, sentences are folded between words. 
 
 
 def page() -> str:
-    """Type every command at every width, and return the page."""
-    return "\n".join([_HEAD, *(section(command, width) for command in COMMANDS for width in WIDTHS)])
+    """Type every command, and return the page."""
+    return "\n".join([_HEAD, *(section(command, width) for command, width in COMMANDS)])
 
 
 def section(command: str, width: int) -> str:

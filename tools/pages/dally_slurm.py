@@ -18,8 +18,6 @@ from advisor.sim.study.comparison import (
     compare,
     compare_groups,
     ends_of,
-    mean_of,
-    traces_of,
 )
 from advisor.sim.study.metrics import Grouping, by_gpus, by_user
 from advisor.sim.study.result import RunResult
@@ -148,7 +146,6 @@ def page(corners: Sequence[SlurmCorner], experiment: Experiment, command: str) -
 def _section(corner: SlurmCorner) -> str:
     differences = compare(corner.results, seed=SEED, metrics=METRICS)
     policies = by_policy(corner.results)
-    slurm = next(iter(policies))
     overall = []
     for metric in METRICS:
         own = [difference for difference in differences if difference.metric == metric]
@@ -157,16 +154,6 @@ def _section(corner: SlurmCorner) -> str:
         # One figure for a trace has no interval.
         counts = [str(read.count(word)) if metric != METRICS[-1] else "" for word in VERDICTS]
         overall.append([LABELS[metric], change_in_words(own[-1].change), *counts])
-    change_of = {(difference.trace, difference.metric): difference.change for difference in differences}
-    traces = []
-    for name in traces_of(corner.results):
-        before = {cell: result for cell, result in policies[slurm].items() if cell.trace == name}
-        cells = [
-            text
-            for metric in METRICS
-            for text in (shown(metric, mean_of(metric, before)), change_in_words(change_of[name, metric]))
-        ]
-        traces.append([name, f"{len(corner.traces[name]):,}", *cells])
     groupings = [by_gpus(trace) for trace in corner.traces.values()]
     sizes = (
         [
@@ -185,14 +172,6 @@ def _section(corner: SlurmCorner) -> str:
         oversubscription=corner.oversubscription,
         overall=table(("over all traces", "change:", *(f"{word}:" for word in VERDICTS)), overall),
         left=", ".join(left),
-        traces=table(
-            (
-                "trace",
-                "jobs:",
-                *(head for metric in METRICS for head in (f"{LABELS[metric]}, {slurm}:", "change:")),
-            ),
-            traces,
-        ),
         sizes=table(("GPUs", "jobs:", "traces:", "change of mean JCT:", "reads as"), sizes),
         users=_users(corner),
     )

@@ -79,8 +79,8 @@ def sentences_page() -> str:
 
 
 def _first_forms(listed: Mapping[str, str]) -> dict[str, str]:
-    """Return of each sentence the first of its forms, which names end with a number, and of a cause every remedy."""
-    return {name: text for name, text in listed.items() if not re.search(r"(?<!remedy) (?!1$)\d+$", name)}
+    """Return of each sentence the first of its forms, which names end with a number."""
+    return {name: text for name, text in listed.items() if not re.search(r" (?!1$)\d+$", name)}
 
 
 def _reason_section(reason: str, listed: Mapping[str, str]) -> str:

@@ -309,7 +309,10 @@ def section(entries: Iterable[Input], unread: Sequence[Input], further: Iterable
         *further,
         *([_code(entry.name), Word.NOT_READ, entry.remark] for entry in unread),
     ]
-    return table(("what", "", "remarks"), rows)
+    names: dict[tuple[str, str], list[str]] = {}
+    for name, word, remark in rows:
+        names.setdefault((word, remark), []).append(name)
+    return table(("what", "", "remarks"), ([", ".join(own), *key] for key, own in names.items()))
 
 
 def doubted() -> Iterator[tuple[str, str, str]]:

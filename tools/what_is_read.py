@@ -312,7 +312,7 @@ def section(entries: Iterable[Input], unread: Sequence[Input], further: Iterable
     names: dict[tuple[str, str], list[str]] = {}
     for name, word, remark in rows:
         names.setdefault((word, remark), []).append(name)
-    return table(("what", "", "remarks"), ([", ".join(own), *key] for key, own in names.items()))
+    return table(("what", "", "remarks"), (["; ".join(own), *key] for key, own in names.items()))
 
 
 def doubted() -> Iterator[tuple[str, str, str]]:

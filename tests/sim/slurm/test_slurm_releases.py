@@ -1,4 +1,4 @@
-"""What the model of slurmctld does otherwise for later releases: the observations of `docs/fidelity.md`, section 9."""
+"""What the model of slurmctld does otherwise for later releases: the observations of `docs/fidelity.md`, section 11."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -63,7 +63,6 @@ def sentences_page() -> str:
     """Write the list of sentences, as the golden of the tests holds them, for people to review."""
     listed = _first_forms(json.loads(SENTENCES.read_text(encoding="utf-8")))
     reasons = [_reason_section(str(reason), listed) for reason in Reason]
-    rules = [[f"`{name.removeprefix('rule ')}`", text] for name, text in listed.items() if name.startswith("rule ")]
     breakers = [[name, text] for name, text in listed.items() if name.startswith(("breaker ", "probation"))]
     checks = [[name, text] for name, text in listed.items() if name.startswith("check ")]
     known = tuple(str(reason) for reason in Reason)
@@ -71,7 +70,6 @@ def sentences_page() -> str:
     return filled(
         "sentences.md",
         reasons="\n\n".join(reasons),
-        rules=table(("rule", "sentence"), rules),
         breakers=table(("of", "sentence"), breakers),
         checks=table(("of", "sentence"), checks),
         causes=table(("of", "sentence"), causes),

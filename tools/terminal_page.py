@@ -27,7 +27,6 @@ PICTURE_SIZE: Final = (80, 24)
 # On how many columns each is shown.
 COMMANDS: Final = (
     ("recommend --demo", 120),
-    ("recommend --demo --long --top 1", 120),
     ("check --demo", 80),
     ("models list", 80),
 )

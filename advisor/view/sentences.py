@@ -1,7 +1,7 @@
 """The sentence of each reason, and what its expected saving rests on.
 
 A reason takes about thirty words: the number, what changes by it, and what it costs. No text ends with a full stop,
-since the line goes on after it. docs/sentences.md lists all of them with real values.
+since the line goes on after it. docs/sentences.md shows them with real values.
 """
 
 import math

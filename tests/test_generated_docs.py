@@ -24,14 +24,14 @@ def test_no_page_is_stale() -> None:
 
 def test_the_check_names_stale_and_missing_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([], folder=tmp_path)
-    (tmp_path / "configuration.md").write_text("edited by hand")
+    (tmp_path / "metrics.md").write_text("edited by hand")
     (tmp_path / "snapshot.schema.json").unlink()
 
     status = main(["--check"], folder=tmp_path)
 
     assert status == 1
     assert capsys.readouterr().out.splitlines() == [
-        "docs/configuration.md is stale: run `make docs`",
+        "docs/metrics.md is stale: run `make docs`",
         "docs/snapshot.schema.json is stale: run `make docs`",
     ]
 

@@ -7,13 +7,12 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 
 from pydantic.json_schema import GenerateJsonSchema
 
 from advisor.backends.snapshot_file import SnapshotFile
-from advisor.config import describe, example_toml
+from advisor.config import example_toml
 from advisor.domain.actions import Reason
 from advisor.metrics.catalogue import METRICS
 from advisor.web.openapi import openapi
@@ -28,15 +27,6 @@ SENTENCES = DOCS.parent / "tests" / "golden" / "sentences.json"
 _KINDS = ("rule ", "breaker ", "probation", "check ")
 
 TEMPLATES = Path(__file__).parent / "templates"
-
-
-def configuration_page() -> str:
-    """Write the reference of sadvise.toml."""
-    tables = []
-    for name, keys in groupby(describe(), key=lambda entry: entry[0].partition(".")[0]):
-        rows = ([f"`{key.partition('.')[2]}`", f"`{json.dumps(default)}`", sentence] for key, default, sentence in keys)
-        tables.append(f"## [{name}]\n\n{table(('key', 'default', 'meaning'), rows)}")
-    return filled("configuration.md", tables="\n\n".join(tables))
 
 
 def metrics_page() -> str:
@@ -106,7 +96,6 @@ def api_document() -> str:
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
-    "configuration.md": configuration_page,
     "metrics.md": metrics_page,
     "sentences.md": sentences_page,
     "openapi.json": api_document,

@@ -204,37 +204,26 @@ def _ablations(bench: Bench) -> str:
     ablations = [name for name in others if name in ABLATIONS]
     if not ablations:
         return ""
-    rows = []
-    within = 0
-    for corner, own in bench.corners.items():
-        best = best_of(ablations, own)
-        change = change_of(own[best], own[first], "mean_jct_s")
-        is_within = change.percent <= TOLERANCE_PERCENT
-        within += is_within
-        means = (shown("mean_jct_s", mean_over_seeds("mean_jct_s", own[name])) for name in (best, first))
-        rows.append([corner.name, best, *means, change_in_words(change), "yes" if is_within else "no"])
-    heads = ("best ablation", "its mean JCT:", f"{first}:", "change:", f"within {TOLERANCE_PERCENT:g} %")
+    changes = [change_of(own[best_of(ablations, own)], own[first], METRIC) for own in bench.corners.values()]
     return render(
         "dally",
         "ablations",
         first=first,
         tolerance=TOLERANCE_PERCENT,
-        table=table(("corner", *heads), rows),
-        within=within,
-        corners=len(bench.corners),
+        within=sum(change.percent <= TOLERANCE_PERCENT for change in changes),
+        corners=len(changes),
     )
 
 
 def _changes(bench: Bench) -> str:
     first, *others = bench.policies
-    rows = (
-        [
-            corner.name,
-            shown(METRIC, mean_over_seeds(METRIC, own[first])),
-            *(change_in_words(change_of(own[other], own[first], METRIC)) for other in others),
-        ]
-        for corner, own in bench.corners.items()
-    )
+    rows = []
+    for corner, own in bench.corners.items():
+        changes = {other: change_in_words(change_of(own[other], own[first], METRIC)) for other in others}
+        if ablations := [name for name in others if name in ABLATIONS]:
+            best = best_of(ablations, own)
+            changes[best] = f"**{changes[best]}**"
+        rows.append([corner.name, shown(METRIC, mean_over_seeds(METRIC, own[first])), *changes.values()])
     return table(("corner", f"{first}:", *(f"against {other}:" for other in others)), rows)
 
 

@@ -1,5 +1,6 @@
 """Counts the jobs ahead of a job in the order in which Slurm considers pending jobs."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from advisor.domain.diagnosis import Cause
 from advisor.domain.gang import whole_gpus
 from advisor.domain.job import Job
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
+from advisor.features.nodes import Flags, gpus_of
 from advisor.features.queue import slurms_place, tier_by_partition
 
 # A job that Slurm leaves pending for any other reason delays no other job.
@@ -36,20 +38,21 @@ class Ahead:
 
 def ahead_of(inquiry: Inquiry) -> Ahead:
     """Count the jobs ahead of the job: a higher partition tier, then priority, submit time and id decide."""
-    tiers = _tiers(inquiry)
+    tiers = tier_by_partition(inquiry.snapshot)
     mine = inquiry.job
     my_place = slurms_place(mine, max((partition.priority_tier for partition in inquiry.partitions), default=0))
     ahead: list[Job] = []
     unknown = 0
-    tier_by_partitions: dict[tuple[str, ...], int | None] = {}
+    tier_by_request: dict[tuple[tuple[str, ...], str | None, bool], int | None] = {}
     competing = {reason for reason in {job.reason for job in inquiry.snapshot.jobs} if _competes(reason)}
     for job in inquiry.snapshot.jobs:
         if job.job_id == mine.job_id or job.reason not in competing or not _may_start(job, inquiry.snapshot.taken_at):
             continue
-        if job.partitions not in tier_by_partitions:
-            shared = [tiers[name] for name in job.partitions if name in tiers]
-            tier_by_partitions[job.partitions] = max(shared, default=None)
-        tier = tier_by_partitions[job.partitions]
+        request = (job.partitions, job.gang.gpu_type, job.gang.wants_gpus)
+        if request not in tier_by_request:
+            shared = [tiers[name] for name in _partitions_shared(inquiry, job) if name in tiers]
+            tier_by_request[request] = max(shared, default=None)
+        tier = tier_by_request[request]
         if tier is None:
             continue
         if job.priority is None:
@@ -71,11 +74,23 @@ def ahead_of(inquiry: Inquiry) -> Ahead:
     )
 
 
-def _tiers(inquiry: Inquiry) -> dict[str, int]:
-    """Map each partition that shares nodes with the job's to its priority tier."""
-    shares = np.asarray((inquiry.table.partition_member & inquiry.nodes).any(axis=1))
-    tiers = tier_by_partition(inquiry.snapshot)
-    return {name: tiers[name] for name, shared in zip(inquiry.table.partition_names, shares, strict=True) if shared}
+def _partitions_shared(inquiry: Inquiry, other: Job) -> Iterator[str]:
+    """Yield the partitions of another job through which it can take nodes that the job can use, or its own.
+
+    In its own partitions slurmctld starts a job after those ahead, whatever they ask for, except by backfill.
+    """
+    nodes = inquiry.nodes & _with_gpus(inquiry, inquiry.job) & _with_gpus(inquiry, other)
+    for name, member in zip(inquiry.table.partition_names, inquiry.table.partition_member, strict=True):
+        if name in other.partitions and (name in inquiry.job.partitions or (member & nodes).any()):
+            yield name
+
+
+def _with_gpus(inquiry: Inquiry, job: Job) -> Flags:
+    """Return the nodes with GPUs that a job asks for, all for a job without: `(n_nodes,)`."""
+    table = inquiry.table
+    if not job.gang.wants_gpus:
+        return np.ones(len(table.names), dtype=np.bool_)
+    return np.asarray(gpus_of(table.gpu_types, table.gpus_total, job.gang.gpu_type) > 0)
 
 
 def _competes(reason: str) -> bool:

@@ -56,7 +56,7 @@ class QueueTable:
     A pool is a set of partitions that share GPU nodes, at one priority tier: only jobs of one pool can pass
     each other by priority. `run` holds the assumed run times; the GPU-time of a row is its `width` times its
     run time, which counts what `features.taken` says. `gpu_type` indexes `gpu_types`, `ANY_TYPE` for a gang that takes
-    any.
+    any. Not all jobs of a pool want the same GPUs: `reach` numbers the sets of them that jobs can have.
     """
 
     jobs: tuple[Job, ...]
@@ -66,6 +66,8 @@ class QueueTable:
     gpus: NDArray[np.int32]  # (n_jobs,)
     smallest: NDArray[np.int32]  # (n_jobs,) the least of `gpus` and the job's declared range
     gpu_type: NDArray[np.int32]  # (n_jobs,)
+    reach: NDArray[np.intp]  # (n_jobs,)
+    reaches_meet: Flags  # (n_reaches, n_reaches), whether two of them have GPUs in common
     limit_s: NDArray[np.float64]  # (n_jobs,), NaN where there is no limit
     run: PlannedRunTimes
     taken: NDArray[np.float64]  # (n_jobs,) whole GPUs that others cannot have, of an array those of one task
@@ -123,6 +125,7 @@ class QueueTable:
             gpus=self.gpus[order],
             smallest=self.smallest[order],
             gpu_type=self.gpu_type[order],
+            reach=self.reach[order],
             limit_s=self.limit_s[order],
             run=self.run.take(order),
             taken=self.taken[order],
@@ -290,6 +293,7 @@ def queue_table(
     )
     tasks = np.array([tasks_of(job) for job in jobs], dtype=np.int32)
     others, others_wait = _outside(snapshot, pools, jobs)
+    reach, reaches_meet = _reaches(table, jobs)
     return QueueTable(
         jobs=tuple(jobs),
         pool=np.array(pool_of_row, dtype=np.int32),
@@ -298,6 +302,8 @@ def queue_table(
         gpus=np.array(gpus, dtype=np.int32),
         smallest=smallest,
         gpu_type=np.array([type_index.get(job.gang.gpu_type, ANY_TYPE) for job in jobs], dtype=np.int32),
+        reach=reach,
+        reaches_meet=reaches_meet,
         limit_s=limit_s,
         run=run_times(jobs, limit_s, forecasts, rule_ratio),
         taken=_taken(snapshot, table, pools, jobs, pool_of_row),
@@ -358,6 +364,22 @@ def _taken(
     sets = np.array(pool_of_row, dtype=np.intp) * (any_type + 1) + gpu_type.astype(np.intp)
     asked = AskedResources(gpus=gpus, nodes=nodes, cpus=cpus, memory_mib=memory_mib, whole=(whole > 0.0) | gets_whole)
     return gpus_taken(asked, rates.take(sets))
+
+
+def _reaches(table: NodeTable, jobs: Sequence[Job]) -> tuple[NDArray[np.intp], Flags]:
+    """Return which set of GPUs each job can have, by its partitions and type, `(n_jobs,)`, and which sets meet."""
+    number_by_kind: dict[tuple[tuple[str, ...], str | None], int] = {}
+    kinds = [(job.partitions, job.gang.gpu_type) for job in jobs]
+    reach = np.array([number_by_kind.setdefault(kind, len(number_by_kind)) for kind in kinds], dtype=np.intp)
+    has_gpus = table.gpus_total > 0
+    gpus = np.zeros((len(number_by_kind), *has_gpus.shape), dtype=np.bool_)
+    for (partitions, gpu_type), number in number_by_kind.items():
+        of_job = [name in partitions for name in table.partition_names]
+        nodes = np.asarray(table.partition_member[of_job].any(axis=0))
+        types = np.array([gpu_type in (None, name) for name in table.gpu_types], dtype=np.bool_)
+        gpus[number] = has_gpus & nodes[:, None] & types
+    flat = gpus.reshape(len(gpus), has_gpus.size).astype(np.float32)
+    return reach, np.asarray(flat @ flat.T > 0.0)
 
 
 def _line(snapshot: Snapshot, pools: "_Pools", depth: int) -> tuple[list[Job], list[int]]:

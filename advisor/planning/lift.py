@@ -202,10 +202,9 @@ class _Line:
         return bool((self._ahead(place, rank) & ~self._ahead(place, rank_after)).any())
 
     def _ahead(self, place: int, rank: Rows) -> Flags:
-        """Return the jobs before a job that want GPUs of its type."""
-        gpu_type = self.queue.gpu_type[self.rows]
-        meets = (gpu_type == gpu_type[place]) | (gpu_type == ANY_TYPE) | (gpu_type[place] == ANY_TYPE)
-        return np.asarray(meets & (rank < rank[place]))
+        """Return the jobs before a job that can have some of the GPUs that it can have."""
+        reach = self.queue.reach[self.rows]
+        return np.asarray(self.queue.reaches_meet[reach[place], reach] & (rank < rank[place]))
 
     def _outlook(self, place: int, ahead: Flags, ahead_after: Flags, ahead_as_submitted: Flags) -> Outlook:
         row, work_gpu_s = int(self.rows[place]), self.waiting.work_gpu_s

@@ -130,6 +130,25 @@ def test_jobs_ahead_are_those_slurm_considers_first_on_the_same_nodes() -> None:
     assert found.unread == ("the priority of 2 other pending jobs", "the parts of its priority (sprio)")
 
 
+@pytest.mark.parametrize(("gpu_type", "ahead"), [("a100", 3), (None, 3), ("v100", 2)])
+def test_jobs_of_another_partition_that_can_have_none_of_its_gpus_are_not_ahead(
+    gpu_type: str | None, ahead: int
+) -> None:
+    # Both partitions have n2; the v100 are on n3. In its own partition all jobs before it count, as slurmctld has it.
+    partitions = [make_partition("big", nodes=("n1", "n2")), make_partition("old", nodes=("n2", "n3"))]
+    nodes = [make_node("n1", gpu_type="a100"), make_node("n2", gpu_type="a100"), make_node("n3", gpu_type="v100")]
+    me = make_job(1, gang=make_gang(1, gpu_type=gpu_type, memory_mib_per_node=1), priority=100, partitions=("old",))
+    others = [
+        make_job(2, gpus=4, priority=900, partitions=("big",)),
+        make_job(3, gpus=0, priority=900, partitions=("big", "old")),
+        make_job(4, gang=make_gang(1, gpu_type="a100"), priority=900, partitions=("old",)),
+    ]
+
+    found = diagnosis(me, nodes, others, partitions=partitions)
+
+    assert found.first.evidence["jobs_ahead"] == ahead
+
+
 def test_parts_of_the_priority_stand_beside_it_as_far_as_they_were_read() -> None:
     snapshot = make_snapshot([make_job(1, gang=GPU, start_time=None), make_job(2, priority=2000)], FULL)
 

@@ -41,11 +41,12 @@ from tests.builders import (
     make_hints,
     make_job,
     make_node,
+    make_partition,
     make_snapshot,
     make_stretch,
 )
 from tests.examples import examples
-from tests.planning.queues import busy, lifts_of, shorts
+from tests.planning.queues import WEIGHTED, busy, lifts_of, shorts
 from tests.planning.simulated_rounds import simulated_rounds
 from tests.planning.test_soft_limit import run_time
 from tests.sim.building import make_trace
@@ -328,6 +329,24 @@ def test_jobs_that_want_gpus_of_another_type_are_not_passed() -> None:
     short = replace(shorts(1)[0], gang=make_gang(4, gpu_type="h100"))
 
     assert lifts_of(Cycle().judge(make_snapshot([long, short], nodes))) == {}
+
+
+def test_jobs_of_a_partition_that_shares_other_nodes_alone_are_not_passed() -> None:
+    # Both partitions have n02; the GPUs that the short job asks for are on n03.
+    partitions = [make_partition("big", ("n01", "n02")), make_partition("old", ("n02", "n03"))]
+    nodes = [
+        make_node(name, used=8, gpu_type=kind) for name, kind in (("n01", "a100"), ("n02", "a100"), ("n03", "v100"))
+    ]
+    long = replace(LONG, partitions=("big",))
+    apart, beside = (
+        replace(shorts(1)[0], gang=make_gang(2, gpu_type=kind), partitions=("old",)) for kind in ("v100", "a100")
+    )
+
+    def lifted_of(job: Job) -> Mapping[int, Any]:
+        return lifts_of(Cycle().judge(make_snapshot([long, job], nodes, partitions=partitions, config=WEIGHTED)))
+
+    assert lifted_of(apart) == {}
+    assert lifted_of(beside).keys() == {beside.job_id}
 
 
 def test_own_nice_is_where_a_lift_begins_and_what_it_restores() -> None:

@@ -32,7 +32,7 @@ from advisor.sim.live.continuation import Arrivals, Continuation
 from advisor.sim.live.resumed_arrays import Periods, Sightings
 from advisor.sim.live.run_time_draws import draw_run_times
 from advisor.sim.live.snapshot_jobs import jobs_with_rows, trace_of
-from advisor.sim.live.snapshot_model import SnapshotModel, model_of
+from advisor.sim.live.snapshot_model import NodeTurn, SnapshotModel, model_of
 from advisor.sim.live.split_allocations import Omissions
 from advisor.sim.live.submitted_jobs import Submission, SubmittedJobs, Undo, eligible_time
 from advisor.sim.live.twin_draws import drawn_periods, spread_draws, with_fractions
@@ -89,8 +89,10 @@ class PlainTwin:
         self._hides_bars = snapshot.hides_bars
         self._unread_jobs: set[int] = set(snapshot.unread_jobs)
         self._unread = dict.fromkeys(snapshot.unread)
-        self._changed_nodes: set[str] = set()
         self._usable = {node.name: node.is_usable for node in snapshot.nodes}
+        self._node_changes: dict[str, list[NodeTurn]] = {}
+        # Nodes that are not in all snapshots.
+        self._passing_nodes: set[str] = set()
 
     @property
     def submitted(self) -> SubmittedJobs:
@@ -120,14 +122,33 @@ class PlainTwin:
     def observe(self, snapshot: Snapshot) -> None:
         """Note the submissions, starts and ends since the last snapshot."""
         self._jobs.observe(snapshot)
+        self._note_nodes(snapshot)
         self._last = max(self._last, snapshot, key=lambda seen: seen.taken_at)
         self._hides_bars |= snapshot.hides_bars
         self._unread_jobs.update(snapshot.unread_jobs)
         self._unread.update(dict.fromkeys(snapshot.unread))
-        usable = {node.name: node.is_usable for node in snapshot.nodes}
-        self._changed_nodes |= {name for name in usable | self._usable if usable.get(name) != self._usable.get(name)}
         if len(self._jobs.by_id) > self._most_jobs:
             self.move_anchor(snapshot)
+
+    def _note_nodes(self, snapshot: Snapshot) -> None:
+        """Note which nodes stopped taking jobs since the last snapshot, and which take them again.
+
+        Of the time between two snapshots plain Slurm has the better: a node stops at the end of it and returns at its
+        beginning. One that stands aside in a single snapshot, as while a job of the advised cluster completes, does not
+        stop at all.
+        """
+        usable = {node.name: node.is_usable for node in snapshot.nodes}
+        self._passing_nodes |= usable.keys() ^ self._usable.keys()
+        for name, is_usable in usable.items():
+            if self._usable.get(name, is_usable) is is_usable:
+                continue
+            turn = NodeTurn(time=self._last.taken_at if is_usable else snapshot.taken_at, is_usable=is_usable)
+            turns = self._node_changes.setdefault(name, [])
+            if turns and turns[-1].time == turn.time:
+                turns.pop()
+            else:
+                turns.append(turn)
+        self._usable |= usable
 
     def starts(
         self,
@@ -220,7 +241,7 @@ class PlainTwin:
         if self._plain:
             parameters = self._parameters or parameters_of(anchor.config)
             anchor = carried_snapshot(anchor, self._plain, self._jobs.by_id, parameters)
-        model = model_of(anchor, self._parameters, with_jobs=False)
+        model = replace(model_of(anchor, self._parameters, with_jobs=False), turns_by_node=self._node_changes)
         for sentence in model.left_out:
             notes.add(sentence)
         return model
@@ -385,14 +406,18 @@ class PlainTwin:
         unseen = sum(not record.seen_pending and bool(record.stays) for record in waiting)
         notes.add("{} jobs were first seen running: what they asked for beyond that is not known", unseen)
         notes.add("{} jobs were requeued: only their last run counts", self._jobs.restarts)
-        notes.add("{} nodes changed between usable and not: they stay as at the anchor", len(self._changed_nodes))
+        stopped = {name for name, turns in self._node_changes.items() if not all(turn.is_usable for turn in turns)}
+        stopped |= self._passing_nodes
+        notes.add(
+            "{} nodes stopped taking jobs, came or went: jobs that ran there may have ended by that", len(stopped)
+        )
         gap_s = self._jobs.longest_gap_s
         if gap_s > _LONG_GAP_S:
             notes.add(f"snapshots are up to {gap_s:.0f} s apart: jobs that came and went in between are not known")
         of_jobs = (missing + cancelled + held_back + guessed + unread) / max(1, len(waiting) + unread)
         gpus_by_node = {node.name: sum(pool.total for pool in node.gpus) for node in self.anchor.nodes}
-        changed = sum(gpus_by_node.get(name, 0) for name in self._changed_nodes)
-        of_gpus = (changed + int(model.gpus_taken.sum())) / max(1, sum(gpus_by_node.values()))
+        lost = sum(gpus_by_node.get(name, 0) for name in stopped)
+        of_gpus = (lost + int(model.gpus_taken.sum())) / max(1, sum(gpus_by_node.values()))
         return float(min(1.0, max(of_jobs, of_gpus)))
 
 

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from advisor.sim.cluster import Cluster
 from advisor.sim.live.snapshot_model import SnapshotModel
+from advisor.sim.node_events import NodeEvent
 from advisor.sim.profiles import Profiles, load_profiles
 from advisor.sim.run_outcome import SEGMENT_DTYPE
 from advisor.sim.slurm.priority import points_beyond, recalculate
 from advisor.sim.slurm.slurm_builder import Phases, build_slurm
 from advisor.sim.slurm.slurm_state import ASSOCIATION_DTYPE, Slurm
-from advisor.sim.state import ENDED, JOB_DTYPE, LEAF_DTYPE, NONE, PENDING, RUNNING, State, build_state
+from advisor.sim.state import ENDED, FAULT_DTYPE, JOB_DTYPE, LEAF_DTYPE, NONE, PENDING, RUNNING, State, build_state
 from advisor.sim.traces.eligibility import GATE_DTYPE
 from advisor.sim.traces.trace import Trace
 
@@ -182,6 +183,7 @@ def resumed_state(model: SnapshotModel, trace: Trace) -> State:
     jobs["start_time"], jobs["starts"] = model.start_time, ~is_pending
     _lay_allocations(state, model)
     nodes["is_up"], nodes["is_drained"] = model.is_up, 1 - model.is_up
+    state = state._replace(faults=_faults(model))
     asked, where = jobs[model.held_row], nodes[model.held_node]
     held_cpus = np.maximum(asked["cpus_per_node"], model.held_gpus * asked["cpus_per_gpu"])
     held_mib = np.maximum(asked["memory_mib_per_node"], model.held_gpus * asked["memory_mib_per_gpu"])
@@ -199,6 +201,16 @@ def resumed_state(model: SnapshotModel, trace: Trace) -> State:
     tally["waiting"] = (model.is_waiting & (jobs["phase"] == PENDING)).sum()
     tally["pending"] = (jobs["phase"] == PENDING).sum() - tally["waiting"]
     return state
+
+
+def _faults(model: SnapshotModel) -> NDArray[np.void]:
+    """Return what happens to the nodes of the model, `(n_faults,)`."""
+    turns = [
+        (turn.time, row, int(NodeEvent.RESUMED if turn.is_usable else NodeEvent.DRAINED))
+        for row, name in enumerate(model.node_names)
+        for turn in model.turns_by_node.get(name, ())
+    ]
+    return np.array(sorted(turns), FAULT_DTYPE)
 
 
 def _with_leaves(state: State, leaf: NDArray[np.int32]) -> State:

@@ -5,7 +5,7 @@ not start. `left_out` lists in plain sentences what the model leaves out.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -24,12 +24,20 @@ from advisor.sim.traces.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTurn:
+    """A node stops taking jobs, and keeps those that run on it, or takes jobs again."""
+
+    time: float
+    is_usable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotModel:
     """A snapshot as the model of slurmctld takes it.
 
     Rows of `trace` are the running and the pending jobs that the model knows, by submit time and job id; the waiting
     tasks of an array have one id. Nodes stand leaf by leaf. The arrays of allocations, `(n_held,)`, have one entry for
-    each node of each running job, job by job.
+    each node of each running job, job by job. `turns_by_node` is what happens to nodes after the snapshot.
     """
 
     taken_at: float
@@ -51,6 +59,7 @@ class SnapshotModel:
     priority: NDArray[np.float64]  # (n_jobs,): as Slurm has it, NaN for a running job
     is_ending: NDArray[np.bool_]  # (n_jobs,): completing, so that its GPUs are free in a moment
     left_out: tuple[str, ...]
+    turns_by_node: Mapping[str, Sequence[NodeTurn]] = field(default_factory=dict)
 
 
 def model_of(snapshot: Snapshot, parameters: SlurmParameters | None = None, *, with_jobs: bool = True) -> SnapshotModel:
@@ -129,5 +138,5 @@ def _placed_nodes(snapshot: Snapshot, notes: Omissions) -> list[tuple[Node, str]
         "{} nodes with several types of GPUs count as nodes of the most frequent type",
         sum(len(node.gpus) > 1 for node, _ in placed),
     )
-    notes.add("{} nodes that are down, drained or reserved stay so", sum(not node.is_usable for node, _ in placed))
+    notes.add("{} nodes are down, drained or reserved at first", sum(not node.is_usable for node, _ in placed))
     return placed

@@ -388,12 +388,35 @@ def test_job_that_can_have_waited_for_something_unknown_is_in_doubt(way: str) ->
     assert twin_of(anchor, seen(90, held(), waiting(2))).starts(draws=1).in_doubt.tolist() == [False]
 
 
+def test_node_that_returns_takes_jobs_of_plain_slurm_again() -> None:
+    def at(after_s: float, *flags: str) -> Snapshot:
+        nodes = (make_node("n01", 8, 8), make_node("n02", 8, 0, flags=flags))
+        return seen(after_s, held(), waiting(2), nodes=nodes)
+
+    returned = twin_of(at(0, "DRAIN"), at(60, "DRAIN"), at(120), at(180)).starts(draws=4)
+    drained = twin_of(at(0, "DRAIN"), at(60, "DRAIN"), at(120, "DRAIN"), at(180, "DRAIN")).starts(draws=4)
+
+    # It returned after the snapshot at 60 s.
+    start_s = returned.plain_start_time - TAKEN_AT
+    assert np.all((start_s >= 60.0) & (start_s < 120.0))
+    assert not any("nodes stopped" in text for text in returned.left_out)
+    assert not np.isfinite(drained.plain_start_time).any()
+
+
+def test_node_that_stands_aside_in_one_snapshot_changes_nothing() -> None:
+    aside = (make_node("n01", 8, 0, state="ALLOCATED", flags=("COMPLETING",)),)
+
+    starts = twin_of(seen(0, held()), seen(60, held(), nodes=aside), seen(120, held(), waiting(2))).starts(draws=1)
+
+    assert starts.unknown_ratio == 0.0 and not any("nodes stopped" in text for text in starts.left_out)
+
+
 def test_node_that_fails_is_stated() -> None:
     down = (make_node("n01", 8, 0, state="DOWN"),)
 
     starts = twin_of(seen(0, held(), waiting(2)), seen(60, waiting(2), nodes=down)).starts(draws=1)
 
-    assert "1 nodes changed between usable and not: they stay as at the anchor" in starts.left_out
+    assert "1 nodes stopped taking jobs, came or went: jobs that ran there may have ended by that" in starts.left_out
     assert starts.unknown_ratio == 1.0
 
 

@@ -77,7 +77,7 @@ def test_drained_node_starts_nothing_and_a_partition_without_gpus_has_no_rows() 
 
     assert model.node_names == ("n01", "n02", "n03")
     assert model.is_up.tolist() == [1, 0, 1]
-    assert model.left_out == ("1 nodes that are down, drained or reserved stay so",)
+    assert model.left_out == ("1 nodes are down, drained or reserved at first",)
 
 
 def test_gpus_of_an_uneven_job_are_those_in_use_beside_the_certain_ones() -> None:

@@ -34,9 +34,9 @@ _QUEUE = {*_READ, "ClusterShell"}
         ("models list", 75, _READ),
         ("journal", 130, {*_QUEUE, "sqlite3"}),
         ("status", 147, {*_QUEUE, "sqlite3"}),
-        ("explain --demo 10", 176, {*_QUEUE, "onnxruntime"}),
+        ("explain --demo 10", 177, {*_QUEUE, "onnxruntime"}),
         ("recommend --demo", 214, {*_QUEUE, "onnxruntime"}),
-        ("simulate --help", 273, _QUEUE),
+        ("simulate --help", 274, _QUEUE),
     ],
 )
 def test_command_imports_no_more_than_it_uses(command: str, most: int, heavy: set[str]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from advisor.domain.actions import Lever
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
@@ -13,7 +13,6 @@ from advisor.domain.plan import Recommendation
 from advisor.domain.probation import Trust
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import WINDOW_S
-from advisor.features.observe.known_models import NO_MODELS, KnownModels
 from advisor.features.policy import Decider, Policy, ScoredDecision, models_of
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge, permitted
@@ -24,6 +23,9 @@ from advisor.planning.objective import overdue_jobs
 from advisor.planning.plan_trial import NO_TRIAL, PlanTrial, Trial, is_tried, refused_by_trial
 from advisor.planning.tuning import MEMORIES
 from advisor.settings import Limits, PlanningSettings
+
+if TYPE_CHECKING:
+    from advisor.features.observe.known_models import KnownModels
 
 
 class ClusterSource(Protocol):
@@ -126,7 +128,7 @@ class Cycle:
     line: tuple[Proposer, ...] = LINE
     policy: Policy | None = None
     trial: Trial | None = None
-    models: KnownModels = NO_MODELS
+    models: "KnownModels | None" = None
     asked: frozenset[int] | None = None
 
     def memory(self, journal: Journal, snapshot: Snapshot) -> Memory:

@@ -24,6 +24,8 @@ def main() -> None:
     atexit.register(gc.freeze)
     # Plugins of pydantic are code of others in a tool for operators; to look for them takes a tenth of a command.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # Its threads, one for each core, take longer to start than all that a command multiplies.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from advisor.cli.usage import UsageError, is_help, usage_line
     from advisor.errors import AdvisorError
     from advisor.view.lines import one_line

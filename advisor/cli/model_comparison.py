@@ -10,7 +10,6 @@ from pathlib import Path
 from advisor.cli.progress import progress_bar, terminated_as_interrupted
 from advisor.domain.units import duration, plural
 from advisor.errors import JournalError, OptionsError
-from advisor.features.observe.known_models import NO_MODELS
 from advisor.features.policy import Policy, models_of
 from advisor.journal import SqliteJournal
 from advisor.predict.library import Library
@@ -71,8 +70,8 @@ class _Side:
     @property
     def comparison(self) -> PlaceComparison | None:
         """What compares the nodes that it names; None for the rules and a policy without a performance model."""
-        models = models_of(self.policy, NO_MODELS)
-        return None if models.speeds is None else PlaceComparison(models)
+        models = models_of(self.policy, None)
+        return None if models is None or models.speeds is None else PlaceComparison(models)
 
     @property
     def digest(self) -> str:

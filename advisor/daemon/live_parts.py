@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from advisor.apply.applier import Applier
 from advisor.backends.actuator import ScontrolActuator
@@ -25,13 +26,15 @@ from advisor.domain.job import Job
 from advisor.domain.load import ControllerLoad
 from advisor.domain.plan import Recommendation
 from advisor.errors import BudgetSpentError, ConfigError, ModelError
-from advisor.features.observe.known_models import NO_MODELS, KnownModels
 from advisor.features.policy import Policy
 from advisor.planning.observing import observed
 from advisor.site.plan_trials import trials_by
 from advisor.site.rights import rights
 from advisor.site.shadow import Shadow
 from advisor.site.site_gate import ChangeCheck, RoundDeadline, SiteGate
+
+if TYPE_CHECKING:
+    from advisor.features.observe.known_models import KnownModels
 
 
 class LiveParts:
@@ -169,10 +172,10 @@ def forecaster(config: Config) -> StartForecaster:
     return ModelForecaster(library, start_times=False, network=config.forecasts.network or None, learns=True)
 
 
-def neighbours_known(config: Config) -> KnownModels:
-    """Return the models whose interference a policy for places is shown; none where no nodes are named."""
+def neighbours_known(config: Config) -> "KnownModels | None":
+    """Return the models whose interference a policy for places is shown; None where no nodes are named."""
     if not config.planning.name_nodes:
-        return NO_MODELS
+        return None
     from advisor.predict.library import Library
     from advisor.predict.neighbours import known_models
 

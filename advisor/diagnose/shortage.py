@@ -155,8 +155,9 @@ def _spread(inquiry: Inquiry) -> dict[str, Evidence]:
         "most_idle_on_one_node": int(idle.max(initial=0)),
     }
     component = inquiry.table.component
-    if component is not None and inquiry.gang.nodes_min > 1 and len(np.unique(component[inquiry.nodes])) > 1:
-        evidence["unjoined_switches"] = len(np.unique(component[inquiry.nodes]))
+    switches = set() if component is None else set(component[inquiry.nodes].tolist())
+    if inquiry.gang.nodes_min > 1 and len(switches) > 1:
+        evidence["unjoined_switches"] = len(switches)
     if known.any():
         evidence["most_idle_under_one_leaf"] = int(np.bincount(inquiry.table.leaf[known], weights=idle[known]).max())
     return evidence

@@ -59,21 +59,11 @@ class PartitionOffer:
             promise=view.promise,
         )
 
-    @cached_property
-    def _gpus_by_type(self) -> dict[str | None, tuple[int, int]]:
-        """Map GPU types to their total count and their largest count on one node."""
-        of_any = self.gpus.sum(axis=1, dtype=np.int32)
-        totals, most = self.gpus.sum(axis=0, dtype=np.int64).tolist(), self.gpus.max(axis=0, initial=0).tolist()
-        return {
-            **dict(zip(self.table.gpu_types, zip(totals, most, strict=True), strict=True)),
-            None: (sum(totals), int(of_any.max(initial=0))),
-        }
-
     def lacks(self, gang: GangRequest) -> bool:
         """Return whether there are too few GPUs, a quick check that settles most of a long queue."""
-        nothing = (0, 0)
-        return any(gpu.count > self._gpus_by_type.get(gpu.gpu_type, nothing)[0] for gpu in gang.per_job) or any(
-            gpu.count > self._gpus_by_type.get(gpu.gpu_type, nothing)[1] for gpu in gang.per_node
+        types = self.table.gpu_types
+        return any(gpu.count > gpus_of(types, self.gpus, gpu.gpu_type).sum() for gpu in gang.per_job) or any(
+            gpu.count > gpus_of(types, self.gpus, gpu.gpu_type).max(initial=0) for gpu in gang.per_node
         )
 
     def able(self, gang: GangRequest) -> Flags:

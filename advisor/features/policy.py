@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
-from advisor.features.observe.known_models import KnownModels
+
+if TYPE_CHECKING:
+    from advisor.features.observe.known_models import KnownModels
 
 Scores = NDArray[np.float64]
 
@@ -62,12 +64,12 @@ class KnowsSite(Protocol):
     """A policy that was adapted to a site, and brings what it believes of its models."""
 
     @property
-    def models(self) -> KnownModels | None:
+    def models(self) -> "KnownModels | None":
         """The models that it knows, with what they add to each other; None for those in use at the site."""
 
 
-def models_of(policy: object, in_use: KnownModels) -> KnownModels:
-    """Return the models that a policy is shown: its own where it brings any, else those in use."""
+def models_of(policy: object, in_use: "KnownModels | None") -> "KnownModels | None":
+    """Return the models that a policy is shown: its own where it brings any, else those in use, None for none."""
     if policy is None or not isinstance(policy, KnowsSite) or policy.models is None:
         return in_use
     return policy.models

@@ -385,7 +385,7 @@ def _reaches(table: NodeTable, jobs: Sequence[Job]) -> tuple[NDArray[np.intp], F
 def _line(snapshot: Snapshot, pools: "_Pools", depth: int) -> tuple[list[Job], list[int]]:
     """Return the first `depth` competing jobs of each pool in Slurm's order, and the pool of each."""
     line = [job for job in competing(snapshot.pending_gpu_jobs, snapshot.taken_at) if job.priority]
-    pool_of = [pools.of(job.partitions) for job in line]
+    pool_of, gpus = [pools.of(job.partitions) for job in line], gpu_counts(line)
     kept = Counter[int]()
     jobs: list[Job] = []
     pool_of_row: list[int] = []
@@ -393,9 +393,8 @@ def _line(snapshot: Snapshot, pools: "_Pools", depth: int) -> tuple[list[Job], l
         pool = pool_of[place]
         if pool is None or kept[pool] >= depth:
             continue
-        gang = line[place].gang
         # A gang larger than its pool can never start.
-        if 0 < (gang.gpu_count or 0) <= pools.capacity(pool, gang.gpu_type):
+        if 0 < (gpus[place] or 0) <= pools.capacity(pool, line[place].gang.gpu_type):
             kept[pool] += 1
             jobs.append(line[place])
             pool_of_row.append(pool)

@@ -83,7 +83,7 @@ def latest_starts_s(
     """
     starts = np.zeros(len(rows), dtype=np.float64)
     types = queue.gpu_type[rows]
-    for gpu_type in np.unique(types):
+    for gpu_type in sorted(set(types.tolist())):
         pool = int(queue.pool[rows[0]])
         of_type = types == gpu_type
         demand = np.where(_meets(types, gpu_type), gpus, 0).cumsum(dtype=np.int64)
@@ -99,7 +99,7 @@ def backfilled(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> ND
     """
     fits = np.zeros(len(rows), dtype=np.bool_)
     types, gpus = queue.gpu_type[rows], queue.gpus[rows].astype(np.int64)
-    for gpu_type in np.unique(types):
+    for gpu_type in sorted(set(types.tolist())):
         of_type = types == gpu_type
         pool = int(queue.pool[rows[0]])
         largest = gpus[_meets(types, gpu_type)].max(keepdims=True)

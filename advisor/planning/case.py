@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter, node_table
 from advisor.features.nodes import NodeTable
-from advisor.features.observe.known_models import NO_MODELS, KnownModels
 from advisor.features.policy import Decider
 from advisor.features.queue import QueueTable, jobs_within_depth, queue_table
 from advisor.features.supply import Releases, releases, remaining_s
@@ -30,6 +29,9 @@ from advisor.planning.observing import NO_PAST, Past, past_by_job, still_waiting
 from advisor.planning.timetable import Timetable
 from advisor.planning.tuning import Tuner, tuning_of
 from advisor.settings import Limits, PlanningSettings
+
+if TYPE_CHECKING:
+    from advisor.features.observe.known_models import KnownModels
 
 EVERY_LEVER: Final = frozenset(Lever)
 
@@ -50,7 +52,7 @@ class Case:
     permits: Permits = field(default_factory=Permits)
     levers: frozenset[Lever] = EVERY_LEVER
     decider: Decider = field(default_factory=Decider)
-    models: KnownModels = NO_MODELS
+    models: "KnownModels | None" = None
     asked: frozenset[int] | None = None
 
     @cached_property

@@ -45,7 +45,7 @@ def earliest(
     snapshot: Snapshot, table: NodeTable, holdings: Holdings, job: Job, tier: LocalityTier = LocalityTier.CLUSTER
 ) -> float | None:
     """Return the first end of a running job after which a gang fits at a tier or closer; None if it never does."""
-    times = np.unique(holdings.end_time[np.isfinite(holdings.end_time)])
+    times = np.sort(holdings.end_time[np.isfinite(holdings.end_time)])
     # More free resources never make a gang fit worse, so the first sufficient time can be bisected.
     low, high = 0, len(times)
     while low < high:

@@ -47,7 +47,7 @@ def windows(queue: QueueTable, rows: NDArray[np.intp], case: Case, untouchable: 
     pool, types = int(queue.pool[rows[0]]), queue.gpu_type[rows]
     gpus = (queue.gpus[rows] * queue.tasks[rows]).astype(np.float64)
     node_gpus = int(case.table.gpus_total.sum(axis=1).max(initial=1))
-    for gpu_type in np.unique(types).tolist():
+    for gpu_type in sorted(set(types.tolist())):
         is_any = gpu_type == ANY_TYPE
         rivals = np.ones(len(rows), np.bool_) if is_any else (types == gpu_type) | (types == ANY_TYPE)
         capacity, idle = (

@@ -10,45 +10,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.domain.actions import Lever, Reason, SetNodeList
-from advisor.domain.facts import Facts
+from advisor.domain.actions import SetNodeList
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.topology import LocalityTier
 from advisor.features.named_nodes import hold
 from advisor.features.observe.graph import ClusterGraph, Residents, Rows, Servers, crossing, graph_of
-from advisor.features.observe.known_models import KnownModels
+from advisor.features.observe.known_models import NO_MODELS, KnownModels
 from advisor.features.observe.pointer import AgentView, Choice, Gang, choose_all, interference_of
 from advisor.features.observe.report import report_of
 from advisor.features.observe.scored_chooser import ScoredChooser
 from advisor.features.observe.snapshot_graph import residents_of_jobs, servers_of_table
-from advisor.features.policy import Decider
 from advisor.features.queue import QueueTable
 from advisor.planning.case import Case
 from advisor.planning.head import TurnInLine
+from advisor.planning.named_places import PlaceForGang
 from advisor.planning.place_speeds import type_codes
 from advisor.planning.placement import can_be_spread, turns_near_head
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlaceForGang(Facts):
-    """The nodes chosen for a gang that can start now; neighbours are gangs that send from these nodes, too."""
-
-    reason = Reason.PLACE_FOR_GANG
-
-    gpus: int
-    nodes: int
-    leaves: int
-    neighbours: int
-    slowed_by_neighbours: float
-    lease_s: float
-    by_policy: str
-
-
 def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
-    """Propose nodes for the gangs that can start now, where the site allows it and a policy chooses them."""
-    if not case.settings.name_nodes or not _has_chooser(case.decider):
-        return
+    """Propose nodes for the gangs that can start now."""
     queue, done = case.queue_after(so_far), case.done(so_far)
     wanted = [row for row, job in enumerate(queue.jobs) if job.job_id not in done and _can_be_placed(queue, row)]
     if not wanted:
@@ -92,7 +74,7 @@ class _Site:
 
     @classmethod
     def of(cls, case: Case) -> "_Site":
-        models, left_s = case.models, case.remaining_s
+        models, left_s = case.models or NO_MODELS, case.remaining_s
         servers = servers_of_table(case.table)
         residents = residents_of_jobs(
             case.snapshot, case.table, models.rows, lambda job: left_s.get(job.job_id, np.nan)
@@ -141,7 +123,7 @@ def _gang(case: Case, queue: QueueTable, row: int, model: int) -> Gang:
     leaf, spine = (
         case.beliefs.inflation(job, tier, fit.best_tier).median for tier in (LocalityTier.LEAF, LocalityTier.SPINE)
     )
-    if case.models.speeds is not None:
+    if case.models is not None and case.models.speeds is not None:
         weight = float(case.models.speeds.place_weight[model])
         leaf, spine = leaf**weight, spine**weight
     return Gang(
@@ -162,11 +144,6 @@ def _can_be_placed(queue: QueueTable, row: int) -> bool:
     is_open = not (gang.required_nodes or gang.excluded_nodes or job.reservation or gang.switches)
     is_fixed = gang.nodes_min == gang.nodes_max and gang.gpu_count == gpus
     return is_open and is_fixed and job.array is None and can_be_spread(gang, gpus)
-
-
-def _has_chooser(decider: Decider) -> bool:
-    """Return whether there is a policy for this lever; where it fails, the rule goes on in its place."""
-    return decider.policy is not None and Lever.NODE_LIST in decider.policy.levers
 
 
 def _recommendation(case: Case, job: Job, names: Sequence[str], choice: Choice, site: _Site) -> Recommendation:

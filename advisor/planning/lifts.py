@@ -135,7 +135,7 @@ def _within(key: Floats, lifted: Flags, stakes: Stakes, bounds: Bounds, rows: Ro
     """Return which rows can be lifted beside what is, lowest key first."""
     waiting = np.bincount(stakes.user[lifted], stakes.gpu_s[lifted], minlength=int(stakes.user.max(initial=-1)) + 1)
     of_user, is_lane = (waiting, False) if stakes.spent is None else (stakes.spent.copy(), True)
-    used, most = float(of_user.sum()), bounds.most_gpu_s(len(np.unique(stakes.user)))
+    used, most = float(of_user.sum()), bounds.most_gpu_s(len(set(stakes.user.tolist())))
     kept = np.zeros(len(rows), dtype=np.bool_)
     for place in np.argsort(key[rows], kind="stable").tolist():
         row = rows[place]

@@ -10,8 +10,8 @@ from advisor.planning import (
     compensation,
     elastic,
     exchange,
-    gang_nodes,
     lift,
+    named_places,
     placement,
     soft_limit,
 )
@@ -39,7 +39,7 @@ LINE: Final[tuple[Proposer, ...]] = (
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.NICE}), propose=exchange.recommendations),
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.TIME_MIN}), propose=soft_limit.recommendations),
     # A gang that starts now where a policy wants it needs no timer.
-    Proposer(kind=Kind.CONSOLIDATE, levers=frozenset({Lever.NODE_LIST}), propose=gang_nodes.recommendations),
+    Proposer(kind=Kind.CONSOLIDATE, levers=frozenset({Lever.NODE_LIST}), propose=named_places.recommendations),
     Proposer(
         kind=Kind.CONSOLIDATE,
         levers=frozenset({Lever.NODE_RANGE, Lever.SWITCHES}),

@@ -87,7 +87,7 @@ def _fitting(
     planned_s = queue.limit_s.copy()
     planned_s[list(soft_limits_s)] = list(soft_limits_s.values())
     planned = replace(queue, limit_s=planned_s)
-    for pool in np.unique(queue.pool[rows]):
+    for pool in sorted(set(queue.pool[rows].tolist())):
         of_pool = rows[queue.pool[rows] == pool]
         fits = backfilled(planned, freed, of_pool)
         yield from (row for row in of_pool[fits].tolist() if row in soft_limits_s)
@@ -106,7 +106,7 @@ def soft_limit_s(job: Job, run_time_s: Interval, config: SiteConfig, settings: P
 def _waits_s(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> NDArray[np.float64]:
     """Return how long each job can wait if those before it use their limits `(n_rows,)`; 0 where it starts at once."""
     waits_s = np.zeros(len(rows))
-    for pool in np.unique(queue.pool[rows]):
+    for pool in sorted(set(queue.pool[rows].tolist())):
         mine = np.flatnonzero(queue.pool[rows] == pool)
         of_pool = rows[mine]
         starts_s = latest_starts_s(queue, freed, of_pool, queue.gpus[of_pool])
@@ -133,7 +133,7 @@ def _by_work_s(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> ND
     pool, types = int(queue.pool[rows[0]]), queue.gpu_type[rows]
     work = np.nan_to_num(queue.width[rows] * queue.limit_s[rows])
     held = freed.after_s * freed.gpus * (freed.pool == pool)
-    for gpu_type in np.unique(types):
+    for gpu_type in sorted(set(types.tolist())):
         of_any = gpu_type == ANY_TYPE
         meets = (types == gpu_type) | (types == ANY_TYPE) | of_any
         running = held[(freed.gpu_type == gpu_type) | of_any].sum()

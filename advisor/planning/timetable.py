@@ -189,7 +189,7 @@ class Timetable:
             rows = np.flatnonzero(self._nodes(job) & self._table.usable)
             place = {row: number for number, row in enumerate(rows.tolist())}
             columns = _columns(self._table, key[1])
-            by_node = self._idle[:, rows][:, :, columns].sum(axis=2)
+            by_node = self._idle[:, rows[:, None], columns].sum(axis=2)
             self._idle_gpus[key] = _IdleGpus(columns=columns, place=place, by_node=by_node, sum=by_node.sum(axis=1))
         return self._idle_gpus[key]
 

@@ -20,7 +20,6 @@ from advisor.predict.intervals import listed
 from advisor.predict.library import PERFORMANCE, Held, Library, opened, verify
 from advisor.predict.memo import Memo
 from advisor.predict.onnx_model import Bundle
-from advisor.predict.performance import PerformanceModel
 from advisor.predict.placements import MOST_NEIGHBOURS, PlacementIndex
 from advisor.predict.queue_run_times import EndedSeen, QueueRunTimes
 from advisor.predict.queue_speeds import QueueSpeeds, Speeds
@@ -66,6 +65,9 @@ def checked(held: Held) -> None:
     if held.entry.is_policy:
         verify(held)
     elif held.entry.kind == PERFORMANCE:
+        # Only policies look at it.
+        from advisor.predict.performance import PerformanceModel
+
         PerformanceModel.opened(held)
     else:
         _predictor(opened(held))

@@ -16,8 +16,8 @@ from advisor.domain.waits import LARGEST_CLASS, gang_class
 from advisor.planning.beliefs import Basis
 from advisor.planning.compensation import DelayedByAdvice
 from advisor.planning.exchange import Exchanged, TakesPlace
-from advisor.planning.gang_nodes import PlaceForGang
 from advisor.planning.lift import StartsNext
+from advisor.planning.named_places import PlaceForGang
 from advisor.planning.placement import PlaceWorthWaiting
 from advisor.planning.sizing import Resizing
 from advisor.planning.soft_limit import RunsShorterThanLimit

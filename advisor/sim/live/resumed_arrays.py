@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from statistics import median
 from typing import Any, Final, Self, TypeVar
 
 import numpy as np
@@ -113,12 +114,10 @@ def median_points(slurm: Slurm, rows: NDArray[np.int32], association: NDArray[np
     """Return the median points of rows by association, of all for one without rows; 0 without any."""
     if not len(rows):
         return np.zeros(len(association))
-    median = float(np.median(slurm.points[rows]))
-    by_association = {
-        code: float(np.median(slurm.points[rows][slurm.association[rows] == code]))
-        for code in np.unique(slurm.association[rows]).tolist()
-    }
-    return np.array([by_association.get(code, median) for code in association.tolist()], dtype=np.float64)
+    points, of_rows = slurm.points[rows], slurm.association[rows]
+    of_all = median(points.tolist())
+    by_association = {code: median(points[of_rows == code].tolist()) for code in set(of_rows.tolist())}
+    return np.array([by_association.get(code, of_all) for code in association.tolist()], dtype=np.float64)
 
 
 _CODED: Final = (
@@ -250,7 +249,7 @@ def _tier(state: State, row: int) -> int:
     nodes = state.held_nodes[job["pool"] : job["pool"] + job["span"]]
     if len(nodes) <= 1:
         return 0
-    return 1 if len(np.unique(state.nodes["leaf"][nodes])) == 1 else 2
+    return 1 if len(set(state.nodes["leaf"][nodes].tolist())) == 1 else 2
 
 
 def resumed_slurm(model: SnapshotModel, trace: Trace, state: State, periods: Periods, usage: Usage | None) -> Slurm:

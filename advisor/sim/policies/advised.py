@@ -10,7 +10,7 @@ import numpy as np
 from advisor.apply.applier import Applier
 from advisor.cycle import Cycle, Forecaster, NoForecaster
 from advisor.domain.actions import Lever
-from advisor.features.observe.known_models import NO_MODELS, KnownModels
+from advisor.features.observe.known_models import KnownModels
 from advisor.features.policy import Policy
 from advisor.planning.case import EVERY_LEVER
 from advisor.planning.kept_trials import KeptTrials
@@ -91,7 +91,7 @@ class AdvisedSlurm:
             levers=self.levers,
             policy=policy,
             trial=self.trial(),
-            models=shipped_neighbours() if names_nodes else NO_MODELS,
+            models=shipped_neighbours() if names_nodes else None,
         )
         return Applier(source=cluster, actuator=cluster, cycle=cycle, observe=observed), cluster
 

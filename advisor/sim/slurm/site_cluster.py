@@ -4,11 +4,10 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from advisor.backends.queue_limits import QueueLimits
 from advisor.domain.node import Node
 from advisor.domain.releases import release_of
 from advisor.domain.site import Partition, SiteConfig
@@ -19,6 +18,9 @@ from advisor.sim.cluster import Cluster, NodeGroup, NodeState, SlurmParameters
 from advisor.sim.slurm.queue_tables import PartitionTable, QosTable
 from advisor.sim.slurm.site_limits import LimitTables, limit_tables
 from advisor.sim.slurm.slurm_settings import MODELLED_TRES, PriorityFlag, unknown_settings
+
+if TYPE_CHECKING:
+    from advisor.backends.queue_limits import QueueLimits
 
 # The words of AccountingStorageEnforce that the model knows.
 _ENFORCED: Final = frozenset({"associations", "limits", "nojobs", "nosteps", "qos", "safe"})
@@ -36,7 +38,7 @@ class SiteCluster:
     notes: tuple[str, ...] = ()
 
 
-def site_cluster(snapshot: Snapshot, limits: QueueLimits | None = None) -> SiteCluster:
+def site_cluster(snapshot: Snapshot, limits: "QueueLimits | None" = None) -> SiteCluster:
     """Return the cluster of a snapshot; `limits` are those of its QOS and associations, None if they were not read.
 
     Raises `SimulationError` if no node has GPUs, or if a value is beyond what a cluster can have.

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from advisor.backends.assoc_text import Amounts, Association, AssociationState, QosLimits
 from advisor.domain.units import MINUTE_S
 from advisor.sim.slurm.queue_tables import AssociationTable, QosTable
+
+if TYPE_CHECKING:
+    from advisor.backends.assoc_text import Amounts, Association, AssociationState, QosLimits
 
 # Limits on a TRES by their names in Slurm: the GPUs and CPUs that they bind in the model.
 _OF_ALL: Final[Mapping[tuple[str, str], str]] = {
@@ -42,7 +44,7 @@ class LimitTables:
     notes: tuple[str, ...] = ()
 
 
-def limit_tables(state: AssociationState, *, are_enforced: bool) -> LimitTables:
+def limit_tables(state: "AssociationState", *, are_enforced: bool) -> LimitTables:
     """Return the tables of what slurmctld shows; limits that are not enforced are left out."""
     unknown: list[str] = []
     listed = [each for each in state.associations if not each.partition]
@@ -57,7 +59,7 @@ def limit_tables(state: AssociationState, *, are_enforced: bool) -> LimitTables:
     return LimitTables(qos=tables.qos, associations=tables.associations, notes=tuple(notes))
 
 
-def _notes(state: AssociationState, listed: list[Association], *, are_enforced: bool) -> list[str]:
+def _notes(state: "AssociationState", listed: "list[Association]", *, are_enforced: bool) -> list[str]:
     notes = []
     if left_out := len(state.associations) - len(listed):
         notes.append(f"{left_out} associations for one partition only are left out")
@@ -71,7 +73,7 @@ def _notes(state: AssociationState, listed: list[Association], *, are_enforced: 
     return notes
 
 
-def _qos_table(qos: QosLimits, unknown: list[str], *, are_enforced: bool) -> QosTable:
+def _qos_table(qos: "QosLimits", unknown: list[str], *, are_enforced: bool) -> QosTable:
     values: dict[str, Any] = {"name": qos.name, "priority": float(qos.priority)}
     if are_enforced:
         values |= _bounds(qos.amounts, _OF_ALL, unknown) | _counted(qos.counts, _COUNTS | _COUNTS_OF_QOS, unknown)
@@ -82,7 +84,7 @@ def _qos_table(qos: QosLimits, unknown: list[str], *, are_enforced: bool) -> Qos
 
 
 def _association_tables(
-    listed: Iterable[Association], unknown: list[str], *, are_enforced: bool
+    listed: "Iterable[Association]", unknown: list[str], *, are_enforced: bool
 ) -> Iterable[AssociationTable]:
     associations = list(listed)
     account_by_id = {each.association_id: each.account for each in associations if not each.user}
@@ -105,7 +107,9 @@ def _association_tables(
         )
 
 
-def _bounds(limits: Mapping[str, Amounts], names: Mapping[tuple[str, str], str], unknown: list[str]) -> dict[str, int]:
+def _bounds(
+    limits: "Mapping[str, Amounts]", names: Mapping[tuple[str, str], str], unknown: list[str]
+) -> dict[str, int]:
     """Return the limits on TRES by the model's names; adds the others to `unknown`."""
     bounds = {}
     for limit, amounts in limits.items():

@@ -344,6 +344,6 @@ class _EntryBuilder:
         self._rows, self._places = self._rows[keep], self._places[keep]
         if hasattr(self, "_classes"):
             self._classes = self._classes[keep]
-        lost = np.setdiff1d(np.arange(len(jobs)), self._rows)
+        lost = np.delete(np.arange(len(jobs)), self._rows)
         jobs["phase"][lost] = ENDED
         jobs["end"][lost] = End.IMPOSSIBLE

@@ -91,7 +91,7 @@ def asked_partitions(trace: Trace, cluster: Cluster) -> list[list[int]]:
         return [[0] for _ in trace.partitions]
     place_by_name = {table.name: place for place, table in enumerate(tables)}
     default = next((place for place, table in enumerate(tables) if table.default), NONE)
-    used = set(np.unique(trace.jobs["partition"]).tolist())
+    used = set(trace.jobs["partition"].tolist())
     asked: list[list[int]] = []
     for code, text in enumerate(trace.partitions):
         places = [place_by_name[name] for name in dict.fromkeys(text.split(",")) if name in place_by_name]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from advisor.backends.billing import read_billings
+from advisor.backends.billing_reader import read_billings
 from advisor.backends.probe import probes
 from advisor.backends.process import Commands, SlurmCommands
 from advisor.backends.submit_lines import read_submitted

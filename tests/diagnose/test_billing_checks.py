@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.backends.billing import billings
+from advisor.backends.billing_reader import billings
 from advisor.diagnose.billing_checks import billing_checks
 from advisor.diagnose.site_checks import Check, Status
 from advisor.domain.billing import Billing

@@ -35,7 +35,7 @@ _QUEUE = {*_READ, "ClusterShell"}
         ("journal", 130, {*_QUEUE, "sqlite3"}),
         ("status", 147, {*_QUEUE, "sqlite3"}),
         ("explain --demo 10", 177, {*_QUEUE, "onnxruntime"}),
-        ("recommend --demo", 214, {*_QUEUE, "onnxruntime"}),
+        ("recommend --demo", 215, {*_QUEUE, "onnxruntime"}),
         ("simulate --help", 274, _QUEUE),
     ],
 )

@@ -19,13 +19,13 @@ def serve(
     SIGHUP reloads the configuration. SIGTERM reverts the changes that do not expire and stops the daemon. With --once
     it exits with 1 if the cluster could not be read.
     """
-    if config is not None:
-        # Programs that the daemon starts, such as `sadvise tune`, read the same.
-        os.environ["SADVISE_CONFIG"] = str(config.absolute())
     if once:
         done = one_round(load_config(config, os.environ))
         typer.echo(done.summary)
         raise typer.Exit(done.step is None)
+    if config is not None:
+        # Programs that the daemon starts, such as `sadvise tune`, read the same.
+        os.environ["SADVISE_CONFIG"] = str(config.absolute())
     if not run(lambda: load_config(config, os.environ)):
         # A worker that does not end would keep the process alive; its changes are in the journal.
         os._exit(1)

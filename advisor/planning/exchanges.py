@@ -44,27 +44,3 @@ def exchanges(
             up.append(chosen)
             down.append(place)
     return Exchanges(up=np.array(up, dtype=np.intp), down=np.array(down, dtype=np.intp))
-
-
-def sorted_places(key: Floats, priority: Floats, group: NDArray[np.integer]) -> Floats:
-    """Return the priorities of jobs whose groups stand in the order of their keys in their own places, `(n_jobs,)`.
-
-    The arrays are `(n_jobs,)`. Jobs with equal keys keep their order.
-    """
-    after = np.empty(len(key))
-    after[np.lexsort((-priority, key, group))] = priority[np.lexsort((-priority, group))]
-    return after
-
-
-def lowered_places(key: Floats, priority: Floats, group: NDArray[np.integer]) -> Floats:
-    """Return priorities, none above the present one, at which no job stands before one of its group with a lower key.
-
-    The arrays are as `sorted_places` takes them. A job goes to one point below the last one with a lower key that it
-    precedes.
-    """
-    after = priority.astype(np.float64)
-    order = np.lexsort((-priority, key, group))
-    firsts = np.flatnonzero(np.diff(group[order])) + 1
-    for rows in np.split(order, firsts):
-        after[rows] = np.minimum.accumulate(after[rows])
-    return np.where(after < priority, after - 1.0, after)

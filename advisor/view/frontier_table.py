@@ -36,7 +36,6 @@ FAMILIES: Final[Mapping[str, str]] = {
     Family.PIN: "open gangs on the fewest nodes",
     Family.LIFT: "lifts",
     Family.CEILING: "lifts with true run times",
-    Family.LOWER: "jobs only put back",
     Family.SLURM: "slurm.conf alone",
     Family.BOTH: "several at once",
 }
@@ -82,8 +81,6 @@ def lines_of(point: Point) -> str:
     """Return what to put into which file for a point."""
     if point.setting.family is Family.CEILING:
         return "cannot be set: knows the true run times, and shows what better forecasts could gain at most"
-    if point.setting.family is Family.LOWER:
-        return "cannot be set: jobs only put back in every round, the most that coordinators of accounts could do"
     return "; ".join(f"{file}: {', '.join(texts)}" for file, texts in _by_file(point).items()) or "as it is"
 
 

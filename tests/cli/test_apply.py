@@ -340,10 +340,10 @@ def test_lines_are_the_changes_alone(sadvise: Sadvise, cluster: FakeCluster) -> 
 
 
 def test_filters_say_which_jobs_get_changes(sadvise: Sadvise, cluster: FakeCluster) -> None:
-    wrong = sadvise("apply", "-p", "nowhere")
+    wrong, unknown = sadvise("apply", "-p", "nowhere"), sadvise("apply", "-u", "nosuch")
 
     assert "-p 'nowhere' is not a partition of this cluster" in wrong.err
-    assert json.loads(sadvise("apply", "-u", "nobody", "--json").out)["changes"] == []
+    assert (unknown.exit_code, unknown.out) == (1, "") and "'nosuch'" in unknown.err
     assert cluster.sent == []
 
 

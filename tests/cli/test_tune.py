@@ -121,7 +121,7 @@ def test_people_see_the_table_and_the_lines_to_set(sadvise: Sadvise, trace: str,
     out = sadvise("tune", trace, *CLUSTER, *SMALL, *kept, "--all").out
 
     assert out.startswith("made, 40 jobs on nodes=1,gpus=8, 8 GPUs\n")
-    assert "runs    36 in all: 18 settings on 2 copies of the trace" in out
+    assert "runs    34 in all: 17 settings on 2 copies of the trace" in out
     rows = [line for line in out.splitlines() if line.startswith(("slurm ", "lift "))]
     assert rows[0].split()[:1] == ["slurm"] and rows[1].startswith("lift site ")
     assert (
@@ -165,8 +165,8 @@ def test_the_report_draws_the_points_and_is_the_same_again(
     text = pages[0].read_text()
     assert pages[1].read_text() == text
     charts = [json.loads(config) for config in re.findall(r'<script type="application/json">(.*?)</script>', text)]
-    assert [sum(len(series["marks"]) for series in chart["series"]) for chart in charts] == [18, 18]
-    assert re.search(r'<p class="verdict (better|worse|unclear)">Of 18 settings, lift.* is advised: it ', text)
+    assert [sum(len(series["marks"]) for series in chart["series"]) for chart in charts] == [17, 17]
+    assert re.search(r'<p class="verdict (better|worse|unclear)">Of 17 settings, lift.* is advised: it ', text)
     assert '[guard] fairness = "site"' in unescape(text)
     assert "http" not in re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL).replace("http-equiv", "")
 

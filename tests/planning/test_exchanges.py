@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from advisor.planning.exchanges import exchanges, lowered_places, sorted_places
+from advisor.planning.exchanges import exchanges
 from advisor.planning.objective import bound_s
 from advisor.settings import Limits
 
@@ -66,34 +66,6 @@ def test_of_equal_keys_the_last_goes_up_so_that_the_large_job_is_passed_by_all()
     chosen = exchanges(key, priority, np.zeros(4, dtype=np.int64), everybody, everybody, places=4)
 
     assert (chosen.up.tolist(), chosen.down.tolist()) == ([3], [0])
-
-
-@given(line=lines())
-def test_sorted_groups_stand_by_key_in_their_own_places(line: Line) -> None:
-    key, priority, group, *_ = line
-
-    after = sorted_places(key, priority, group)
-
-    for name in np.unique(group):
-        mine = group == name
-        assert sorted(after[mine]) == sorted(priority[mine])
-        assert (np.diff(key[mine][np.argsort(-after[mine], kind="stable")]) >= 0.0).all() or len(
-            np.unique(priority[mine])
-        ) < np.count_nonzero(mine)
-
-
-@given(line=lines())
-def test_lowered_groups_stand_by_key_and_no_job_rises(line: Line) -> None:
-    key, priority, group, *_ = line
-
-    after = lowered_places(key, priority, group)
-
-    assert (after <= priority).all()
-    for name in np.unique(group):
-        mine = np.flatnonzero(group == name)
-        for row in mine:
-            smaller = priority[mine[key[mine] < key[row]]].min(initial=np.inf)
-            assert after[row] == (smaller - 1.0 if smaller < priority[row] else priority[row])
 
 
 def test_a_place_is_given_for_no_longer_than_the_bound_on_lateness() -> None:

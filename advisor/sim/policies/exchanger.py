@@ -1,12 +1,11 @@
-"""Changes of places within users or accounts on the arrays of a simulation: exchanges as on snapshots, and ceilings."""
+"""Exchanges of places within users or accounts on the arrays of a simulation, as on snapshots."""
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.planning.exchanges import exchanges, lowered_places, sorted_places
+from advisor.planning.exchanges import exchanges
 from advisor.planning.objective import Floats, bound_s, scoped_keys
 from advisor.sim.policies.mover import Mover, Rows, RunTimes, pools_of, rates_of
 from advisor.sim.policies.plain_waits import PlainWaits
@@ -88,57 +87,6 @@ class Exchanger(Mover):
         self._write(state, back, self.nice[back], now)
         self.until[back] = 0.0
         return True
-
-
-@dataclass(slots=True, kw_only=True)
-class Sorter(Mover):
-    """Sorts all pending jobs of each user or account in every cycle, whatever that takes in changes.
-
-    A group keeps the places that its jobs hold; the place of a job that starts is used up.
-    """
-
-    group: NDArray[np.int32]
-
-    @classmethod
-    def of(cls, problem: Problem, slurm: Slurm, run_times: RunTimes) -> Self:
-        """Set up the tables of a run."""
-        pool, capacity, nodes = pools_of(problem, slurm)
-        return cls(
-            slurm=slurm,
-            limits=problem.options.limits,
-            pool=pool,
-            capacity=capacity,
-            rates=rates_of(problem.state, pool, nodes),
-            run_times=run_times,
-            nice=problem.state.jobs["nice"].copy(),
-            group=group_of(problem),
-        )
-
-    def _cycle_of(self, state: State, rows: Rows, run_s: Floats, now: float, capacity: float) -> bool:  # noqa: ARG002  (the protocol's)
-        """Arrange the jobs of one pool; return whether any was changed."""
-        jobs, is_known = state.jobs, self.group[rows] != NONE
-        rows, run_s = rows[is_known], run_s[is_known]
-        if not len(rows):
-            return False
-        points = jobs["priority"][rows] - self._places(state, rows, run_s * self.gpus_taken(state, rows))
-        changed = points != 0.0
-        if changed.any():
-            self._write(state, rows[changed], jobs["nice"][rows[changed]] + points[changed], now)
-        return bool(changed.any())
-
-    def _places(self, state: State, rows: Rows, key: Floats) -> Floats:
-        """Return the priorities that jobs of one pool get."""
-        return sorted_places(key, state.jobs["priority"][rows], self.group[rows])
-
-
-@dataclass(slots=True, kw_only=True)
-class Lowerer(Sorter):
-    """Puts pending jobs back behind the smaller ones of their user or account, until those have started."""
-
-    def _places(self, state: State, rows: Rows, key: Floats) -> Floats:
-        """Return the priorities that jobs of one pool get, none above that as submitted."""
-        submitted = state.jobs["priority"][rows] + state.jobs["nice"][rows] - self.nice[rows]
-        return lowered_places(key, submitted, self.group[rows])
 
 
 def group_of(problem: Problem) -> NDArray[np.int32]:

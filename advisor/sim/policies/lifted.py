@@ -15,7 +15,7 @@ import numpy as np
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration
 from advisor.errors import SimulationError
 from advisor.settings import Fairness
-from advisor.sim.policies.exchanger import Exchanger, Lowerer, Sorter
+from advisor.sim.policies.exchanger import Exchanger
 from advisor.sim.policies.learned_run_times import LearnedRunTimes
 from advisor.sim.policies.lifter import Lifter
 from advisor.sim.policies.mover import KnownRunTimes, Mover, RunTimes
@@ -28,7 +28,6 @@ from advisor.sim.state import State
 
 MakeMover = Callable[[Problem, Slurm, RunTimes], Mover]
 Known = Literal["limits", "forecast", "truth"]
-Way = Literal["lift", "sort", "lower"]
 LIFT: Final = "lift"
 PLAIN: Final = "slurm"
 
@@ -63,15 +62,13 @@ class Changer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lift:
-    """The options of `lift`: which run times are known, whose jobs change places, and in which way.
+    """The options of `lift`: which run times are known, and whose jobs change places.
 
-    With `sort` the jobs of each user or account are sorted in the places that they hold, least first, and with `lower`
-    they are only put back, as coordinators of accounts can. Without a `fairness` it is that of the settings.
+    Without a `fairness` it is that of the settings.
     """
 
     run_times: Known = "limits"
     fairness: Fairness | None = None
-    way: Way = "lift"
 
     def __call__(self, problem: Problem, slurm: Slurm) -> Run:
         """Return the loop of a run."""
@@ -82,9 +79,7 @@ class Lift:
         return partial(changed_slurm, mover, problem.options.advise_every_s)
 
     def _make(self, problem: Problem) -> MakeMover:
-        if self.way == "lift":
-            return Lifter.of if problem.options.limits.lifts_pass_others else Exchanger.of
-        return Sorter.of if self.way == "sort" else Lowerer.of
+        return Lifter.of if problem.options.limits.lifts_pass_others else Exchanger.of
 
 
 def changed_slurm(changer: Changer, every_s: float, state: State, until: float) -> int:
@@ -101,7 +96,6 @@ def changed_slurm(changer: Changer, every_s: float, state: State, until: float) 
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "run-times": get_args(Known),
     "fairness": get_args(Fairness),
-    "way": get_args(Way),
 }
 # What a site sets in its submit script, and in slurm.conf: fields of `SlurmParameters`; with lifts or without.
 _PINS: Final[Mapping[str, tuple[str, ...]]] = {"pin": ("yes", "no")}
@@ -131,8 +125,6 @@ def policy_with(name: str) -> SlurmPolicy:
             raise SimulationError(f"policy {name!r}: {text!r} is no option of {base}: known are {known}")
     pins = chosen.pop("pin", "no") == "yes"
     options = Lift(**chosen)
-    if options.way != LIFT and options.fairness not in ("user", "account"):
-        raise SimulationError(f"policy {name!r}: way={options.way} needs fairness=user or fairness=account")
     words = [f"{key.replace('_', ' ')} {value}" for key, value in asdict(options).items() if value is not None]
     summary = f"lift with {', '.join(words)}" if base == LIFT else "plain Slurm"
     if pins:
@@ -173,21 +165,6 @@ PRESETS: Final = tuple(
             "lift-account",
             "lift at fairness account: short jobs change places with long ones of their account",
             Lift(fairness="account"),
-        ),
-        (
-            "order-user",
-            "Slurm with the jobs of each user sorted in its places by time limit x GPUs, least first",
-            Lift(fairness="user", way="sort"),
-        ),
-        (
-            "order-account",
-            "Slurm with the jobs of each account sorted in its places by time limit x GPUs, least first",
-            Lift(fairness="account", way="sort"),
-        ),
-        (
-            "lower-account",
-            "order-account, but jobs are only put back, as coordinators of accounts can",
-            Lift(fairness="account", way="lower"),
         ),
     )
 )

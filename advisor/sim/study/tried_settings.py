@@ -41,7 +41,6 @@ class Family(StrEnum):
     LIFT = "lift"
     PIN = "pin"
     CEILING = "ceiling"  # lifts that know the true run times, which no site has
-    LOWER = "lower"  # jobs are only put back, which sadvise does not do
     SLURM = "slurm"
     BOTH = "both"
 
@@ -85,7 +84,7 @@ class TriedSetting:
     @property
     def can_be_set(self) -> bool:
         """Whether a site can put it into effect."""
-        return self.family not in (Family.CEILING, Family.LOWER)
+        return self.family is not Family.CEILING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +103,7 @@ def plain_setting(cluster: Cluster, options: SimulationOptions) -> TriedSetting:
 
 
 def lift_settings(cluster: Cluster, options: SimulationOptions, *, with_ceilings: bool = True) -> list[TriedSetting]:
-    """Return the lifts over fairness and decades; with ceilings, and the order that putting jobs back alone allows."""
+    """Return the lifts over fairness and decades, also those that know the true run times with ceilings."""
     in_force = options.planning.priority_decades
     decades = sorted({*DECADES, in_force})
     settings = [_lift(cluster, options, "site", None)]
@@ -123,10 +122,7 @@ def lift_settings(cluster: Cluster, options: SimulationOptions, *, with_ceilings
         return settings
     settings += informed("lift-oracle")
     settings += [_lift(cluster, options, scope, None, "lift-oracle") for scope in _SCOPES if scope != "lane"]
-    lower = TriedSetting(
-        name="lower account", family=Family.LOWER, policy="lower-account", cluster=cluster, options=options
-    )
-    return [*settings, lower]
+    return settings
 
 
 def pin_settings(base: TriedSetting, trace: Trace) -> tuple[list[TriedSetting], list[str]]:

@@ -116,29 +116,12 @@ def test_job_gives_its_place_once_and_gets_it_back_when_it_is_due() -> None:
     assert (order[1], changes) == (1, 4)
 
 
-def test_within_users_the_ceilings_sort_the_whole_line() -> None:
-    middle = {**SHORT, "submit_time": 15, "time_limit_s": 2 * HOUR_S, "run_time_s": 100}
-
-    assert order_of("order-user", FULL, LONG, middle, OTHER, SHORT)[0] == [0, 4, 2, 3, 1]
-    assert order_of("lift:run-times=truth,fairness=user,way=sort", FULL, LONG, middle, OTHER, SHORT)[0] == [
-        0,
-        2,
-        4,
-        3,
-        1,
-    ]
-
-
-def test_where_jobs_are_only_put_back_those_of_others_pass() -> None:
-    assert order_of("lift:fairness=user,way=lower", FULL, LONG, OTHER, SHORT)[0] == [0, 2, 3, 1]
-
-
 def test_options_of_lift_are_what_its_names_stand_for() -> None:
     named, spelled = (order_of(policy, FULL, LONG, OTHER, SHORT) for policy in ("lift-user", "lift:fairness=user"))
 
     assert named == spelled
     summary = known_policy("lift:run-times=forecast,fairness=site").summary
-    assert summary == "lift with run times forecast, fairness site, way lift"
+    assert summary == "lift with run times forecast, fairness site"
 
 
 @pytest.mark.parametrize(
@@ -147,8 +130,6 @@ def test_options_of_lift_are_what_its_names_stand_for() -> None:
         ("lift:fairness=me", "'fairness=me' is no option of lift: known are run-times = limits, forecast, truth; "),
         ("lift:sizes=dl2", "'sizes=dl2' is no option of lift"),
         ("lift:", "'' is no option of lift"),
-        ("lift:way=sort", "way=sort needs fairness=user or fairness=account"),
-        ("lift:way=lower,fairness=site", "way=lower needs fairness=user or fairness=account"),
     ],
 )
 def test_option_that_is_unknown_or_does_not_fit_is_refused(name: str, fault: str) -> None:

@@ -68,11 +68,7 @@ def test_lifts_are_tried_over_fairness_and_decades_with_those_in_force() -> None
         "[forecasts] enabled = true",
     ]
     assert {line.file for line in trade.lines} == {"sadvise.toml"}
-    assert (
-        {setting.policy for setting in settings}
-        == {"lift", "lift-forecast", "lift-oracle", "lower-account"}
-        <= set(POLICIES)
-    )
+    assert {setting.policy for setting in settings} == {"lift", "lift-forecast", "lift-oracle"} <= set(POLICIES)
 
 
 def test_open_gangs_are_pinned_under_plain_slurm_and_under_a_lift() -> None:
@@ -151,12 +147,6 @@ def test_a_ceiling_cannot_be_set() -> None:
         "lift-oracle user",
     ]
     assert not any(setting.can_be_set or setting.lines for setting in ceilings)
-
-
-def test_putting_jobs_back_alone_is_tried_and_cannot_be_set() -> None:
-    (lower,) = (setting for setting in lift_settings(cluster_with(), OPTIONS) if setting.family is Family.LOWER)
-
-    assert (lower.name, lower.policy, lower.can_be_set, lower.lines) == ("lower account", "lower-account", False, ())
 
 
 def test_every_change_of_slurm_is_one_parameter_with_its_line() -> None:

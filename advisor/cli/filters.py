@@ -1,5 +1,6 @@
 """Parses the filter options, which are spelled as squeue's, and applies them."""
 
+import pwd
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,8 +69,10 @@ class JobFilter:
         """Raise `ConfigError` for a user, an account or a job that none of the queues has."""
         jobs = [job for snapshot in snapshots for job in snapshot.jobs]
         where = ", ".join(snapshot.config.cluster or "this cluster" for snapshot in snapshots)
+        # As squeue has it, a user without jobs is no error, and a name that no user has is one.
+        users = {user for user in self.users or () if _is_user_here(user)}
         groups = (
-            ("-u", "user", self.users, {job.user for job in jobs}),
+            ("-u", "user", self.users, {job.user for job in jobs} | users),
             ("-A", "account", self.accounts, {job.account for job in jobs}),
         )
         for option, kind, wanted, there in groups:
@@ -93,6 +96,15 @@ class JobFilter:
         wanted = self.nodes or frozenset()
         by_name = snapshot.partitions_by_name
         return any(not wanted.isdisjoint(by_name[name].nodes) for name in job.partitions if name in by_name)
+
+
+def _is_user_here(name: str) -> bool:
+    """Return whether this host knows a user of that name."""
+    try:
+        pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        return False
+    return True
 
 
 Partitions = Annotated[str | None, shared("-p --partition LIST", "Only jobs of these partitions.", FILTERS)]

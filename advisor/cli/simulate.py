@@ -13,7 +13,7 @@ from advisor.cli.simulation import (
     publish,
     run_study,
     setting_of,
-    study_of,
+    study_of_one,
 )
 from advisor.cli.simulation_options import (
     DrawnRequests,
@@ -72,17 +72,7 @@ def simulate(
             ("--config", config),
         ],
     )
-    study = study_of(
-        command,
-        [replayed.pair],
-        [seed],
-        setting,
-        settings,
-        first=jobs,
-        skip_bad=skip_bad,
-        report=report,
-        since=replayed.since,
-    )
+    study = study_of_one(command, replayed, seed, setting, settings, first=jobs, skip_bad=skip_bad, report=report)
     results = run_study(study, noun="policies")
     subject = {
         "trace": study.traces[0].name,

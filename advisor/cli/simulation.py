@@ -13,7 +13,7 @@ import typer
 
 from advisor.cli.cluster_option import cluster_of
 from advisor.cli.progress import progress_bar, terminated_as_interrupted
-from advisor.cli.simulation_options import Execution, RequestsMade
+from advisor.cli.simulation_options import Execution, OneTrace, RequestsMade
 from advisor.cli.site_history import site_trace
 from advisor.config import DEFAULT, Config, effective_values
 from advisor.errors import OptionsError, SimulationError
@@ -151,6 +151,31 @@ def study_of(
         cluster_texts=text_by_trace,
         seeds=seeds,
         setting=setting,
+    )
+
+
+def study_of_one(
+    command: str,
+    replayed: OneTrace,
+    seed: int,
+    setting: Setting,
+    config: Config,
+    *,
+    first: int | None,
+    skip_bad: bool,
+    report: Path | None,
+) -> Study:
+    """Read one trace or the accounting of the site, as `study_of` does."""
+    return study_of(
+        command,
+        [replayed.pair],
+        [seed],
+        setting,
+        config,
+        first=first,
+        skip_bad=skip_bad,
+        report=report,
+        since=replayed.since,
     )
 
 

@@ -14,7 +14,7 @@ from advisor.cli.simulation import (
     setting_of,
     shown_runs,
     spelled_command,
-    study_of,
+    study_of_one,
 )
 from advisor.cli.simulation_options import (
     DrawnRequests,
@@ -95,17 +95,7 @@ def tune(
         ],
     )
     setting = replace(setting, options=options)
-    study = study_of(
-        command,
-        [replayed.pair],
-        [seed],
-        setting,
-        settings,
-        first=jobs,
-        skip_bad=skip_bad,
-        report=report,
-        since=replayed.since,
-    )
+    study = study_of_one(command, replayed, seed, setting, settings, first=jobs, skip_bad=skip_bad, report=report)
     (read,) = study.traces
     exploration = Exploration.of(
         read,

@@ -188,6 +188,11 @@ class Limits:
             raise ValueError(f"nice_min must not be above 0, nor below {_LOWEST_NICE}")
 
     @property
+    def is_lane(self) -> bool:
+        """Whether lifts are bounded by the GPU-time that they take in a window."""
+        return self.fairness == "lane"
+
+    @property
     def lifts_pass_others(self) -> bool:
         """Whether jobs can be lifted above those of other users and accounts."""
         return self.fairness in ("trade", "site", "lane")

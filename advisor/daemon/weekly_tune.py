@@ -3,7 +3,7 @@
 import sys
 from typing import Final
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 from advisor.backends.process import Deadline, run, text_of
 from advisor.config import Config
@@ -65,7 +65,7 @@ def weekly_tune(config: Config, patience: Deadline) -> TuneVerdict:
         spent = f": {duration(budget_s)} of CPU are spent, raise daemon.tune_cpu_s" if "signal 9" in str(err) else ""
         raise SlurmError(f"sadvise tune: {err}{spent}") from err
     try:
-        return _verdict(TypeAdapter(_Document).validate_json(text_of(answer.output)))
+        return _verdict(_Document.model_validate_json(text_of(answer.output)))
     except ValueError as err:
         raise SlurmError(f"the output of sadvise tune cannot be read: {err}") from err
 

@@ -104,7 +104,7 @@ class _Line:
     def stakes(self, case: Case) -> Stakes:
         """Return what each job takes at most if it is lifted, and in a lane what was lifted lately."""
         users = [self.queue.jobs[row].user for row in self.rows.tolist()]
-        spent = self._spent(case) if case.limits.fairness == "lane" else None
+        spent = self._spent(case) if case.limits.is_lane else None
         names, user = np.unique([*users, *(spent or ())], return_inverse=True)
         return Stakes(
             gpu_s=self.queue.most_gpu_s[self.rows],
@@ -129,7 +129,7 @@ class _Line:
     def _can_be_counted(self, case: Case) -> Flags:
         """Return which jobs a lane can lift: those with a time limit of their own, by which its lifts are counted."""
         has_limit = [self.queue.jobs[row].time_limit_s is not None for row in self.rows.tolist()]
-        return np.array(has_limit, dtype=np.bool_) | (case.limits.fairness != "lane")
+        return np.array(has_limit, dtype=np.bool_) | np.bool_(not case.limits.is_lane)
 
     def lifts(self, case: Case, done: frozenset[int]) -> Iterator[Recommendation]:
         """Propose the lifts of this line."""

@@ -46,10 +46,9 @@ class Bounds:
     @classmethod
     def of(cls, planning: PlanningSettings, limits: Limits, capacity: float) -> "Bounds":
         """Return the bounds for a pool of `capacity` GPUs; a lane is bounded by its GPU-time alone."""
-        is_lane = limits.fairness == "lane"
-        work_s = limits.lane_ratio * limits.fairness_window_s if is_lane else planning.lift_work_s
+        work_s = limits.lane_ratio * limits.fairness_window_s if limits.is_lane else planning.lift_work_s
         return cls(
-            places=sys.maxsize if is_lane else planning.lift_places,
+            places=sys.maxsize if limits.is_lane else planning.lift_places,
             gpu_s=capacity * work_s,
             user_ratio=planning.lift_user_ratio,
         )

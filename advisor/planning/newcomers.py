@@ -84,7 +84,7 @@ def newcomers(
 ) -> Iterator[Newcomers]:
     """Yield the nice values of the partitions in which jobs of known run times wait, by name."""
     # What is lifted at submission would not be counted before it is.
-    if not limits.lifts_pass_others or limits.fairness == "lane" or missing_for_nice(snapshot) is not None:
+    if not limits.lifts_pass_others or limits.is_lane or missing_for_nice(snapshot) is not None:
         return
     ratio = planning.used_limit_ratio_low
     queue = queue_table(snapshot, node_table(snapshot), max(1, len(snapshot.jobs)), forecasts, rule_ratio=ratio)

@@ -74,7 +74,7 @@ class Lifter(Mover):
             is_overdue=is_overdue,
             capacity=capacity,
         )
-        is_lane = self.limits.fairness == "lane"
+        is_lane = self.limits.is_lane
         stakes = Stakes(
             gpu_s=taken * np.where(np.isfinite(limit_s), limit_s, run_s),
             tasks=line.tasks,
@@ -85,7 +85,7 @@ class Lifter(Mover):
             self.objective.keys(line),
             priority,
             self.until[rows] > 0.0,
-            (age_s >= self.limits.min_job_age_s) & (np.isfinite(limit_s) | ~np.bool_(is_lane)),
+            (age_s >= self.limits.min_job_age_s) & (np.isfinite(limit_s) | np.bool_(not is_lane)),
             stakes,
             bounds=Bounds.of(self.planning, self.limits, capacity),
             scale=self.objective.scale,

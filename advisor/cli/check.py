@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from advisor.backends.billing_reader import read_billings
+from advisor.backends.failures_reader import read_failed_runs
 from advisor.backends.probe import probes
 from advisor.backends.process import Commands, SlurmCommands
 from advisor.backends.submit_lines import read_submitted
@@ -12,6 +13,7 @@ from advisor.cli.options import Form
 from advisor.cli.reading_options import AnyQueue
 from advisor.config import Config
 from advisor.diagnose.billing_checks import billing_checks
+from advisor.diagnose.failing_nodes import SINCE, failure_checks
 from advisor.diagnose.site_checks import Check, Status, site_checks
 from advisor.domain.lease import Lease
 from advisor.domain.probation import NO_PROOF, Trust
@@ -61,6 +63,7 @@ def check(reading: AnyQueue, output: Form) -> None:
             *probes(seen, commands, source=opened, pacing=settings.daemon),
             *checks,
             *_fair_share(seen, commands),
+            *_failures(seen, commands),
             *_strays(settings, seen, commands),
         ]
     header = ["check", "status", "finding", "cost of lacking it"]
@@ -87,6 +90,17 @@ def _fair_share(seen: Snapshot, commands: Commands) -> Iterator[Check]:
     except AdvisorError as err:
         cost = "users could hold GPUs that they do not pay for"
         yield Check(name="fair share", status=Status.UNKNOWN, text=f"the partitions cannot be read: {err}", cost=cost)
+
+
+def _failures(seen: Snapshot, commands: Commands) -> Iterator[Check]:
+    """Check whether some nodes end more jobs than others."""
+    try:
+        yield from failure_checks(read_failed_runs(commands, SINCE), len(seen.nodes))
+    except AdvisorError as err:
+        cost = "nodes that end jobs are not found"
+        yield Check(
+            name="nodes that end jobs", status=Status.UNKNOWN, text=f"accounting cannot be read: {err}", cost=cost
+        )
 
 
 def _trust(settings: Config, now: float) -> Iterator[Check]:

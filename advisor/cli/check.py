@@ -8,8 +8,7 @@ from advisor.backends.billing_reader import read_billings
 from advisor.backends.probe import probes
 from advisor.backends.process import Commands, SlurmCommands
 from advisor.backends.submit_lines import read_submitted
-from advisor.cli.options import Form
-from advisor.cli.reading_options import AnyQueue
+from advisor.cli.options import AnyQueue, Form
 from advisor.config import Config
 from advisor.diagnose.billing_checks import billing_checks
 from advisor.diagnose.site_checks import Check, Status, site_checks
@@ -30,8 +29,7 @@ from advisor.site.status_words import pause_line
 from advisor.view.breaker_words import probation_line, stop_line
 from advisor.view.documents import meta
 from advisor.view.table_layout import TableForm
-from advisor.watch.queue_source import open_queue
-from advisor.watch.reading import journal_file
+from advisor.watch.reading import journal_file, open_queue
 
 _COSTS = {
     "run_time": "run times are assumed as shares of the time limits, and no soft limit is proposed",

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.adaptation import performance
-from advisor.cli.fitting import check_fitting, left_out_words, print_card
+from advisor.cli.adaptation import check_fitting, left_out_words, performance, print_card
 from advisor.cli.models import Folder
 from advisor.cli.options import LIVE, RECENT, Cluster, ConfigFile, JournalFile, Since, Timeout, option
 

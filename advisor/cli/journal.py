@@ -9,9 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from advisor.cli.instants import instant_of
-from advisor.cli.options import FILTERS, OUTPUT, Form, JournalFile, option
-from advisor.cli.reading_options import Site
+from advisor.cli.options import FILTERS, OUTPUT, Form, JournalFile, Site, instant_of, option
 from advisor.clock import SystemClock
 from advisor.domain.actions import Action, Published, exchanged_with
 from advisor.domain.lease import Lease

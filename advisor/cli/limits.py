@@ -40,7 +40,7 @@ from advisor.sim.study.perturbation import perturbed
 from advisor.sim.traces.trace import Trace
 from advisor.site.delivery import deliver
 from advisor.text import escaped, named
-from advisor.view.frontier_table import drawn_notes
+from advisor.view.frontier_report import drawn_notes
 from advisor.view.limit_words import (
     HEADER,
     advice_document,

@@ -15,6 +15,7 @@ from advisor.journal import SqliteJournal
 from advisor.predict.library import Library
 from advisor.predict.manifest import POLICY
 from advisor.predict.served_policy import open_policy
+from advisor.replay.deviations import SHADOW
 from advisor.replay.place_comparison import PlaceComparison, PlacesCompared
 from advisor.replay.policy_comparison import (
     PlanComparison,
@@ -25,9 +26,8 @@ from advisor.replay.policy_comparison import (
     rolled_out,
 )
 from advisor.sim.live.slurm_rollout import SlurmRollout
-from advisor.site.shadow import EVENT
+from advisor.view.overall import signed
 from advisor.view.terminal import Output, instant, print_json, print_labelled, print_table, tool_meta
-from advisor.view.trial_words import signed
 
 SCHEMA = "sadvise.models.compare/1"
 RULES = "rules"
@@ -166,7 +166,7 @@ def _rolled_out(pairs: Iterable[PlanPair], before: int, show: Callable[[float], 
 
 def _in_shadow(past: SqliteJournal, digest: str) -> InShadow | None:
     """Return what the journal keeps of a model in shadow; None if it holds nothing of it."""
-    rows = [row for row in past.audit_after(0) if row.event == EVENT and row.detail.get("digest") == digest]
+    rows = [row for row in past.audit_after(0) if row.event == SHADOW and row.detail.get("digest") == digest]
     if not rows:
         return None
 

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from advisor import __version__
-from advisor.cli.options import Form, JournalFile, option
-from advisor.cli.reading_options import Site
+from advisor.cli.options import Form, JournalFile, Site, option
 from advisor.config import Config
 from advisor.cycle import Cycle
 from advisor.errors import JournalError, OptionsError

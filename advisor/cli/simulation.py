@@ -11,10 +11,9 @@ from typing import Literal
 
 import typer
 
-from advisor.cli.cluster_option import cluster_of
 from advisor.cli.progress import progress_bar, terminated_as_interrupted
 from advisor.cli.simulation_options import Execution, OneTrace, RequestsMade
-from advisor.cli.site_history import site_trace
+from advisor.cli.site_history import cluster_of, site_trace
 from advisor.config import DEFAULT, Config, effective_values
 from advisor.errors import OptionsError, SimulationError
 from advisor.sim.cluster import Cluster
@@ -28,8 +27,8 @@ from advisor.sim.study.sweep import SweepInterrupted, run_sweep
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import read_trace
 from advisor.sim.unmodelled import unmodelled
+from advisor.text import one_line
 from advisor.view.html_report import Origin, check_writable, write_report
-from advisor.view.lines import one_line
 from advisor.view.terminal import print_json, tool_meta
 
 BASELINE = ("slurm", "rules")

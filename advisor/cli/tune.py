@@ -44,8 +44,16 @@ from advisor.sim.study.tried_settings import name_in_force
 from advisor.sim.study.user_losses import LEAST_JOBS, UserLoss
 from advisor.sim.traces.trace import Trace
 from advisor.text import escaped
-from advisor.view.frontier_report import frontier_page
-from advisor.view.frontier_table import HEADER, drawn_notes, lines_of, next_steps, preset_rows, row_of, shown_points
+from advisor.view.frontier_report import (
+    HEADER,
+    drawn_notes,
+    frontier_page,
+    lines_of,
+    next_steps,
+    preset_rows,
+    row_of,
+    shown_points,
+)
 from advisor.view.html_report import Origin, write_page
 from advisor.view.terminal import console, print_json, print_labelled, print_table
 

@@ -15,9 +15,8 @@ from advisor.domain.notice import Notice, NoticeSettings
 from advisor.domain.units import HOUR_S
 from advisor.errors import AdvisorError, NoticeError
 from advisor.metrics.round import Round
-from advisor.site.delivery import Target, targets_of
-from advisor.site.digest_child import DigestTask
-from advisor.site.notice_state import Letter, read_state, write_state
+from advisor.site.delivery import Letter, Target, read_state, targets_of, write_state
+from advisor.site.digests import DigestTask
 from advisor.view.notice_words import round_notices, summed_up
 
 # The waits before a letter is tried again; after the last one it is given up.

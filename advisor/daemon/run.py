@@ -17,7 +17,7 @@ from advisor.daemon.notify import Notifier
 from advisor.daemon.service import Service
 from advisor.domain.tune_verdict import TuneVerdict
 from advisor.errors import AdvisorError
-from advisor.view.tune_words import tune_words
+from advisor.view.digest_words import tune_words
 
 if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler

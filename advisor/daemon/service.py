@@ -33,13 +33,12 @@ from advisor.journal.disclosure import Disclosure
 from advisor.metrics.catalogue import JOURNAL
 from advisor.metrics.round import Round
 from advisor.planning.strays import Stray, strays
+from advisor.replay.deviations import SHADOW, Shadow
 from advisor.site.pause_file import paused
 from advisor.site.round_state import RoundState
-from advisor.site.shadow import EVENT as SHADOW
-from advisor.site.shadow import Shadow
 from advisor.site.site_gate import RoundDeadline, SiteGate
 from advisor.trial.follower import NO_FORECASTER
-from advisor.view.trial_words import trial_fields
+from advisor.view.overall import trial_fields
 
 _STANDBY: Final = "standby"
 # The event by which the audit records that plain Slurm could not be run beside the cluster.

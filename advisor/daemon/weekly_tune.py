@@ -1,15 +1,32 @@
-"""Tries other settings on the last weeks of the site, in a process of its own that has little of the processors."""
+"""Fits run times and tries other settings on the last weeks of the site, each in a process of its own."""
 
 import sys
 from typing import Final
 
 from pydantic import BaseModel
 
-from advisor.backends.process import Deadline, run, text_of
+from advisor.backends.process import Deadline, printable, run, text_of
 from advisor.config import Config
 from advisor.domain.tune_verdict import TuneVerdict
-from advisor.domain.units import DAY_S, duration
+from advisor.domain.units import DAY_S, HOUR_S, duration
 from advisor.errors import SlurmError
+
+DEADLINE_S: Final = HOUR_S
+
+
+def refit(config: Config, patience: Deadline) -> str:
+    """Run `sadvise fit runtime` at the lowest priority, and return its messages.
+
+    Raises `SlurmError` if it fails or takes too long; the models in use then stay.
+    """
+    answer = run(
+        ("nice", "-n", "19", sys.executable, "-m", "advisor.cli.main", "fit", "runtime", "--from", "live",
+         "--models", config.forecasts.models),
+        timeout_s=DEADLINE_S,
+        patience=patience,
+    )  # fmt: skip
+    return printable(text_of(answer.complaints))
+
 
 _WEEKS: Final = "now-28days"
 _COPIES: Final = 2

@@ -23,14 +23,24 @@ from advisor.top.cells import (
     CAUTION,
     CLUSTER_COLUMNS,
     NODE_COLUMNS,
+    gpu_lines,
+    head,
     in_effect_columns,
     queue_columns,
     row_text,
 )
-from advisor.top.dialogs import ConfirmScreen, LinesScreen, help_screen, result_screen
-from advisor.top.orders import TopOrder, apply_order, pause_order, refusal, revert_order
+from advisor.top.dialogs import (
+    ConfirmScreen,
+    LinesScreen,
+    TopOrder,
+    apply_order,
+    help_screen,
+    pause_order,
+    refusal,
+    result_screen,
+    revert_order,
+)
 from advisor.top.row_list import RowList
-from advisor.top.summary import gpu_lines, head
 from advisor.view.documents import ChangeDocument
 from advisor.watch.cluster_view import ClusterView
 from advisor.watch.clusters import ClusterLook, WatchedCluster, looks

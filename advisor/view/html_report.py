@@ -46,17 +46,22 @@ from advisor.view.charts import (
     percent_axis,
 )
 from advisor.view.markup import Table, TableCell, page
-from advisor.view.verdict_words import (
+from advisor.view.wording import (
     JCT_EXPLAINED,
+    LABELS,
     JctOutcome,
     Tone,
+    basis,
     best_first,
+    change_in_words,
+    ends_in_words,
     figures_in_words,
     lead,
     outcome_in_words,
+    shown,
     tone_of,
+    verdict,
 )
-from advisor.view.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
 
 USERS_SHOWN = 20
 _METRICS = (*COMPARED, "finished", "preemptions", "resizes", "changes")

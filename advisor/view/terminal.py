@@ -18,7 +18,6 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import duration, plural
 from advisor.errors import OptionsError
 from advisor.text import escaped
-from advisor.view.lines import parsable
 from advisor.view.table_layout import GAP, LEAST_NAME, PLAIN, TableColumn, TableForm, laid_out
 
 # Wide enough that nothing is cut or wrapped where no person looks at it.
@@ -128,7 +127,8 @@ def print_rows(
     """Print rows as `-P` or `-o` asks: bare fields, or columns of the widths asked for (0 or none for any)."""
     lines = [*([] if noheader else [list(header)]), *(list(row) for row in rows)]
     if as_parsable:
-        sys.stdout.write(parsable(lines))
+        # As `sacct -P` prints fields; a `|` inside one is escaped.
+        sys.stdout.writelines("|".join(escaped(field).replace("|", "\\x7c") for field in row) + "\n" for row in lines)
         return
     cleaned = [[escaped(field) for field in row] for row in lines]
     natural = [max((len(row[index]) for row in cleaned), default=0) for index in range(len(header))]

@@ -30,13 +30,11 @@ from advisor.journal import opened, opened_full
 from advisor.planning.observing import observed
 from advisor.planning.strays import Stray, strays
 from advisor.site.plan_trials import trials_by
-from advisor.site.rights import rights
-from advisor.site.site_gate import RoundDeadline, SiteGate
+from advisor.site.site_gate import RoundDeadline, SiteGate, rights
 from advisor.view.documents import SkippedDocument, shell, skipped
 from advisor.view.table_layout import TableForm
 from advisor.watch.planned import cycle_of
-from advisor.watch.queue_source import open_queue
-from advisor.watch.reading import Reading, journal_file
+from advisor.watch.reading import Reading, journal_file, open_queue
 
 # How long to wait for a round of the daemon, or another command, to release the journal.
 LOCK_WAIT_S: Final = 15.0

@@ -1,6 +1,7 @@
 """Looks at several clusters, each with its own configuration and journal; a fault of one hides no other."""
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from advisor.watch.reading import Reading
 if TYPE_CHECKING:
     from advisor.watch.cluster_view import ClusterView
     from advisor.watch.viewer import Viewer
+
 
 # Slurm answers slowly when it is loaded; the other clusters do not wait for it.
 MOST_AT_ONCE: Final = 16
@@ -114,3 +116,19 @@ def looks(clusters: Sequence[WatchedCluster], *, now: bool = False) -> tuple[Clu
         return (clusters[0].look(now=now),)
     with ThreadPoolExecutor(max_workers=min(len(clusters), MOST_AT_ONCE)) as pool:
         return tuple(pool.map(lambda cluster: cluster.look(now=now), clusters))
+
+
+def leave() -> None:
+    """Wait for the threads that have to end, and then end the process at once if others still run.
+
+    A thread that reads a cluster cannot be cancelled, and the compiled libraries that it is in abort the process if the
+    interpreter ends around them. Returns if no such thread runs.
+    """
+    others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+    for thread in others:
+        if not thread.daemon:
+            thread.join()
+    if any(thread.is_alive() for thread in others):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -21,7 +21,6 @@ from advisor.view.documents import TimerDocument, document_of, shell, timer_docu
 from advisor.view.evidence_words import evidence_words
 from advisor.view.explanations import Explanation, Obstacle, explanation, since_sentence
 from advisor.view.forecast_report import ForecastDocument, forecast_document, lines
-from advisor.view.hint_words import hint_sentences
 from advisor.view.lease_report import (
     EndedChangeDocument,
     HeldChangeDocument,
@@ -30,6 +29,7 @@ from advisor.view.lease_report import (
     ended_change_sentence,
     ended_changes_of,
 )
+from advisor.view.request_words import hint_sentences
 from advisor.view.rule_words import rule_sentence
 from advisor.view.sentences import sentence, timer_out_sentence
 from advisor.view.terminal import instant, title

@@ -19,8 +19,7 @@ from advisor.site.round_state import least_jobs
 from advisor.site.status_words import Overlook
 from advisor.view.breaker_words import probation_line
 from advisor.watch.cluster_view import ClusterView
-from advisor.watch.daemon_state import daemon_state
-from advisor.watch.gain_history import GainHistory, read_gains
+from advisor.watch.daemon_state import GainHistory, daemon_state, read_gains
 from advisor.watch.job_answer import JobReport, job_answer
 from advisor.watch.reading import Reading, journal_file
 from advisor.watch.viewer import Viewer

@@ -7,7 +7,7 @@ from typing import Final
 
 from advisor.domain.job import Job
 from advisor.watch.cluster_view import ClusterView
-from advisor.watch.gain_history import GainHistory
+from advisor.watch.daemon_state import GainHistory
 from advisor.watch.job_answer import JobReport
 
 _MOST_AUDIENCES: Final = 8

@@ -13,6 +13,7 @@ from advisor.view.documents import MetaDocument, meta, skipped
 from advisor.view.standing_report import standing_document
 from advisor.watch.cluster_view import ClusterView
 from advisor.web.answers import (
+    ANSWERS,
     AdviceAnswer,
     ChangesAnswer,
     ClusterAnswer,
@@ -26,10 +27,10 @@ from advisor.web.answers import (
     ModelsAnswer,
     StatusAnswer,
     UserGain,
+    openapi,
 )
 from advisor.web.content import Content
 from advisor.web.line_selection import line_page, line_query
-from advisor.web.openapi import ANSWERS, openapi
 from advisor.web.served_clusters import selected_content, served_clusters, summaries
 
 API: Final = Blueprint("rest", __name__)

@@ -11,8 +11,8 @@ from advisor import __version__
 from advisor.backends.snapshot_file import read_snapshot
 from advisor.cli.filters import job_name
 from advisor.domain.job import ArrayRecord, HetRecord
-from advisor.text import escaped
-from advisor.view.lines import one_line, parsable
+from advisor.text import escaped, one_line
+from advisor.view.terminal import print_rows
 from advisor.watch.reading import demo_path
 from tests.builders import make_job
 from tests.cli.conftest import Sadvise
@@ -219,9 +219,11 @@ def test_jobs_are_named_as_squeue_names_them(word: str, job: object, named: bool
     assert job_name(word).names(job) is named  # type: ignore[arg-type]
 
 
-def test_text_is_made_safe_without_loss() -> None:
+def test_text_is_made_safe_without_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(["name", "text"], [["a|b", "c\n"]], as_parsable=True, noheader=True)
+
     assert escaped("plain") == "plain"
     assert escaped("é漢") == "é漢"
     assert escaped("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
     assert one_line("a\nb") == "a b"
-    assert parsable([["a|b", "c\n"]]) == "a\\x7cb|c\\n\n"
+    assert capsys.readouterr().out == "a\\x7cb|c\\n\n"

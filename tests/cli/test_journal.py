@@ -9,7 +9,7 @@ import pytest
 
 from advisor.apply.applier import Applier
 from advisor.apply.step import Step
-from advisor.cli.instants import instant_of
+from advisor.cli.options import instant_of
 from advisor.cycle import Cycle
 from advisor.domain.actions import SetNice
 from advisor.domain.lease import LeaseState, intended

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.daemon.exclusive import only_daemon
+from advisor.daemon.launch import only_daemon
 from tests.cli.conftest import Sadvise
 from tests.programs import killed_after
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.daemon.exclusive import only_daemon
+from advisor.daemon.launch import only_daemon
 from advisor.errors import ConfigError
 
 
@@ -28,7 +28,7 @@ def test_second_daemon_is_refused_on_the_same_folder_or_journal(tmp_path: Path, 
 
 def test_lock_of_a_killed_daemon_is_free(tmp_path: Path) -> None:
     program = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom advisor.daemon.exclusive import only_daemon\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom advisor.daemon.launch import only_daemon\n"
         "with only_daemon(Path(sys.argv[1]), Path(sys.argv[1]) / 'a'):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.config import Config
-from advisor.daemon.refit import refit
+from advisor.daemon.weekly_tune import refit
 from advisor.errors import SlurmError
 from advisor.settings import ForecastSettings
 from advisor.site.site_gate import RoundDeadline

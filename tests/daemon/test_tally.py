@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from advisor.backends.process import Answer, Stream
-from advisor.daemon.tally import CountedCommands, Tally
+from advisor.daemon.live_parts import CountedCommands, Tally
 from advisor.errors import BudgetSpentError, SlurmError, SlurmRefusedError, SlurmUnavailableError
 from tests.backends.fake_slurm import Streaming
 

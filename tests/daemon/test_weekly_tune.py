@@ -13,7 +13,7 @@ from advisor.domain.tune_verdict import TuneVerdict
 from advisor.errors import SlurmError
 from advisor.settings import DaemonSettings
 from advisor.site.site_gate import RoundDeadline
-from advisor.view.tune_words import tune_words
+from advisor.view.digest_words import tune_words
 from tests.daemon.test_refit import nice
 
 CONFIG = replace(Config(), daemon=DaemonSettings(tune=True, tune_cpu_s=90.0))

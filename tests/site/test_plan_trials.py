@@ -31,10 +31,10 @@ from advisor.planning.plan_trial import (
     is_tried,
     refused_by_trial,
 )
+from advisor.replay.deviations import Shadow
 from advisor.settings import PlanningSettings
 from advisor.sim.live.trial_child import ANSWER, TrialTask
 from advisor.site.plan_trials import MOST_WAITING, ChildTrial, RunTrial, ShortTrial, run_trial, trials_by
-from advisor.site.shadow import Shadow
 from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job, make_recommendation, make_snapshot
 from tests.daemon.rounds import Site
 from tests.daemon.test_round_log import Events

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from advisor.view.assets import TYPES, asset, inlined
+from advisor.view.markup import TYPES, asset, inlined
 
 STATIC = files("advisor.view") / "static"
 

@@ -1,7 +1,7 @@
 """What a user declared of a job, in words."""
 
 from advisor.domain.job import GpuRange, JobHints, Sensitivity
-from advisor.view.hint_words import hint_sentences
+from advisor.view.request_words import hint_sentences
 
 
 def test_hints_are_one_sentence_and_what_was_not_understood_another() -> None:

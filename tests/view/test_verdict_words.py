@@ -6,7 +6,7 @@ import pytest
 
 from advisor.sim.study.comparison import PairedTally
 from advisor.sim.study.statistics import Pairing, RelativeChange
-from advisor.view.verdict_words import JctOutcome, Tone, best_first, lead, tone_of
+from advisor.view.wording import JctOutcome, Tone, best_first, lead, tone_of
 from tests.sim.runs import NAN
 
 JOBS, USERS = PairedTally(lower=60, higher=30, same=10), PairedTally(lower=7, higher=10, same=0)

@@ -5,8 +5,7 @@ from advisor.domain.forecast import NO_FORECASTS, Forecasts, Interval, JobForeca
 from advisor.domain.memory import Memory
 from advisor.watch.cluster_view import cluster_view, waiting_gpu_jobs
 from advisor.watch.planned import Planned, plan_now
-from advisor.watch.queue_source import open_queue
-from advisor.watch.reading import Reading
+from advisor.watch.reading import Reading, open_queue
 from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job
 from tests.made_rounds import change, lease, step
 

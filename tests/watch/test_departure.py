@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import threading, time
-from advisor.watch.departure import leave
+from advisor.watch.clusters import leave
 
 def write(word, after_s):
     time.sleep(after_s)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.journal import opened
-from advisor.watch.gain_history import read_gains
+from advisor.watch.daemon_state import read_gains
 from tests.builders import TAKEN_AT, make_stretch
 
 

@@ -8,8 +8,7 @@ from advisor.config import Config
 from advisor.cycle import Cycle
 from advisor.domain.snapshot import Snapshot
 from advisor.watch.planned import Remembered, plan_with, remembered_by
-from advisor.watch.queue_source import open_queue
-from advisor.watch.reading import Reading
+from advisor.watch.reading import Reading, open_queue
 
 DEMO = Reading(demo=True)
 

@@ -9,8 +9,8 @@ import pytest
 from flask.testing import FlaskClient
 from openapi_spec_validator import validate
 
+from advisor.web.answers import openapi
 from advisor.web.content import Content
-from advisor.web.openapi import openapi
 from tests.web.conftest import client_of
 from tests.web.test_pages import named, view_of
 

@@ -1,7 +1,7 @@
 """What `recommend` prints: the changes of a plan, those that save most first, what it left out, and its simulation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 
 from rich.text import Text
@@ -149,12 +149,12 @@ def document(advice: Advice) -> dict[str, object]:
             "notes": list(record.forecasts.notes),
             "on_probation": probation_values(record.forecasts.on_probation, planned.proofs, trust),
         },
-        "paused": None if planned.pause is None else asdict(planned.pause),
+        "paused": planned.pause,
         "stops": [stop_document(breaker) for breaker in planned.remembered.stops],
         **({} if advice.policy is None else {"policy": {"name": advice.policy, "fault": record.policy_fault or None}}),
-        **({} if advice.trial is None else {"rollout": asdict(advice.trial)}),
+        **({} if advice.trial is None else {"rollout": advice.trial}),
         "recommendations": advice.rows,
-        "total": asdict(total(advice.shown)),
+        "total": total(advice.shown),
         "skipped": advice.left_alone,
         "unused": advice.unused,
     }

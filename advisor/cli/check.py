@@ -1,7 +1,6 @@
 """`sadvise check`: what this site offers, and what each lack costs."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 from advisor.backends.billing_reader import read_billings
@@ -63,7 +62,7 @@ def check(reading: AnyQueue, output: Form) -> None:
         ]
     header = ["check", "status", "finding", "cost of lacking it"]
     rows = [[result.name, str(result.status), result.text, result.cost] for result in checks]
-    document = {"meta": meta(seen, "sadvise.check/1", opened.name), "checks": [asdict(result) for result in checks]}
+    document = {"meta": meta(seen, "sadvise.check/1", opened.name), "checks": checks}
     warns = {str(status): "yellow" for status in (Status.LACKS, Status.UNKNOWN)}
     output.show(document, header, rows, form=TableForm(folded=(header[0], *header[2:]), styles=warns))
 

@@ -101,7 +101,7 @@ def _verify(held: SqliteJournal, *, json: bool) -> None:
     """Verify the audit and the tables that decide, and exit with 1 if one of them was changed by another program."""
     result = held.verify()
     if json:
-        print_json({"meta": tool_meta(SCHEMA, cluster=held.cluster()), "verify": asdict(result)})
+        print_json({"meta": tool_meta(SCHEMA, cluster=held.cluster()), "verify": result})
     else:
         if result.broken is None:
             print_labelled(

@@ -1,6 +1,5 @@
 """`sadvise replay`: plan a recorded cycle again, and compare."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -81,7 +80,7 @@ def _print(record: Recorded, digest: str, differing: tuple[Deviation, ...], outp
         },
         "same": same,
         "digest": digest,
-        "differences": [asdict(deviation) for deviation in differing],
+        "differences": differing,
     }
     rows = [[str(deviation.job_id), deviation.what, deviation.recorded, deviation.replayed] for deviation in differing]
     output.show(document, COLUMNS, rows, form=TableForm(folded=COLUMNS[1:]))

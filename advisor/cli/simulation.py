@@ -1,6 +1,5 @@
 """Simulate traces under policies and seeds, and publish the results: what `simulate` and `compare` share."""
 
-import math
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +20,6 @@ from advisor.sim.gpu_types import check_gpu_types
 from advisor.sim.runner import SimulationOptions, known_policy
 from advisor.sim.study.cell import Cell
 from advisor.sim.study.comparison import PairedDifference, compare
-from advisor.sim.study.metrics import RunSummary
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.sweep import SweepInterrupted, run_sweep
 from advisor.sim.traces.trace import Trace
@@ -162,7 +160,7 @@ def study_of_one(
     *,
     first: int | None,
     skip_bad: bool,
-    report: Path | None,
+    report: Path | None = None,
 ) -> Study:
     """Read one trace or the accounting of the site, as `study_of` does."""
     return study_of(
@@ -247,7 +245,7 @@ def publish(
         print_json(
             {
                 "meta": {**meta_of(schema, study), **subject},
-                "runs": [_run_values(result.summary) for result in results],
+                "runs": [result.summary for result in results],
                 "ends": [_end_values(result) for result in results],
                 "changes": [_change_values(difference) for difference in differences],
             }
@@ -316,11 +314,6 @@ def meta_of(schema: str, study: Study) -> dict[str, object]:
     )
 
 
-def _run_values(summary: RunSummary) -> dict[str, object]:
-    """Return the metrics of a run as published; null for undefined ones."""
-    return {name: known_or_null(value) for name, value in asdict(summary).items()}
-
-
 def _end_values(result: RunResult) -> dict[str, object]:
     """Return how the jobs of a run ended, as published."""
     summary = result.summary
@@ -328,18 +321,11 @@ def _end_values(result: RunResult) -> dict[str, object]:
 
 
 def _change_values(difference: PairedDifference) -> dict[str, object]:
-    """Return a change against the first policy as published; null if there is none."""
-    change = {name: known_or_null(value) for name, value in asdict(difference.change).items()}
+    """Return a change against the first policy as published."""
     return {
         "trace": difference.trace,
         "policy": difference.policy,
         "against": difference.against,
         "metric": difference.metric,
-        **change,
-        "pairing": str(difference.change.pairing),
+        **asdict(difference.change),
     }
-
-
-def known_or_null(value: object) -> object:
-    """Return a value as published: null for NaN."""
-    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,7 +1,7 @@
 """`sadvise tune`: what other settings of the advisor and of slurm.conf would have cost and gained."""
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from rich.text import Text
 
@@ -9,7 +9,6 @@ from advisor.cli.options import ConfigFile, Json
 from advisor.cli.simulation import (
     Study,
     drawn_in_words,
-    known_or_null,
     meta_of,
     setting_of,
     shown_runs,
@@ -203,18 +202,18 @@ def _name(point: Point | None) -> str | None:
 
 
 def _point_values(point: Point, trace: Trace) -> dict[str, object]:
-    """Return a point as published; null for undefined figures."""
+    """Return a point as published."""
     change = point.change
     return {
         "setting": point.setting.name,
         "family": str(point.setting.family),
         "preset": point.setting.preset,
-        "lines": [asdict(line) for line in point.setting.lines],
-        "mean_jct_s": known_or_null(point.mean_jct_s),
+        "lines": point.setting.lines,
+        "mean_jct_s": point.mean_jct_s,
         "change": _change_values(change),
-        "p99_jct_s": known_or_null(point.p99_jct_s),
-        "p99_wait_s": known_or_null(point.p99_wait_s),
-        "longest_wait_s": known_or_null(point.longest_wait_s),
+        "p99_jct_s": point.p99_jct_s,
+        "p99_wait_s": point.p99_wait_s,
+        "longest_wait_s": point.longest_wait_s,
         "late_jobs": point.late_jobs,
         "users": len(point.losses),
         "users_worse": point.users_worse,
@@ -226,7 +225,7 @@ def _point_values(point: Point, trace: Trace) -> dict[str, object]:
 
 
 def _change_values(change: RelativeChange) -> dict[str, object]:
-    return {name: known_or_null(getattr(change, name)) for name in ("percent", "low", "high", "pairs")}
+    return {name: getattr(change, name) for name in ("percent", "low", "high", "pairs")}
 
 
 def _loss_values(loss: UserLoss, trace: Trace) -> dict[str, object]:

@@ -9,10 +9,9 @@ from advisor import __version__
 from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.daemon.live_parts import LiveParts
-from advisor.daemon.notify import Notifier
 from advisor.daemon.outbox import Outbox
 from advisor.daemon.round_log import RoundLog
-from advisor.daemon.run import Daemon
+from advisor.daemon.run import Daemon, Notifier
 from advisor.daemon.service import Service
 from advisor.daemon.twin_keeper import TwinKeeper, run_in_child
 from advisor.daemon.weekly_tune import refit, weekly_tune

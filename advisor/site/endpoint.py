@@ -113,9 +113,7 @@ class _Server(ThreadingMixIn, TCPServer):
         """Stop listening, and remove the socket file if it is still ours."""
         super().server_close()
         if self._path is not None:
-            with contextlib.suppress(FileNotFoundError):
-                if self._path.lstat().st_ino == self._inode:
-                    self._path.unlink()
+            remove_own(self._path, self._inode)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Accept a connection and note when; where there are too many, one is cut off first."""
@@ -243,3 +241,10 @@ def clear_socket(path: Path, key: str) -> None:
         except OSError as err:
             raise ConfigError(f"{key}: {path}: {err.strerror or err}: name another path") from err
     raise ConfigError(f"{key}: {path}: another program listens there: stop it, or name another path")
+
+
+def remove_own(path: Path, inode: int) -> None:
+    """Remove a socket file if it is still the one with this inode."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.lstat().st_ino == inode:
+            path.unlink()

@@ -15,7 +15,7 @@ from advisor.text import escaped
 from advisor.top.row_list import RowColumn, cell_text, fitted
 from advisor.view.documents import ChangeDocument, in_words, saves_in_words
 from advisor.view.rule_words import rule_in_short
-from advisor.view.terminal import stopped_sentence
+from advisor.view.terminal import gpu_number, stopped_sentence
 from advisor.watch.cluster_view import ChangeInEffect, ClusterView, NodeUse, WaitingJob
 from advisor.watch.clusters import ClusterLook
 
@@ -274,25 +274,23 @@ def _details(look: ClusterLook, now: float) -> Iterator[tuple[str, Style]]:
 def _gpu_columns(view: ClusterView) -> tuple[RowColumn, ...]:
     return (
         RowColumn(title="GPUs", width=8, takes_rest=True, cell=lambda gpus: gpus.gpu_type),
-        _number("total", 5, lambda gpus: gpus.total),
-        _number("in use", 6, lambda gpus: gpus.in_use),
-        _number("idle", 5, lambda gpus: None if gpus.idle is None else gpus.idle.total),
-        _number("no CPUs", 7, lambda gpus: None if gpus.idle is None else gpus.idle.by_cpus, rank=2),
-        _number("no memory", 9, lambda gpus: None if gpus.idle is None else gpus.idle.by_memory, rank=3),
-        _number("fragments", 9, lambda gpus: None if gpus.idle is None else gpus.idle.by_fragmentation),
-        _number("down", 4, lambda gpus: gpus.unavailable),
+        _number("total", 5),
+        _number("in use", 6),
+        _number("idle", 5),
+        _number("no CPUs", 7, rank=2),
+        _number("no memory", 9, rank=3),
+        _number("fragments", 9),
+        _number("down", 4),
         RowColumn(title="largest", width=11, is_right=True, cell=_largest),
-        _number("wait", 5, lambda gpus: gpus.pending_gpus),
+        _number("asked for", 5, title="wait"),
         RowColumn(title="next", width=7, is_right=True, cell=lambda gpus: _next_start(view, gpus)),
     )
 
 
-def _number(title: str, width: int, value: Callable[[GpuTypeOverview], int | None], *, rank: int = 0) -> RowColumn:
-    def cell(gpus: GpuTypeOverview) -> str:
-        number = value(gpus)
-        return "?" if number is None else str(number)
-
-    return RowColumn(title=title, width=width, is_right=True, rank=rank, cell=cell)
+def _number(name: str, width: int, *, rank: int = 0, title: str = "") -> RowColumn:
+    return RowColumn(
+        title=title or name, width=width, is_right=True, rank=rank, cell=lambda gpus: gpu_number(gpus, name)
+    )
 
 
 def _largest(gpus: GpuTypeOverview) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Final
 
 from advisor.domain.notice import Notice, NoticeKind
@@ -56,7 +57,7 @@ def limit_notice(advice: LimitAdvice, trace: Trace, *, now: float, cluster: str)
 
 
 def advice_document(advice: LimitAdvice, trace: Trace) -> dict[str, object]:
-    """Return an advice as published; null for undefined figures."""
+    """Return an advice as published."""
     suggestion = advice.suggestion
     return {
         "user": trace.users[suggestion.user],
@@ -125,7 +126,5 @@ def _signed(seconds: float) -> str:
     return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
 
 
-def _values(change: WaitChange) -> Mapping[str, float | int | bool | None]:
-    figures = {"before_s": change.before_s, "mean_s": change.mean_s, "low_s": change.low_s, "high_s": change.high_s}
-    known = {name: None if math.isnan(value) else value for name, value in figures.items()}
-    return {"jobs": change.jobs, **known, "is_clear": change.is_clear}
+def _values(change: WaitChange) -> Mapping[str, object]:
+    return {**asdict(change), "is_clear": change.is_clear}

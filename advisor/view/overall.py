@@ -31,11 +31,11 @@ _UNCOUNTED: Final = (DelayedByAdvice, RunsShorterThanLimit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CostToOthers:
+class OthersDocument:
     """How many other jobs a change delays, and each by how much at worst; None where that is not known."""
 
-    jobs: int | None = 0
-    delay_s_max: float | None = 0.0
+    jobs: int | None
+    delay_s_max: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,19 +54,19 @@ class Total:
     is_complete: bool
 
 
-def cost_to_others(change: Recommendation) -> CostToOthers:
+def cost_to_others(change: Recommendation) -> OthersDocument:
     """Return what a change costs other jobs; of an exchange, the half that gives its place has the cost."""
     match change.facts:
         case StartsNext() as facts:
-            return CostToOthers(jobs=facts.jobs_passed, delay_s_max=facts.others_delayed_s_max)
+            return OthersDocument(jobs=facts.jobs_passed, delay_s_max=facts.others_delayed_s_max)
         case DelayedByAdvice() as facts:
-            return CostToOthers(jobs=facts.jobs_passed, delay_s_max=None)
+            return OthersDocument(jobs=facts.jobs_passed, delay_s_max=None)
         case GivesPlace() as facts:
-            return CostToOthers(jobs=1, delay_s_max=facts.moved_s_high)
+            return OthersDocument(jobs=1, delay_s_max=facts.moved_s_high)
         case RunsShorterThanLimit() as facts:
-            return CostToOthers(jobs=None, delay_s_max=facts.others_delayed_s_max)
+            return OthersDocument(jobs=None, delay_s_max=facts.others_delayed_s_max)
         case _:
-            return CostToOthers()
+            return OthersDocument(jobs=0, delay_s_max=0.0)
 
 
 def total(changes: Sequence[Recommendation]) -> Total:

@@ -52,7 +52,7 @@ def standings_document(report: Counterfactual) -> dict[str, object] | None:
         "since": whole.since,
         "until": whole.until,
         "age_s": whole.age_s(report.now),
-        "total": asdict(standing_document(whole.total)),
+        "total": standing_document(whole.total),
         "week": {
             "since": week.since,
             "max_credit": report.max_credit,

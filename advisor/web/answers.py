@@ -8,13 +8,13 @@ from pydantic import TypeAdapter
 
 from advisor import __version__
 from advisor.domain.overview import Overview
+from advisor.site.frontier_file import TunedFrontier
 from advisor.site.status_words import StatusDocument
 from advisor.view.documents import ChangeDocument, MetaDocument, SkippedDocument
 from advisor.view.explanations import Explanation
 from advisor.view.standing_report import StandingDocument
 from advisor.watch.cluster_view import ChangeInEffect, NodeUse, WaitingJob
 from advisor.web.content import ModelRow
-from advisor.web.frontier_file import TunedFrontier
 from advisor.web.line_selection import LARGEST_PAGE, PAGE_SIZE, SORTS
 from advisor.web.served_clusters import ClusterSummary
 

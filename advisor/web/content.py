@@ -1,11 +1,12 @@
-"""Gathers what pages and the API show, and keeps it for all viewers."""
+"""Gathers what pages and the API show, and keeps it for all viewers; names that a viewer must not see are left out."""
 
 import threading
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from advisor.clock import SystemClock
 from advisor.config import Config
@@ -14,6 +15,7 @@ from advisor.domain.probation import NO_PROOF, NOTHING_PROVEN
 from advisor.errors import AdvisorError
 from advisor.files import is_closed
 from advisor.predict.library import Held, Library
+from advisor.site.frontier_file import TunedFrontier, read_frontier
 from advisor.site.lease_socket import asked
 from advisor.site.round_state import least_jobs
 from advisor.site.status_words import Overlook
@@ -23,14 +25,81 @@ from advisor.watch.daemon_state import GainHistory, daemon_state, read_gains
 from advisor.watch.job_answer import JobReport, job_answer
 from advisor.watch.reading import Reading, journal_file
 from advisor.watch.viewer import Viewer
-from advisor.web.frontier_file import TunedFrontier, read_frontier
-from advisor.web.name_hiding import (
-    AUDIENCE,
-    HiddenViews,
-    gains_without_names,
-    job_without_names,
-    report_without_names,
-)
+
+_MOST_AUDIENCES: Final = 8
+_NOTE: Final = "users are not listed: their names are hidden (web.hide_names)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audience:
+    """Who looks at the web view: a user, "" without a login that can be trusted, and whether all names are shown.
+
+    `hides_names` is the setting of the site, which holds for every cluster; one can hide names by itself.
+    """
+
+    user: str = ""
+    sees_all: bool = False
+    hides_names: bool = False
+
+    def sees(self, user: str) -> bool:
+        """Return whether the names of a user's jobs are shown."""
+        return self.sees_all or (self.user != "" and self.user == user)
+
+
+# Set for each request; a thread that serves none sees no name.
+AUDIENCE: Final[ContextVar[Audience]] = ContextVar("audience", default=Audience())  # noqa: B039  (frozen)
+
+
+def view_without_names(seen: ClusterView) -> ClusterView:
+    """Return a view whose rows name only what its audience can see; `planned` stays as it is, for planning alone."""
+    sees = AUDIENCE.get().sees
+    return replace(
+        seen,
+        line=tuple(row if sees(row.user) else replace(row, name="", user="", account="") for row in seen.line),
+        advice=tuple(row if sees(row.user) else replace(row, name="", user="", account="") for row in seen.advice),
+        in_effect=tuple(row if sees(row.user) else replace(row, user="", account="") for row in seen.in_effect),
+    )
+
+
+class HiddenViews:
+    """Keeps the views without names that were made of one reading, for a few audiences; for any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: ClusterView | None = None
+        self._views: dict[Audience, ClusterView] = {}
+
+    def view_of(self, seen: ClusterView) -> ClusterView:
+        """Return a view for the present audience."""
+        audience = AUDIENCE.get()
+        with self._lock:
+            if seen is not self._seen or len(self._views) > _MOST_AUDIENCES:
+                self._seen, self._views = seen, {}
+            if audience not in self._views:
+                self._views[audience] = view_without_names(seen)
+            return self._views[audience]
+
+
+def job_without_names(job: Job) -> Job:
+    """Return a job without its name, user and account, unless its audience can see them."""
+    return job if AUDIENCE.get().sees(job.user) else replace(job, name="", user="", account="")
+
+
+def report_without_names(report: JobReport) -> JobReport:
+    """Return what is known of a job without the week of its user, unless its audience can see that."""
+    if report.turn is None or AUDIENCE.get().sees(report.job.user):
+        return report
+    return replace(report, turn=replace(report.turn, standing=None))
+
+
+def gains_without_names(history: GainHistory) -> GainHistory:
+    """Return the gains by day, and by user only for users that its audience can see."""
+    whole = history.whole
+    by_user = {user: standing for user, standing in whole.by_user.items() if AUDIENCE.get().sees(user)}
+    if len(by_user) == len(whole.by_user):
+        return history
+    return replace(history, whole=replace(whole, by_user=by_user, by_account={}, notes=(*whole.notes, _NOTE)))
+
 
 # A page waits this long for the cluster to be read, and then shows what was read before.
 PATIENCE_S = 0.5

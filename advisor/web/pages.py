@@ -10,6 +10,7 @@ from flask import Blueprint, Response, abort, make_response, render_template, re
 
 from advisor.planning.levers import missing_by_lever
 from advisor.sim.study.tried_settings import Family
+from advisor.site.frontier_file import TunedFrontier, TunedPoint
 from advisor.site.status_words import lines
 from advisor.view.charts import Axis, Bars, Figure, Mark, Series, Unit, bar_chart, change_axis, count_axis, point_chart
 from advisor.view.documents import skipped, skipped_by_rule
@@ -19,7 +20,6 @@ from advisor.view.markup import TYPES, asset
 from advisor.view.rule_words import rule_in_short, rule_line, rule_sentence
 from advisor.watch.cluster_view import ClusterView, NodeUse
 from advisor.watch.daemon_state import GainOfDay
-from advisor.web.frontier_file import TunedFrontier, TunedPoint
 from advisor.web.line_selection import SORTS, LineQuery, line_page, line_query
 from advisor.web.served_clusters import selected_content, served_clusters, summaries
 

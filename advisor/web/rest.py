@@ -1,7 +1,6 @@
 """Answers with the JSON API, read only."""
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -11,6 +10,7 @@ from pydantic import TypeAdapter
 from advisor.site.status_words import status_document
 from advisor.view.documents import MetaDocument, meta, skipped
 from advisor.view.standing_report import standing_document
+from advisor.view.terminal import plain
 from advisor.watch.cluster_view import ClusterView
 from advisor.web.answers import (
     ANSWERS,
@@ -170,15 +170,5 @@ def _document(kind: type[object], value: object) -> Response:
 
 def _json(value: object) -> Response:
     """Answer with a value as ASCII, null for numbers that JSON does not know."""
-    text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(plain(value), separators=(",", ":"), allow_nan=False)
     return current_app.response_class(text + "\n", mimetype="application/json")
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return value

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.daemon.notify import Notifier
+from advisor.daemon.run import Notifier
 
 
 @pytest.fixture(params=["path", "abstract"])

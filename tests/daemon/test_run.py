@@ -15,8 +15,7 @@ import pytest
 
 from advisor.clock import Clock, SystemClock
 from advisor.config import Config
-from advisor.daemon.notify import Notifier
-from advisor.daemon.run import Daemon
+from advisor.daemon.run import Daemon, Notifier
 from advisor.daemon.service import Service
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.tune_verdict import TuneVerdict

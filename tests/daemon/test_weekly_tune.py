@@ -28,11 +28,15 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def point(setting: str, preset: str | None, beyond_chance: int) -> dict[str, Any]:
     return {
         "setting": setting,
+        "family": "lift",
         "preset": preset,
         "lines": [{"file": "sadvise.toml", "text": '[guard] fairness = "user"'}] if preset else [],
         "users": 9,
         "users_worse": beyond_chance + 1,
         "users_worse_beyond_chance": beyond_chance,
+        "change": {"percent": None, "low": None, "high": None},
+        **dict.fromkeys(("mean_jct_s", "p99_wait_s", "longest_wait_s", "late_jobs", "changes_per_job"), 0.0),
+        "dominated": False,
     }
 
 
@@ -40,7 +44,15 @@ def document(**values: Any) -> dict[str, Any]:
     """Return an answer that advises to let users exchange places of their own jobs, or has other values."""
     change = {"percent": -4.0, "low": -6.0, "high": -2.0, "pairs": 100}
     points = [point("slurm", None, 0), point("lift user", "gentle", 1), point("lift trade 2", "trade", 4)]
-    known = {"jobs": 1234, "points": points, "in_force": "lift trade 2", "advised": "lift user"}
+    meta = {"schema": "sadvise.tune/2", "trace": "live", "cluster": "live", "repeats": 2, "late_after_s": 60.0}
+    known = {
+        "meta": meta,
+        "presets": {},
+        "jobs": 1234,
+        "points": points,
+        "in_force": "lift trade 2",
+        "advised": "lift user",
+    }
     return {**known, "against_in_force": change, **values}
 
 

@@ -182,27 +182,6 @@ def test_nothing_is_said_to_be_there(sadvise: Sadvise, path: str) -> None:
     assert sadvise("journal", "changes", "-j", "8", "--journal", path).out == "nothing is written down\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("-j", "seven"), "-j 'seven': give job ids, separated by commas"),
-        (("--since", "yester\x1bday"), "--since 'yester\\x1bday': give a time ago such as 2h or 3d"),
-    ],
-)
-def test_wrong_options_are_one_line(sadvise: Sadvise, path: str, arguments: tuple[str, ...], complaint: str) -> None:
-    outcome = sadvise("journal", *arguments, "--journal", path)
-
-    assert outcome.exit_code == 2 and outcome.out == ""
-    assert complaint in outcome.err and outcome.err.count("\n") == 1
-
-
-def test_journal_that_is_not_there_is_one_line(sadvise: Sadvise, tmp_path: Path) -> None:
-    outcome = sadvise("journal", "--journal", str(tmp_path / "none.sqlite"))
-
-    assert (outcome.exit_code, outcome.out) == (1, "")
-    assert outcome.err.endswith("none.sqlite: no such journal: name another file with --journal\n")
-
-
 def test_instants_are_ago_or_on_a_day() -> None:
     assert instant_of("90s", 100.0) == 10.0
     assert instant_of("1.5h", 10_000.0) == 4_600.0

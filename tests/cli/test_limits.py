@@ -190,20 +190,3 @@ def test_users_who_ask_for_mails_get_one_and_others_do_not(sadvise: Sadvise, tra
     assert "mail    ann: accepted" in after.out and "mail" not in before.out
     assert [envelope.rcpt_tos for envelope in office.envelopes] == [["ann"]]
     assert "--time=0:30:00" in office.mails[0].get_content()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("--demo", "--mail"), 2, "--mail excludes --demo"),
-        ((), 2, "give either a TRACE or --demo"),
-        (("TRACE",), 2, "--cluster is missing"),
-        (("TRACE", *CLUSTER, "--mail"), 1, "--mail needs [notify] users"),
-    ],
-)
-def test_wrong_input_gets_one_line(
-    sadvise: Sadvise, trace_file: str, arguments: tuple[str, ...], code: int, said: str
-) -> None:
-    wrong = sadvise("limits", *(trace_file if word == "TRACE" else word for word in arguments))
-
-    assert wrong.exit_code == code and said in wrong.err and wrong.err.count("\n") == 1

@@ -1,7 +1,10 @@
-"""Charts: their configuration holds the data and no markup, and their tables hold the same data."""
+"""The figures and the files of pages: what is drawn, what stands in the table, and that no text becomes markup."""
 
+import hashlib
 import json
+import re
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 from xml.etree import ElementTree
 
@@ -28,6 +31,7 @@ from advisor.view.charts import (
     point_chart,
     spelled,
 )
+from advisor.view.markup import TYPES, asset, inlined
 from tests.sim.runs import NAN
 
 HOSTILE = "</script><!--<b>&\u2028\u202e\x1b\udcff"
@@ -163,3 +167,28 @@ def test_hostile_names_cannot_end_the_configuration() -> None:
 )
 def test_values_are_spelled_with_their_units(axis: Axis, value: float, text: str) -> None:
     assert spelled(axis, value) == text
+
+
+STATIC = files("advisor.view") / "static"
+
+
+def test_chart_js_is_what_the_readme_says() -> None:
+    readme = (STATIC / "README.md").read_text()
+    version, digest = re.findall(r"Chart\.js (\d[\d.]+\d),.*SHA-256 `([0-9a-f]{64})`", readme)[0]
+
+    assert hashlib.sha256((STATIC / "chart.umd.min.js").read_bytes()).hexdigest() == digest
+    assert f"Chart.js v{version}" in asset("chart.umd.min.js")
+    assert "MIT License" in (STATIC / "chart.LICENSE.md").read_text()
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_files_can_stand_inside_a_page(name: str) -> None:
+    text = inlined(name)
+
+    assert not re.search(r"</script|</style|<!--|sourceMappingURL", text, re.IGNORECASE)
+    assert text in asset(name)
+
+
+@pytest.mark.parametrize("name", ["charts.js", "tables.js"])
+def test_our_scripts_make_no_markup_of_text(name: str) -> None:
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", asset(name))

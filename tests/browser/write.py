@@ -11,8 +11,7 @@ from advisor.settings import WebSettings
 from tests.browser.conftest import ARGUMENTS
 from tests.browser.pictures import PAGES, SITE_PAGES, keep, shown, taken, views_of
 from tests.needs import path_of
-from tests.web.serving import in_utc, serving
-from tests.web.stage import set_up, staged_site
+from tests.web.stage import in_utc, serving, set_up, staged_site
 
 
 def main(names: Collection[str]) -> None:

@@ -8,11 +8,8 @@ import pytest
 
 from advisor.cli.compare import seeds_of
 from advisor.errors import ConfigError
-from tests.cli.conftest import Sadvise
-from tests.cli.simulating import Simulator, simulator, write
+from tests.cli.conftest import Sadvise, Simulator, write
 from tests.sim.runs import PACE
-
-__all__ = ["simulator"]
 
 CLUSTER = ("--cluster", "nodes=2,gpus=8")
 HERE = ("--workers", "1")

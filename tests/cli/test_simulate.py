@@ -10,10 +10,7 @@ import pytest
 from advisor.backends.snapshot_file import write_snapshot
 from advisor.sim.study.metrics import RunSummary
 from tests.backends import recorded
-from tests.cli.conftest import Sadvise
-from tests.cli.simulating import Simulator, simulator, write, write_typed
-
-__all__ = ["simulator"]
+from tests.cli.conftest import Sadvise, Simulator, write, write_typed
 
 CLUSTER = "nodes=2,gpus=8"
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,14 +13,18 @@ from advisor.backends.installation import how_to_install
 from advisor.cli.models import Folder, library
 from advisor.cli.options import ConfigFile, option
 from advisor.cli.progress import progress_bar
-from advisor.errors import ConfigError
+from advisor.clock import SystemClock
+from advisor.config import load_config
+from advisor.errors import ConfigError, JournalError, ModelError
+from advisor.journal import SqliteJournal
+from advisor.predict.library import PERFORMANCE, Library, read_card
 from advisor.text import escaped
+from advisor.view.terminal import instant
 
 if TYPE_CHECKING:
     from advisor.fit.performance_release import Sources
     from advisor.fit.performance_samples import JournalJobs
     from advisor.fit.performance_site import SiteFit
-    from advisor.predict.library import Library
 
 
 # The part of a card from which on it is for those who make models.
@@ -81,7 +86,6 @@ def performance(
     of policy-metarl that looks at it, and put in use by `sadvise models use policy-metarl VERSION` alone.
     """
     use_one_thread()
-    from advisor.errors import ModelError
     from advisor.fit.performance_release import sources_of
     from advisor.fit.performance_site import Shares, fitted_to_site
     from advisor.predict.performance import PerformanceModel
@@ -107,22 +111,15 @@ def performance(
 def _journal(source: str, config: Path | None) -> Path:
     """Return the path of the journal that is learnt from; raises `JournalError` where no file is there."""
     if source != CONFIGURED:
-        from advisor.errors import JournalError
-
         if not (path := Path(source)).is_file():
             raise JournalError(f"--from {source}: no such journal: name a file, or `{CONFIGURED}` for that in use")
         return path
-    import os
-
-    from advisor.config import load_config
-
     return Path(load_config(config, os.environ).journal.file)
 
 
 def _read(path: Path) -> "JournalJobs":
     """Read the ended jobs of a journal, and print how many there are."""
     from advisor.fit.performance_samples import read_ended_jobs
-    from advisor.journal import SqliteJournal
 
     with SqliteJournal.read_only(path) as journal, progress_bar(100, "% of the recorded cycles") as show:
         read = read_ended_jobs(
@@ -135,15 +132,10 @@ def _read(path: Path) -> "JournalJobs":
 
 
 def _publish(
-    held: "Library", sources: "Sources", read: "JournalJobs", fit: "SiteFit", *, seed: int, dry_run: bool
+    held: Library, sources: "Sources", read: "JournalJobs", fit: "SiteFit", *, seed: int, dry_run: bool
 ) -> None:
     """Publish what passed the gate, and print its card."""
-    from tempfile import TemporaryDirectory
-
-    from advisor.clock import SystemClock
     from advisor.fit.performance_release import POLICY_KIND, publish_site
-    from advisor.predict.library import PERFORMANCE, Library, read_card
-    from advisor.view.terminal import instant
 
     today, figures = instant(SystemClock().now())[:10], fit.verdict.figures
     with TemporaryDirectory() as scratch:

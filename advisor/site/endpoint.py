@@ -21,6 +21,7 @@ from typing import Any, Final, cast
 from advisor.errors import ConfigError
 from advisor.metrics.observer import CONTENT_TYPE, Metrics
 from advisor.settings import LoopbackAddress, SocketFile, address_of
+from advisor.site.lease_socket import in_thread
 
 # Requests are a few hundred bytes and answers are ready at once; a client that needs longer is broken or hostile.
 SLOWEST_S: Final = 5.0
@@ -48,14 +49,8 @@ def served(listen: str, metrics: Metrics) -> Iterator[str]:
         yield ""
         return
     server = _Server(metrics, address)
-    thread = threading.Thread(target=server.serve_forever, args=(_LOOK_S,), name="metrics", daemon=True)
-    thread.start()
-    try:
+    with in_thread(server, "metrics"):
         yield server.place
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Server(ThreadingMixIn, TCPServer):

@@ -197,16 +197,6 @@ class ConfirmScreen(ModalScreen[bool]):
         self.dismiss(is_yes)
 
 
-def help_screen() -> LinesScreen:
-    """Return the screen with the keys and the columns."""
-    return LinesScreen("Keys", (*KEYS, ("", ""), *COLUMNS_IN_WORDS))
-
-
-def result_screen(lines: Sequence[str]) -> LinesScreen:
-    """Return the screen that says what was done."""
-    return LinesScreen("Done", (("", line) for line in lines))
-
-
 def _labelled(label: str, text: str) -> Static:
     """Return a paragraph beside its label."""
     from rich.table import Table

@@ -30,14 +30,14 @@ from advisor.top.cells import (
     row_text,
 )
 from advisor.top.dialogs import (
+    COLUMNS_IN_WORDS,
+    KEYS,
     ConfirmScreen,
     LinesScreen,
     TopOrder,
     apply_order,
-    help_screen,
     pause_order,
     refusal,
-    result_screen,
     revert_order,
 )
 from advisor.top.row_list import RowList
@@ -227,7 +227,7 @@ class LiveView(App[Exception]):
 
     def action_help(self) -> None:
         """Show the keys."""
-        self.push_screen(help_screen())
+        self.push_screen(LinesScreen("Keys", (*KEYS, ("", ""), *COLUMNS_IN_WORDS)))
 
     def action_filter(self) -> None:
         """Open the line for the text of the filter."""
@@ -277,7 +277,7 @@ class LiveView(App[Exception]):
             self._say(message.fault, style=BAD)
             return
         self._say("")
-        self.push_screen(result_screen(message.lines))
+        self.push_screen(LinesScreen("Done", (("", line) for line in message.lines)))
         if not self.is_reading:
             self.read()
 

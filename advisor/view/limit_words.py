@@ -9,6 +9,7 @@ from advisor.domain.notice import Notice, NoticeKind
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration, plural
 from advisor.sim.study.limit_advice import LimitAdvice, NoAdvice, WaitChange
 from advisor.sim.traces.trace import Trace
+from advisor.view.standing_report import signed_duration
 
 HEADER: Final = ("user", "jobs", "used", "asked", "ask", "own wait (95 %)", "others (95 %)", "ran longer")
 
@@ -89,7 +90,7 @@ def limit_text(limit_s: float) -> str:
 def _gain(ask: str, own: WaitChange) -> str:
     if not own.jobs or math.isnan(own.low_s):
         return f"If you {ask}, it is not known whether they start sooner: too few of them waited."
-    interval = f"95 %: {_signed(own.low_s)} to {_signed(own.high_s)}"
+    interval = f"95 %: {signed_duration(own.low_s)} to {signed_duration(own.high_s)}"
     if not own.is_clear:
         return f"If you {ask}, there is no clear difference in when they start ({interval})."
     side = "sooner" if own.mean_s < 0.0 else "later"
@@ -114,16 +115,12 @@ def _change(change: WaitChange) -> str:
     if not change.jobs:
         return "none"
     if math.isnan(change.low_s):
-        return _signed(change.mean_s)
-    return f"{_signed(change.mean_s)} ({_signed(change.low_s)} to {_signed(change.high_s)})"
+        return signed_duration(change.mean_s)
+    return f"{signed_duration(change.mean_s)} ({signed_duration(change.low_s)} to {signed_duration(change.high_s)})"
 
 
 def _percent(ratio: float) -> str:
     return f"{100.0 * ratio:.2g} %"
-
-
-def _signed(seconds: float) -> str:
-    return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
 
 
 def _values(change: WaitChange) -> Mapping[str, object]:

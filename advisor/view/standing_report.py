@@ -131,7 +131,7 @@ def _per_job(standing: Standing) -> Interval:
 
 def difference_words(difference: Interval) -> str:
     """Return a difference of waits with its sign and interval."""
-    low, median, high = (_signed(value) for value in (difference.low, difference.median, difference.high))
+    low, median, high = (signed_duration(value) for value in (difference.low, difference.median, difference.high))
     return f"{median} ({low} to {high})"
 
 
@@ -140,7 +140,8 @@ def credit_words(weight: float, most: float) -> str:
     return f"jobs weigh {weight:.1f} times as much until that is repaid (planning.max_credit = {most:g})"
 
 
-def _signed(seconds: float) -> str:
+def signed_duration(seconds: float) -> str:
+    """Return a difference of times with its sign."""
     return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
 
 

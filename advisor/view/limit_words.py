@@ -6,9 +6,10 @@ from dataclasses import asdict
 from typing import Final
 
 from advisor.domain.notice import Notice, NoticeKind
-from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration, plural
+from advisor.domain.units import duration, plural
 from advisor.sim.study.limit_advice import LimitAdvice, NoAdvice, WaitChange
 from advisor.sim.traces.trace import Trace
+from advisor.view.gate_words import slurm_time
 from advisor.view.standing_report import signed_duration
 
 HEADER: Final = ("user", "jobs", "used", "asked", "ask", "own wait (95 %)", "others (95 %)", "ran longer")
@@ -22,7 +23,7 @@ def advice_row(advice: LimitAdvice, trace: Trace) -> list[str]:
         str(suggestion.jobs),
         _percent(suggestion.used_ratio),
         duration(suggestion.asked_s),
-        limit_text(suggestion.limit_s),
+        slurm_time(suggestion.limit_s),
         _change(advice.own),
         _change(advice.others),
         f"{suggestion.killed.count} of {suggestion.killed.n}",
@@ -33,7 +34,7 @@ def advice_sentence(advice: LimitAdvice) -> str:
     """Return the time limit that a user could ask, and how much sooner their jobs would have started."""
     suggestion, own = advice.suggestion, advice.own
     used = f"Your jobs use {_percent(suggestion.used_ratio)} of the time they ask ({plural(suggestion.jobs, 'job')})."
-    ask = f"ask {duration(suggestion.limit_s)} (--time={limit_text(suggestion.limit_s)})"
+    ask = f"ask {duration(suggestion.limit_s)} (--time={slurm_time(suggestion.limit_s)})"
     return f"{used} {_gain(ask, own)} {_killed(advice)}"
 
 
@@ -77,14 +78,6 @@ def advice_document(advice: LimitAdvice, trace: Trace) -> dict[str, object]:
 def refusal_document(refusal: NoAdvice, trace: Trace) -> dict[str, object]:
     """Return why a user gets no suggestion, as published."""
     return {"user": trace.users[refusal.user], "jobs": refusal.jobs, "reason": refusal.reason}
-
-
-def limit_text(limit_s: float) -> str:
-    """Return a time limit as Slurm takes it: `4:00:00`, `2-00:00:00`."""
-    days, rest_s = divmod(limit_s, DAY_S)
-    hours, rest_s = divmod(rest_s, HOUR_S)
-    clock = f"{hours:.0f}:{rest_s / MINUTE_S:02.0f}:00"
-    return f"{days:.0f}-{clock.zfill(8)}" if days else clock
 
 
 def _gain(ask: str, own: WaitChange) -> str:

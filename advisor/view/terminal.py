@@ -314,4 +314,4 @@ def plain(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     # Models are those of pydantic, which most documents do without.
-    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+    return plain(value.model_dump(mode="json")) if hasattr(value, "model_dump") else value

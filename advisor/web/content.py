@@ -1,12 +1,13 @@
 """Gathers what pages and the API show, and keeps it for all viewers; names that a viewer must not see are left out."""
 
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from advisor.clock import SystemClock
 from advisor.config import Config
@@ -20,13 +21,15 @@ from advisor.site.lease_socket import asked
 from advisor.site.round_state import least_jobs
 from advisor.site.status_words import Overlook
 from advisor.view.breaker_words import probation_line
-from advisor.watch.cluster_view import ClusterView
+from advisor.view.documents import ChangeDocument
+from advisor.watch.cluster_view import ChangeInEffect, ClusterView, WaitingJob
 from advisor.watch.daemon_state import GainHistory, daemon_state, read_gains
 from advisor.watch.job_answer import JobReport, job_answer
 from advisor.watch.reading import Reading, journal_file
 from advisor.watch.viewer import Viewer
 
 _MOST_AUDIENCES: Final = 8
+_Row = TypeVar("_Row", Job, WaitingJob, ChangeDocument, ChangeInEffect)
 _NOTE: Final = "users are not listed: their names are hidden (web.hide_names)"
 
 
@@ -50,14 +53,19 @@ class Audience:
 AUDIENCE: Final[ContextVar[Audience]] = ContextVar("audience", default=Audience())  # noqa: B039  (frozen)
 
 
+def without_names(row: _Row, names: Sequence[str] = ("name", "user", "account")) -> _Row:
+    """Return a job, or a row about one, without its name, user and account, unless its audience can see them."""
+    hidden: Mapping[str, Any] = dict.fromkeys(names, "")
+    return row if AUDIENCE.get().sees(row.user) else replace(row, **hidden)
+
+
 def view_without_names(seen: ClusterView) -> ClusterView:
     """Return a view whose rows name only what its audience can see; `planned` stays as it is, for planning alone."""
-    sees = AUDIENCE.get().sees
     return replace(
         seen,
-        line=tuple(row if sees(row.user) else replace(row, name="", user="", account="") for row in seen.line),
-        advice=tuple(row if sees(row.user) else replace(row, name="", user="", account="") for row in seen.advice),
-        in_effect=tuple(row if sees(row.user) else replace(row, user="", account="") for row in seen.in_effect),
+        line=tuple(map(without_names, seen.line)),
+        advice=tuple(map(without_names, seen.advice)),
+        in_effect=tuple(without_names(row, ("user", "account")) for row in seen.in_effect),
     )
 
 
@@ -78,11 +86,6 @@ class HiddenViews:
             if audience not in self._views:
                 self._views[audience] = view_without_names(seen)
             return self._views[audience]
-
-
-def job_without_names(job: Job) -> Job:
-    """Return a job without its name, user and account, unless its audience can see them."""
-    return job if AUDIENCE.get().sees(job.user) else replace(job, name="", user="", account="")
 
 
 def report_without_names(report: JobReport) -> JobReport:
@@ -151,20 +154,20 @@ class _Kept(Generic[Value]):
         self._max_age_s = max_age_s
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._value: Value | None = None
-        self._made_at = -float("inf")
+        self._value: Value
+        self._made_at = -math.inf
 
     def value(self) -> Value:
         """Return the value, at most `max_age_s` old."""
         with self._lock:
-            if self._value is None or self._monotonic() - self._made_at > self._max_age_s:
+            if self._monotonic() - self._made_at > self._max_age_s:
                 self._value, self._made_at = self._make(), self._monotonic()
             return self._value
 
     def forget(self) -> None:
         """Make the value again when it is asked for next."""
         with self._lock:
-            self._made_at = -float("inf")
+            self._made_at = -math.inf
 
 
 class Content:
@@ -204,7 +207,7 @@ class Content:
     def job(self, job_id: int) -> Job | None:
         """Return a job of the view; None if it has none of this number."""
         job = self.view().planned.record.snapshot.jobs_by_id.get(job_id)
-        return job_without_names(job) if job is not None and self._hides_names else job
+        return without_names(job) if job is not None and self._hides_names else job
 
     def explained(self, job_id: int) -> JobReport:
         """Return why a job of the view waits."""
@@ -215,7 +218,7 @@ class Content:
 
     def daemon(self) -> Overlook | None:
         """Return the state of the daemon; None for a file or the demo."""
-        return self._daemon.value()[0] if self.reading.is_live else None
+        return self._daemon.value() if self.reading.is_live else None
 
     def gains(self) -> Gains:
         """Return what users gained in the last days, as far as the journal is open to this process."""
@@ -256,19 +259,19 @@ class Content:
 
     def frontier(self) -> TunedFrontier | None:
         """Return what `sadvise tune --json` wrote, None if no file is named; raises `ConfigError` for another file."""
-        return self._frontier.value()[0]
+        return self._frontier.value()
 
     def _now(self) -> float:
         """Return the present instant, for a file that of its snapshot."""
         seen = None if self.reading.is_live else self.viewer.last
         return SystemClock().now() if seen is None else seen.taken_at
 
-    def _read_daemon(self) -> tuple[Overlook]:
-        return (daemon_state(self.config, self.journal, SystemClock().now()),)
+    def _read_daemon(self) -> Overlook:
+        return daemon_state(self.config, self.journal, SystemClock().now())
 
-    def _read_frontier(self) -> tuple[TunedFrontier | None]:
+    def _read_frontier(self) -> TunedFrontier | None:
         name = self.config.web.frontier_file
-        return (read_frontier(Path(name)) if name else None,)
+        return read_frontier(Path(name)) if name else None
 
     def _read_models(self) -> tuple[Held, ...]:
         return tuple(Library(Path(self.config.forecasts.models)).held())

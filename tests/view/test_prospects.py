@@ -9,8 +9,8 @@ from advisor.domain.forecast import Interval
 from advisor.domain.standings import Standing
 from advisor.domain.units import HOUR_S
 from advisor.planning.beliefs import Basis
+from advisor.view.prospects import TurnDocument, advice_sentences, place_sentences, turn_document
 from advisor.view.terminal import instant
-from advisor.view.turns import TurnDocument, advice_sentences, place_sentences, turn_document
 from tests.builders import TAKEN_AT
 
 PLACE = PlaceInLine(

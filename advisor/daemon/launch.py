@@ -16,7 +16,6 @@ from advisor.daemon.service import Service
 from advisor.daemon.twin_keeper import TwinKeeper, run_in_child
 from advisor.daemon.weekly_tune import refit, weekly_tune
 from advisor.errors import ConfigError
-from advisor.guard.breakers import BREAKERS
 from advisor.journal.lock import taken
 from advisor.metrics.observer import Metrics
 from advisor.metrics.round import Round
@@ -74,9 +73,7 @@ def run(load: Callable[[], Config]) -> bool:
     clock, patience, config = SystemClock(), RoundDeadline(), load()
     journal = Path(config.journal.file)
     log = configure_logs(config.daemon.log_level, config.daemon.log_format)
-    metrics = Metrics(
-        version=__version__, interval_s=config.daemon.interval_s, journal=journal, breakers=tuple(BREAKERS)
-    )
+    metrics = Metrics(version=__version__, interval_s=config.daemon.interval_s, journal=journal)
     round_log = RoundLog(log)
     twin = TwinKeeper(lambda task: run_in_child(task, RoundDeadline(patience.stopping)))
 

@@ -1,7 +1,7 @@
 """Determines the health of the daemon: when its last good cycle was, and what holds it back."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
@@ -9,6 +9,7 @@ from typing import Final
 from advisor.apply.step import Step
 from advisor.domain.plan import Outcome
 from advisor.domain.units import plural
+from advisor.guard.breakers import BREAKERS
 from advisor.metrics.catalogue import JOURNAL, PAUSED
 from advisor.metrics.round import Round
 
@@ -46,12 +47,9 @@ class HealthReport:
 class Health:
     """Follows the rounds; any thread can read the health."""
 
-    def __init__(
-        self, *, interval_s: float, breakers: Collection[str] = (), monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, *, interval_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Start to wait for the first good cycle."""
         self._monotonic = monotonic
-        self._breakers = frozenset(breakers)
         started_at = monotonic()
         # What a report says now, whether there was a good cycle, when the last one or the start was, and the interval.
         waiting = HealthReport(status="starting", last_cycle_age_s=None, mode="unknown", paused=False, breakers=())
@@ -67,7 +65,7 @@ class Health:
             last_cycle_age_s=None,
             mode=str(done.mode),
             paused=PAUSED in done.held_to,
-            breakers=tuple(sorted(self._breakers.intersection(done.held_to))),
+            breakers=tuple(sorted(BREAKERS & done.held_to.keys())),
             reader=last.reader if step is None else step.record.snapshot.source,
             fault=fault,
             held_to=dict(done.held_to),

@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -99,13 +99,11 @@ class Metrics:
         version: str,
         interval_s: float,
         journal: Path | None = None,
-        breakers: Collection[str] = tuple(BREAKERS),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin at zero; `journal` is the file whose size is exported, `breakers` names all breakers."""
-        self.health = Health(interval_s=interval_s, breakers=breakers, monotonic=monotonic)
+        """Begin at zero; `journal` is the file whose size is exported."""
+        self.health = Health(interval_s=interval_s, monotonic=monotonic)
         self._journal = journal
-        self._breakers = tuple(sorted(breakers))
         self._lock = threading.Lock()
         self._registry = CollectorRegistry()
         # When a series began is of use to OpenMetrics alone, and would double the number of series.
@@ -169,7 +167,7 @@ class Metrics:
         for name, labels in _KNOWN.items():
             for values in labels:
                 self._made[name].labels(*values)
-        for breaker in self._breakers:
+        for breaker in sorted(BREAKERS):
             self._gauges["sadvise_breaker_open"].labels(breaker)
         self.observe_accuracy("start", NOT_KNOWN)
         self.observe_accuracy("run_time", NOT_KNOWN)
@@ -200,7 +198,7 @@ class Metrics:
             self._gauges["sadvise_mode"].labels(mode).set(mode is done.mode)
         self._gauges["sadvise_paused"].set(PAUSED in done.held_to)
         self._show("sadvise_held", Tally(self._held.of(name) for name in done.held_to))
-        for breaker in self._breakers:
+        for breaker in sorted(BREAKERS):
             self._gauges["sadvise_breaker_open"].labels(breaker).set(breaker in done.held_to)
         for state in LeaseState:
             self._gauges["sadvise_leases"].labels(state).set(done.open_leases.get(state, 0))

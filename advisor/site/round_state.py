@@ -54,18 +54,13 @@ class OrderLooks:
 
     def __init__(self) -> None:
         """Begin without a look; the first use reads that of an earlier daemon."""
-        self._last: OrderLook | None = None
+        self.last: OrderLook | None = None
         self._is_read = False
-
-    @property
-    def last(self) -> OrderLook | None:
-        """The last look; None without any."""
-        return self._last
 
     def begin(self, journal: SqliteJournal) -> None:
         """Read the last look of an earlier daemon, once."""
         if not self._is_read:
-            self._last, self._is_read = read_look(journal), True
+            self.last, self._is_read = read_look(journal), True
 
     def look(
         self, journal: SqliteJournal, model: str, trust: Trust, now: float, *, is_tried: bool
@@ -75,18 +70,15 @@ class OrderLooks:
         A model that `is_tried` is on probation. Looks at such have to be rare, also where it is replaced every night:
         each is one more chance to pass.
         """
-        last, rest_s = self._last, _WEEK_S if is_tried else DAY_S
+        last, rest_s = self.last, _WEEK_S if is_tried else DAY_S
         # A look of the future was written before the clock was set back.
         if last is not None and (is_tried or last.model == model) and 0.0 <= now - last.looked_time < rest_s:
             return None
         since = now - (ORDER_WEEKS * _WEEK_S if is_tried else _LATELY_S)
         ended = by_run_time_model(journal.outcomes(since, most=_MOST_COMPARED), trust)
-        return self._note(journal, model, list(ended.get(model, ())), now)
-
-    def _note(self, journal: SqliteJournal, model: str, ended: list[JobOutcome], now: float) -> OrderProof:
-        order = order_of(ended)
+        order = order_of(list(ended.get(model, ())))
         journal.note(now, ORDER_SEEN, {"model": model, **asdict(order)})
-        self._last = OrderLook(model=model, looked_time=now, order=order)
+        self.last = OrderLook(model=model, looked_time=now, order=order)
         return order
 
 

@@ -88,13 +88,8 @@ def standing_sentences(report: Counterfactual) -> Iterator[tuple[str, str]]:
     if total is None or whole.since is None or whole.until is None:
         yield "no advice", _NO_RUN
         return
-    mean = _per_job(total)
-    waits = (
-        f"{duration(total.waited_s / total.jobs)} with advice, {duration(total.plain_s.median / total.jobs)} without"
-    )
-    yield "no advice", f"{plural(total.jobs, 'job')} compared with plain Slurm: mean wait {waits}"
-    sure = "" if total.is_known else "; the sign is not certain"
-    yield "no advice", f"difference per job {difference_words(mean)}{sure}"
+    yield "no advice", mean_waits(total)
+    yield "no advice", f"difference per job {difference_words(_per_job(total))}{sure_words(total)}"
     age_s = whole.age_s(report.now) or 0.0
     yield "no advice", f"from {instant(whole.since)} to {instant(whole.until)}, {duration(age_s)} ago"
     for kind, table in (("user", week.by_user), ("account", week.by_account)):
@@ -133,6 +128,18 @@ def difference_words(difference: Interval) -> str:
     """Return a difference of waits with its sign and interval."""
     low, median, high = (signed_duration(value) for value in (difference.low, difference.median, difference.high))
     return f"{median} ({low} to {high})"
+
+
+def mean_waits(standing: Standing) -> str:
+    """Return the mean waits with advice and on plain Slurm, over how many jobs."""
+    advised, plain = standing.waited_s / standing.jobs, standing.plain_s.median / standing.jobs
+    waits = f"{duration(advised)} with advice, {duration(plain)} without"
+    return f"{plural(standing.jobs, 'job')} compared with plain Slurm: mean wait {waits}"
+
+
+def sure_words(standing: Standing) -> str:
+    """Return what follows a difference whose sign can be chance."""
+    return "" if standing.is_known else "; the sign is not certain"
 
 
 def credit_words(weight: float, most: float) -> str:

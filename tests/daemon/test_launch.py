@@ -18,7 +18,6 @@ from advisor.daemon.service import Outfit, Service
 from advisor.domain.lease import LeaseState
 from advisor.domain.mode import Mode
 from advisor.errors import BudgetSpentError, ConfigError, SlurmError, SlurmRefusedError, SlurmUnavailableError
-from advisor.guard.breakers import BREAKERS
 from advisor.metrics.observer import Metrics
 from advisor.site.site_gate import RoundDeadline
 from tests.backends.fake_slurm import Streaming
@@ -213,9 +212,7 @@ def test_daemon_that_would_not_apply_asks_nothing(pair: Pair, mode: Mode) -> Non
 
 def test_daemon_that_stands_by_is_seen_in_the_metrics(pair: Pair) -> None:
     pair.said = SAID
-    metrics = Metrics(
-        version="1", interval_s=60.0, journal=pair.site.folder / "journal.sqlite", breakers=tuple(BREAKERS)
-    )
+    metrics = Metrics(version="1", interval_s=60.0, journal=pair.site.folder / "journal.sqlite")
 
     metrics.observe(pair.service().round())
 

@@ -34,14 +34,14 @@ from advisor.sim.study.result import RunResult
 from advisor.sim.study.statistics import RelativeChange
 from advisor.sim.traces.trace import Trace
 from advisor.view.charts import (
+    Axis,
     Figure,
     Hover,
     Limit,
     Line,
+    Unit,
     count_axis,
     distribution,
-    duration_axis,
-    elapsed_axis,
     line_chart,
     percent_axis,
 )
@@ -314,7 +314,7 @@ def _distributions(
         ident=ident,
         title=title,
         description=f"Share of jobs at or below each duration. Half of the jobs are at or below: {middle}.",
-        x_axis=duration_axis(label),
+        x_axis=Axis(label=label, unit=Unit.DURATION, is_log=True),
         y_axis=percent_axis("share of jobs"),
         lines=lines,
         hover=Hover.Y,
@@ -337,7 +337,12 @@ def _gpus_chart(ident: str, policies: Mapping[str, Results]) -> Figure:
         title="GPUs allocated over time",
         description=f"GPUs that jobs held, averaged over stretches of time, under seed {seeds[0]}. "
         f"The dotted line marks the {in_cluster} GPUs of the cluster.",
-        x_axis=elapsed_axis("time since the first submit", max(float(line.x[-1]) for line in lines)),
+        x_axis=Axis(
+            label="time since the first submit",
+            unit=Unit.DURATION,
+            low=0.0,
+            high=max(float(line.x[-1]) for line in lines),
+        ),
         y_axis=count_axis("GPUs"),
         lines=lines,
         limit=Limit(name=f"{in_cluster} GPUs of the cluster", value=in_cluster),

@@ -3,8 +3,7 @@
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,19 +38,11 @@ class WatchedCluster:
     is read again at the next look.
     """
 
-    def __init__(
-        self,
-        reading: Reading,
-        *,
-        journal: Path | None = None,
-        max_age_s: float,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, reading: Reading, *, journal: Path | None, max_age_s: float) -> None:
         self.name = reading.cluster or ""
         self.reading = reading
         self.journal = journal
         self._max_age_s = max_age_s
-        self._monotonic = monotonic
         self._viewer: Viewer | None = None
         self._lock = threading.Lock()
 
@@ -74,13 +65,8 @@ class WatchedCluster:
 
         with self._lock:
             if self._viewer is None:
-                self._viewer = Viewer(
-                    self.reading,
-                    self.reading.load_config(),
-                    journal=self.journal,
-                    max_age_s=self._max_age_s,
-                    monotonic=self._monotonic,
-                )
+                config = self.reading.load_config()
+                self._viewer = Viewer(self.reading, config, journal=self.journal, max_age_s=self._max_age_s)
             return self._viewer
 
 

@@ -149,10 +149,9 @@ class ModelRow:
 class _Kept(Generic[Value]):
     """Keeps a value for all threads, and makes it again once it is `max_age_s` old and someone asks."""
 
-    def __init__(self, make: Callable[[], Value], max_age_s: float, monotonic: Callable[[], float]) -> None:
+    def __init__(self, make: Callable[[], Value], max_age_s: float) -> None:
         self._make = make
         self._max_age_s = max_age_s
-        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._value: Value
         self._made_at = -math.inf
@@ -160,8 +159,8 @@ class _Kept(Generic[Value]):
     def value(self) -> Value:
         """Return the value, at most `max_age_s` old."""
         with self._lock:
-            if self._monotonic() - self._made_at > self._max_age_s:
-                self._value, self._made_at = self._make(), self._monotonic()
+            if time.monotonic() - self._made_at > self._max_age_s:
+                self._value, self._made_at = self._make(), time.monotonic()
             return self._value
 
     def forget(self) -> None:
@@ -173,25 +172,18 @@ class _Kept(Generic[Value]):
 class Content:
     """All that the web view shows, each part read at most once in a while, and only if someone looks."""
 
-    def __init__(
-        self,
-        reading: Reading,
-        config: Config,
-        *,
-        journal: Path | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, reading: Reading, config: Config, *, journal: Path | None = None) -> None:
         """Open the source of the cluster; raises `AdvisorError` if that is not possible."""
         self.reading = reading
         self.config = config
         self.journal = journal
         age_s = config.web.max_age_s
-        self.viewer = Viewer(reading, config, journal=journal, max_age_s=age_s, monotonic=monotonic)
+        self.viewer = Viewer(reading, config, journal=journal, max_age_s=age_s)
         self._hidden_views = HiddenViews()
-        self._gains = _Kept(self._read_gains, age_s, monotonic)
-        self._held = _Kept(self._read_models, age_s, monotonic)
-        self._frontier = _Kept(self._read_frontier, age_s, monotonic)
-        self._daemon = _Kept(self._read_daemon, min(age_s, _DAEMON_AGE_S), monotonic)
+        self._gains = _Kept(self._read_gains, age_s)
+        self._held = _Kept(self._read_models, age_s)
+        self._frontier = _Kept(self._read_frontier, age_s)
+        self._daemon = _Kept(self._read_daemon, min(age_s, _DAEMON_AGE_S))
 
     @property
     def _hides_names(self) -> bool:

@@ -16,8 +16,9 @@ from advisor.predict.library import Library
 from advisor.predict.manifest import POLICY
 from advisor.predict.served_policy import open_policy
 from advisor.replay.deviations import SHADOW
-from advisor.replay.place_comparison import PlaceComparison, PlacesCompared
 from advisor.replay.policy_comparison import (
+    PlaceComparison,
+    PlacesCompared,
     PlanComparison,
     PlannedBy,
     PlanPair,

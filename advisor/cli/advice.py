@@ -12,14 +12,14 @@ from advisor.cycle import CycleRecord
 from advisor.diagnose.survey import overview
 from advisor.diagnose.unused import why_unused
 from advisor.domain.plan import Recommendation
-from advisor.domain.probation import NO_PROOF, NOTHING_PROVEN
+from advisor.domain.probation import NOTHING_PROVEN
 from advisor.domain.units import duration, plural
 from advisor.planning.case import Case
 from advisor.planning.levers import missing_by_lever
 from advisor.planning.plan_effect import PlanEffect
 from advisor.planning.plan_trial import TRIED, PlanTrial
 from advisor.text import escaped
-from advisor.view.breaker_words import probation_line, probation_values, stop_document, stop_line
+from advisor.view.breaker_words import probation_values, stop_document, stop_line
 from advisor.view.documents import (
     SCHEMA,
     ChangeDocument,
@@ -281,12 +281,10 @@ def _print_probation(advice: Advice) -> None:
     planned = advice.planned
     if not planned.record.forecasts.on_probation:
         return
-    from advisor.site.round_state import least_jobs
+    from advisor.site.round_state import why_on_probation
 
     for model in planned.record.forecasts.on_probation:
-        proof = planned.proofs.get(model, NO_PROOF)
-        drifted = model in (planned.record.memory.trust or NOTHING_PROVEN).drifted
-        line = probation_line(model, proof, least_jobs(advice.settings), drifted=drifted)
+        line = why_on_probation(model, planned.proofs, planned.record.memory.trust, advice.settings)
         print_labelled("probation", line, width=LABEL)
 
 

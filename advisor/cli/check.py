@@ -12,7 +12,7 @@ from advisor.config import Config
 from advisor.diagnose.billing_checks import billing_checks
 from advisor.diagnose.site_checks import Check, Status, site_checks
 from advisor.domain.lease import Lease
-from advisor.domain.probation import NO_PROOF, Trust
+from advisor.domain.probation import Trust
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, ConfigError, JournalError, ModelError
 from advisor.journal import SqliteJournal
@@ -22,10 +22,10 @@ from advisor.predict.library import Library
 from advisor.sim.slurm.slurm_settings import unknown_settings
 from advisor.site.breaker_events import read_breakers
 from advisor.site.pause_file import paused
-from advisor.site.round_state import least_jobs, proofs_so_far
+from advisor.site.round_state import proofs_so_far, why_on_probation
 from advisor.site.status_file import read_status
 from advisor.site.status_words import pause_line
-from advisor.view.breaker_words import probation_line, stop_line
+from advisor.view.breaker_words import stop_line
 from advisor.view.documents import meta
 from advisor.view.table_layout import TableForm
 from advisor.watch.reading import journal_file, open_queue
@@ -108,8 +108,7 @@ def _trust(settings: Config, now: float) -> Iterator[Check]:
         yield Check(name="breakers", status=Status.OK, text="none is open")
     model = _on_probation(settings, trust)
     if model is not None:
-        proof, drifted = proof_by_model.get(model, NO_PROOF), model in trust.drifted
-        text = probation_line(model, proof, least_jobs(settings), drifted=drifted)
+        text = why_on_probation(model, proof_by_model, trust, settings)
         yield Check(name="probation", status=Status.LACKS, text=text, cost="run times are shares of the time limits")
 
 

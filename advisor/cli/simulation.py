@@ -79,6 +79,16 @@ class Study:
             for seed in self.seeds
         ]
 
+    @property
+    def origin(self) -> Origin:
+        """Where the figures of a report come from."""
+        return Origin(
+            command=self.command,
+            traces={trace.name: trace for trace in self.traces},
+            clusters=self.cluster_texts,
+            settings=self.setting.changed,
+        )
+
 
 RunCells = Callable[[Sequence[Cell], int], list[RunResult]]
 Show = Callable[[Study, Sequence[RunResult], Sequence[PairedDifference]], None]
@@ -234,13 +244,7 @@ def publish(
     """Write the report, if any, and print a JSON document or what `show` prints; `subject` says what was simulated."""
     differences = compare(results, seed=study.seeds[0])
     if report is not None:
-        origin = Origin(
-            command=study.command,
-            traces={trace.name: trace for trace in study.traces},
-            clusters=study.cluster_texts,
-            settings=study.setting.changed,
-        )
-        write_report(results, report, origin=origin, seed=study.seeds[0])
+        write_report(results, report, origin=study.origin, seed=study.seeds[0])
     if json:
         print_json(
             {

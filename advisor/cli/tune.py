@@ -53,7 +53,7 @@ from advisor.view.frontier_report import (
     row_of,
     shown_points,
 )
-from advisor.view.html_report import Origin, write_page
+from advisor.view.html_report import write_page
 from advisor.view.terminal import console, print_json, print_labelled, print_table
 
 SCHEMA = "sadvise.tune/2"
@@ -123,12 +123,7 @@ def tune(
         )
         outcome = exploration.outcome(run_cells, in_force)
     if report is not None:
-        origin = Origin(
-            command=command,
-            traces={read.name: exploration.trace},
-            clusters=study.cluster_texts,
-            settings=study.setting.changed,
-        )
+        origin = replace(study.origin, traces={read.name: exploration.trace})
         write_page(frontier_page(exploration, outcome, origin, with_dominated=shows_all), report)
     if json:
         print_json(_document(study, exploration, outcome))

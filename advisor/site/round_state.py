@@ -12,6 +12,7 @@ from advisor.domain.forecast import Forecasts
 from advisor.domain.load import ControllerLoad
 from advisor.domain.outcome import JobOutcome
 from advisor.domain.probation import (
+    NO_PROOF,
     NOTHING_ENDED,
     NOTHING_PROVEN,
     ORDER_WEEKS,
@@ -220,11 +221,8 @@ class RoundState:
     def on_probation(self, record: CycleRecord, config: Config) -> Mapping[str, str]:
         """Map the run-time models that a plan set aside to one line about each."""
         return {
-            model: probation_line(
-                model,
-                _proof(model, self._coverage, self.order),
-                least_jobs(config),
-                drifted=model in (record.memory.trust or NOTHING_PROVEN).drifted,
+            model: why_on_probation(
+                model, {model: _proof(model, self._coverage, self.order)}, record.memory.trust, config
             )
             for model in record.forecasts.on_probation
         }
@@ -290,6 +288,12 @@ def _proof(model: str, coverage: Mapping[str, Coverage], look: OrderLook | None)
 def least_jobs(config: Config) -> int:
     """Return how many jobs prove a model on probation; where no model has to prove itself first, one that drifted."""
     return config.guard.probation_jobs or max(1, config.breakers.min_ended_jobs)
+
+
+def why_on_probation(model: str, proofs: Mapping[str, Proof], trust: Trust | None, config: Config) -> str:
+    """Return one line about a model on probation: what plans rest on, how far its proof is, and what to do."""
+    drifted = model in (trust or NOTHING_PROVEN).drifted
+    return probation_line(model, proofs.get(model, NO_PROOF), least_jobs(config), drifted=drifted)
 
 
 def drifts(coverage: Coverage, settings: BreakerSettings) -> bool:

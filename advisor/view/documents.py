@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from advisor import __version__
 from advisor.backends.commands import apply_argv, revert_argv
 from advisor.cycle import CycleRecord
-from advisor.domain.actions import ACTIONS, Lever, Published, exchanged_with
+from advisor.domain.actions import ACTIONS, Action, Lever, Published, exchanged_with
 from advisor.domain.overview import Overview
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
@@ -113,11 +113,17 @@ def meta(snapshot: Snapshot, schema: str, source: str) -> MetaDocument:
     )
 
 
+def job_ids(action: Action) -> list[int]:
+    """Return the jobs whose fields a change sets together."""
+    other = exchanged_with(action)
+    return [action.job_id] if other is None else [action.job_id, other]
+
+
 def change_document(change: Recommendation, snapshot: Snapshot, cluster: str | None) -> ChangeDocument:
     """Return one recommendation as published; `cluster` is the one that its commands name with -M."""
     before, after = change.action.published()
     expected, others = change.expected, cost_to_others(change)
-    job, other = snapshot.jobs_by_id[change.job_id], exchanged_with(change.action)
+    job = snapshot.jobs_by_id[change.job_id]
     return ChangeDocument(
         job_id=change.job_id,
         kind=str(change.kind),
@@ -138,7 +144,7 @@ def change_document(change: Recommendation, snapshot: Snapshot, cluster: str | N
         evidence=change.evidence,
         command=apply_argv(change.action, cluster),
         revert=revert_argv(change.action, cluster),
-        job_ids=[change.job_id, *([] if other is None else [other])],
+        job_ids=job_ids(change.action),
         name=job.name,
         user=job.user,
         account=job.account,

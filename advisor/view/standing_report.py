@@ -58,11 +58,10 @@ def standings_document(report: Counterfactual) -> dict[str, object] | None:
             "max_credit": report.max_credit,
             "users": [
                 {"user": name, **asdict(standing_document(standing)), "credit": report.credit_by_user.get(name, 1.0)}
-                for name, standing in _in_order(week.by_user)
+                for name, standing in in_order(week.by_user)
             ],
             "accounts": [
-                {"account": name, **asdict(standing_document(standing))}
-                for name, standing in _in_order(week.by_account)
+                {"account": name, **asdict(standing_document(standing))} for name, standing in in_order(week.by_account)
             ],
         },
         "not_known": list(whole.notes),
@@ -77,7 +76,7 @@ def standing_rows(report: Counterfactual) -> Iterator[Row]:
     yield from _figures("counterfactual", "all", whole.total)
     yield "counterfactual", "all", "age_s", whole.age_s(report.now), None, None, None
     for section, table in (("user", week.by_user), ("account", week.by_account)):
-        for name, standing in _in_order(table):
+        for name, standing in in_order(table):
             yield from _figures(f"counterfactual_{section}", name, standing)
 
 
@@ -106,14 +105,14 @@ def standing_sentences(report: Counterfactual) -> Iterator[tuple[str, str]]:
         yield "not known", note
 
 
-def _in_order(table: Mapping[str, Standing]) -> list[tuple[str, Standing]]:
+def in_order(table: Mapping[str, Standing]) -> list[tuple[str, Standing]]:
     """Return standings from the one that gained most to the one that gave most."""
     return sorted(table.items(), key=lambda item: (item[1].difference_s.median, item[0]))
 
 
 def _extremes(table: Mapping[str, Standing]) -> tuple[list[tuple[str, Standing]], list[tuple[str, Standing]]]:
     """Return those that gained most and those that gave most, the most first."""
-    ordered = _in_order(table)
+    ordered = in_order(table)
     gained = [item for item in ordered if item[1].difference_s.median < 0.0]
     gave = [item for item in reversed(ordered) if item[1].difference_s.median > 0.0]
     return gained[:_MOST_NAMED], gave[:_MOST_NAMED]

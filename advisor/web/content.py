@@ -12,15 +12,13 @@ from typing import Any, Final, Generic, TypeVar
 from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.domain.job import Job
-from advisor.domain.probation import NO_PROOF, NOTHING_PROVEN
 from advisor.errors import AdvisorError
 from advisor.files import is_closed
 from advisor.predict.library import Held, Library
 from advisor.site.frontier_file import TunedFrontier, read_frontier
 from advisor.site.lease_socket import asked
-from advisor.site.round_state import least_jobs
+from advisor.site.round_state import why_on_probation
 from advisor.site.status_words import Overlook
-from advisor.view.breaker_words import probation_line
 from advisor.view.documents import ChangeDocument
 from advisor.watch.cluster_view import ChangeInEffect, ClusterView, WaitingJob
 from advisor.watch.daemon_state import GainHistory, daemon_state, read_gains
@@ -225,13 +223,12 @@ class Content:
     def models(self) -> tuple[ModelRow, ...]:
         """Return every model; raises `AdvisorError` for a manifest that cannot be read."""
         seen = self.view()
-        forecasts, trust = seen.planned.record.forecasts, seen.planned.record.memory.trust or NOTHING_PROVEN
-        least = least_jobs(self.config)
+        record, proofs = seen.planned.record, seen.planned.proofs
 
         def row(held: Held) -> ModelRow:
-            entry, name = held.entry, f"{held.entry.kind} {held.entry.version}"
-            proof = seen.planned.proofs.get(name) if held.in_use else None
-            is_tried = held.in_use and name in forecasts.on_probation
+            entry, name = held.entry, held.name
+            proof = proofs.get(name) if held.in_use else None
+            is_tried = held.in_use and name in record.forecasts.on_probation
             return ModelRow(
                 kind=entry.kind,
                 version=entry.version,
@@ -244,7 +241,7 @@ class Content:
                 tested_inside=None if entry.tested is None else entry.tested.inside,
                 ended_jobs=None if proof is None else proof.coverage.jobs,
                 ended_inside=None if proof is None else proof.coverage.inside,
-                proof=probation_line(name, proof or NO_PROOF, least, drifted=name in trust.drifted) if is_tried else "",
+                proof=why_on_probation(name, proofs, record.memory.trust, self.config) if is_tried else "",
             )
 
         return tuple(row(held) for held in self._held.value())

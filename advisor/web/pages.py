@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from flask import Blueprint, Response, abort, make_response, render_template, request
@@ -18,6 +18,7 @@ from advisor.view.frontier_report import FAMILIES
 from advisor.view.lease_report import change_sentence
 from advisor.view.markup import TYPES, asset
 from advisor.view.rule_words import rule_in_short, rule_line, rule_sentence
+from advisor.view.standing_report import in_order
 from advisor.watch.cluster_view import ClusterView, NodeUse
 from advisor.watch.daemon_state import GainOfDay
 from advisor.web.line_selection import SORTS, LineQuery, line_page, line_query
@@ -230,13 +231,9 @@ def gains() -> str:
         days=days,
         figure=gains_figure(days) if days else "",
         whole=whole,
-        users=_by_gain(whole.by_user),
+        users=in_order(whole.by_user),
         max_credit=selected_content().config.planning.max_credit,
     )
-
-
-def _by_gain(standings: Mapping[str, object]) -> list[tuple[str, Any]]:
-    return sorted(standings.items(), key=lambda item: (item[1].difference_s.median, item[0]))
 
 
 @PAGES.get("/frontier")

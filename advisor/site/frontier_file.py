@@ -81,7 +81,17 @@ class TunedFrontier:
         return [*marks, *(["advised"] if setting == self.advised else [])]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedDocument(TunedFrontier):
+    """A frontier with the number of jobs, the setting in force, and the change of what is advised against that."""
+
+    jobs: int
+    in_force: str
+    against_in_force: TunedChange | None
+
+
 _FRONTIER: Final = TypeAdapter(TunedFrontier)
+DOCUMENT: Final = TypeAdapter(TunedDocument)
 
 
 def read_frontier(path: Path) -> TunedFrontier:

@@ -5,9 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from advisor.predict.interference import KIND, InterferenceForecaster
+from advisor.predict.interference import KIND, InterferenceForecaster, neighbours_of
 from advisor.predict.library import Library, shipped_folder
-from advisor.predict.neighbours import neighbours_of
 from advisor.sim.profiles import load_profiles
 from tools.measured_prior import measured_prior
 

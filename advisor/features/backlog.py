@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.gang import share_of_gpu
-from advisor.domain.job import Job
+from advisor.domain.job import Job, tasks_of
 from advisor.domain.snapshot import Snapshot
 from advisor.features.columns import Columns
-from advisor.features.queue import expected_limit_s, gpu_counts, gpu_shares, limits_s, slurms_order, tasks_of
+from advisor.features.queue import expected_limit_s, gpu_counts, gpu_shares, limits_s, slurms_order
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.diagnosis import CONTENTION, causes_named
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.gang import share_of_gpu
-from advisor.domain.job import Job, JobState, waiting_tasks
-from advisor.domain.slurm_reasons import CONTENTION, causes_named
+from advisor.domain.job import Job, JobState, tasks_of
 from advisor.domain.snapshot import Snapshot
 from advisor.features.columns import Columns
 from advisor.features.nodes import Flags, NodeTable, memory_is_shared_out, sharers_by_partition
@@ -258,11 +258,6 @@ def run_times(
         high_s=np.where(by_model, high_s, limit_s),
         by_model=by_model,
     )
-
-
-def tasks_of(job: Job) -> int:
-    """Return how many tasks wait behind a record: those of an array that is not split, 1 for other jobs."""
-    return waiting_tasks(job.array.waiting) if job.array and job.array.task_id is None else 1
 
 
 def smallest_size(job: Job) -> int:

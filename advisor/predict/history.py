@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from advisor.domain.units import DAY_S
 from advisor.errors import ModelError
 from advisor.predict.manifest import fault_of
-from advisor.predict.run_time_features import RUNS_KEPT, Recalled
-from advisor.predict.run_time_table import TEXT_LIMIT, EndedJobs, RunTimeTable, name_family
+from advisor.predict.run_time_features import RUNS_KEPT, TEXT_LIMIT, EndedJobs, Recalled, RunTimeTable, name_family
 
 KEYS_KEPT = 20_000
 SERIES, REQUEST, FAMILY, USER, ACCOUNT = range(5)

@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import ModelError
 from advisor.features.observe.graph import Floats, Neighbours, Rows
-from advisor.features.observe.known_models import KnownModels
-from advisor.features.observe.site_speeds import SiteSpeeds
+from advisor.features.observe.known_models import KnownModels, SiteSpeeds
 from advisor.predict.interference_items import name_key
 from advisor.predict.library import PERFORMANCE, Held, check_fingerprint, checked_content
 from advisor.predict.manifest import GRAPH, PARAMETERS

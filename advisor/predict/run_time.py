@@ -15,8 +15,16 @@ from advisor.predict.intervals import Intervals
 from advisor.predict.manifest import fault_of
 from advisor.predict.onnx_model import Bundle, OnnxModel
 from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, quantiles_and_mean
-from advisor.predict.run_time_features import COLD, COLUMNS, Features, Recalled, features
-from advisor.predict.run_time_table import LONGEST_S, EndedJobs, RunTimeTable
+from advisor.predict.run_time_features import (
+    COLD,
+    COLUMNS,
+    LONGEST_S,
+    EndedJobs,
+    Features,
+    Recalled,
+    RunTimeTable,
+    features,
+)
 
 __all__ = ["KIND", "EndedJobs", "RunTimeForecaster", "RunTimeQuantiles", "RunTimeTable", "Support"]
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from advisor.backends.mailer import send_mail
+from advisor.backends.mail_and_webhook import post, send_mail, webhook_url
 from advisor.backends.process import Deadline
-from advisor.backends.webhook import post, webhook_url
 from advisor.domain.notice import Notice, NoticeSettings
 from advisor.errors import NoticeError
 from advisor.view.notice_documents import mail_of, webhook_document

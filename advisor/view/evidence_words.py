@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from advisor.domain.facts import Evidence
+from advisor.domain.plan import Evidence
 from advisor.domain.units import duration
 from advisor.view.terminal import instant
 

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping
 
-from advisor.domain.facts import Evidence
 from advisor.domain.particulars import FairShare
+from advisor.domain.plan import Evidence
 from advisor.domain.units import duration, plural
 
 # Closer to the share than this is all of it.

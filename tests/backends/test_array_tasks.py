@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.backends.array_tasks import LONGEST_ADDRESS, WaitingTask, addresses, longest_address, waiting_tasks
+from advisor.backends.actuator import LONGEST_ADDRESS, WaitingTask, addresses, longest_address, waiting_tasks
 from advisor.backends.process import Answer
 from advisor.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from tests.backends.fake_slurm import Streaming

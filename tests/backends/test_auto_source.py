@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor.backends.auto_source import RETRY_S, AutoSource, ChosenSource
 from advisor.backends.process import Answer, SlurmCommands
 from advisor.backends.pyslurm_source import CHILD, PyslurmSource
 from advisor.backends.site_reader import Identity, SiteReader
+from advisor.backends.sources import RETRY_S, AutoSource, ChosenSource
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
 from advisor.domain.snapshot import Snapshot

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.backends.pacing import next_interval_s, strained
+from advisor.backends.diagnostics import next_interval_s, strained
 from advisor.domain.load import ControllerLoad
 from advisor.settings import BudgetSettings, DaemonSettings
 

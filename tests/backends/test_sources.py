@@ -1,8 +1,7 @@
 import pytest
 
-from advisor.backends.auto_source import AutoSource, ChosenSource
-from advisor.backends.cluster_choice import chosen_cluster
-from advisor.backends.sources import open_source
+from advisor.backends.commands import chosen_cluster
+from advisor.backends.sources import AutoSource, ChosenSource, open_source
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
 from advisor.cycle import ClusterSource

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.backends.billing_reader import billings
-from advisor.diagnose.billing_checks import billing_checks
-from advisor.diagnose.site_checks import Check, Status
-from advisor.domain.billing import Billing
+from advisor.backends.scontrol_text import billings
+from advisor.diagnose.site_checks import Check, Status, billing_checks
+from advisor.domain.site import Billing
 from advisor.domain.snapshot import Snapshot
 from tests.backends.recorded import LIVE_RELEASES, RECORDED
 from tests.builders import make_config, make_node, make_snapshot

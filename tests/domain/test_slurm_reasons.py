@@ -2,8 +2,7 @@
 
 import pytest
 
-from advisor.domain.diagnosis import Cause
-from advisor.domain.slurm_reasons import RESOURCES, causes_named, gives_no_reason
+from advisor.domain.diagnosis import RESOURCES, Cause, causes_named, gives_no_reason
 
 
 @pytest.mark.parametrize(

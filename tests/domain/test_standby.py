@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.domain.standby import Controller, beside_one_of_several, turn_of
+from advisor.backends.controllers import Controller, beside_one_of_several, turn_of
 
 
 def controllers(*words: str) -> tuple[Controller, ...]:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from advisor.domain.memory import Wait, gang_class
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait, gang_class
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,6 @@ def test_search_is_no_worse_than_where_it_starts_and_looks_at_part_of_large_tabl
 
 
 def _graph(fitted: "object") -> bytes:
-    from advisor.fit.export import to_onnx
+    from advisor.fit.fitted import to_onnx
 
     return to_onnx(fitted.regressors, len(fitted.columns))  # type: ignore[attr-defined]

@@ -11,9 +11,8 @@ from advisor.errors import ModelError
 from advisor.fit.performance_fit import adapted, no_samples
 from advisor.fit.performance_gate import share_at_bound, tables_of
 from advisor.fit.performance_graph import performance_exported
-from advisor.fit.performance_prior import FAMILY_SPREAD, MOST_MODELS, extended, prior_of
 from advisor.fit.performance_samples import EndedJob, samples_of
-from advisor.fit.performance_site import SiteFit, fitted_to_site
+from advisor.fit.performance_site import FAMILY_SPREAD, MOST_MODELS, SiteFit, extended, fitted_to_site, prior_of
 from advisor.predict.performance import PerformanceModel
 from tests.fit.performance_jobs import MODELS, SPEEDS, TYPES, Truth, jobs_of, opened, shifted, shipped_prior
 

@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from advisor.errors import ModelError
+from advisor.fit.publish import publish_with_forests_of
 from advisor.fit.run_time_choice import OURS, RIVAL, chosen, figures
 from advisor.fit.run_time_fit import fit_run_time
-from advisor.fit.run_time_release import publish_with_forests_of
 from advisor.predict.library import Library, opened
 from advisor.predict.manifest import PARAMETERS
 from advisor.predict.order_share import WaitedJobs

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import ModelError
-from advisor.fit.export import to_onnx
+from advisor.fit.fitted import to_onnx
 from advisor.fit.publish import check_parity
 from advisor.fit.run_time_fit import FEWEST_ROWS, fit_run_time
 from tests.predict.run_time_jobs import make_jobs, make_site

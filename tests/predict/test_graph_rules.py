@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
 from advisor.errors import ModelError
-from advisor.fit.export import OPSET
-from advisor.predict.graph_rules import CONTROL_FLOW, OPERATORS, check_graph
+from advisor.fit.fitted import OPSET
+from advisor.predict.tryout import CONTROL_FLOW, OPERATORS, check_graph
 from tests.predict.graphs import content_of, endless, in_another_file, unary, value
 
 MODELS = Path(__file__).parent.parent.parent / "models"

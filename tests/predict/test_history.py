@@ -11,10 +11,11 @@ from advisor.predict.run_time_features import (
     REQUEST_KNOWN,
     RUNS_KEPT,
     SIBLINGS_ENDED,
+    TEXT_LIMIT,
     USER_KNOWN,
     features,
+    name_family,
 )
-from advisor.predict.run_time_table import TEXT_LIMIT, name_family
 from tests.predict.run_time_jobs import MONDAY, make_ended, make_jobs
 
 LATER = MONDAY + 1e6

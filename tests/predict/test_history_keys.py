@@ -7,8 +7,7 @@ import pytest
 
 from advisor.errors import ModelError
 from advisor.predict.history import ACCOUNT, FAMILY, REQUEST, SERIES, USER, History, keys_of, runs_of
-from advisor.predict.run_time_features import RUNS_KEPT
-from advisor.predict.run_time_table import LONGEST_S, TEXT_LIMIT, EndedJobs, name_family
+from advisor.predict.run_time_features import LONGEST_S, RUNS_KEPT, TEXT_LIMIT, EndedJobs, name_family
 from tests.predict.run_time_jobs import MONDAY, make_ended, make_jobs
 
 DAY_S = 86_400.0

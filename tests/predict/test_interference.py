@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import ModelError
-from advisor.fit.export import to_onnx
-from advisor.fit.fitted import Fitted
+from advisor.fit.fitted import Fitted, to_onnx
 from advisor.fit.interference_files import GPU_PAIRS, measured, read_sides
 from advisor.fit.interference_fit import fit_interference
 from advisor.predict.interference import NO_JOB, InterferenceForecaster, NeighbourTable

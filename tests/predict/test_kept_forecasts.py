@@ -17,8 +17,7 @@ from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.history import History, keys_of
 from advisor.predict.library import Library
 from advisor.predict.onnx_model import Bundle
-from advisor.predict.placements import PlacementIndex
-from advisor.predict.queue_speeds import QueueSpeeds
+from advisor.predict.queue_speeds import PlacementIndex, QueueSpeeds
 from advisor.predict.run_time import EndedJobs
 from advisor.predict.run_time_features import RUNS_KEPT
 from advisor.predict.throughput import ThroughputForecaster

@@ -8,7 +8,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from advisor.errors import ModelError
-from advisor.fit.export import to_onnx
+from advisor.fit.fitted import to_onnx
 from advisor.predict.onnx_model import MOST_ROWS, OnnxModel, TensorGraph
 from tests.predict.graphs import doubling, endless, quadratic, unary
 

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from advisor.errors import ModelError
-from advisor.fit.export import bundled
+from advisor.fit.fitted import bundled
 from advisor.fit.run_time_fit import fit_run_time
 from advisor.predict.onnx_model import Bundle
 from advisor.predict.run_time import RunTimeForecaster
 from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, are_inside, quantiles_and_mean
-from advisor.predict.run_time_features import COLD, LEVELS, REQUEST_KNOWN, SIBLINGS_ENDED
+from advisor.predict.run_time_features import COLD, LEVELS, REQUEST_KNOWN, SIBLINGS_ENDED, EndedJobs
 from advisor.predict.run_time_replay import asked_at, replay, steps
-from advisor.predict.run_time_table import EndedJobs
 from tests.predict.run_time_jobs import MONDAY, make_ended, make_jobs, make_site
 
 LATER = MONDAY + 90 * 86_400.0

@@ -10,20 +10,21 @@ from onnx import TensorProto, helper
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
 from advisor.features.observe.graph import LEAF_COLUMNS, SERVER_COLUMNS, SLOT_COLUMNS, ClusterGraph, Neighbours
+from advisor.features.observe.least_loss import ScoredChooser
 from advisor.features.observe.pointer import (
     CHOICE_COLUMNS,
+    FINGERPRINT,
     GANG_COLUMNS,
+    REPORT_COLUMNS,
     AgentView,
     Choice,
     Gang,
     Interference,
     choose_all,
 )
-from advisor.features.observe.report import FINGERPRINT, REPORT_COLUMNS
-from advisor.features.observe.scored_chooser import ScoredChooser
 from advisor.features.policy import Decider, Options, Policy, RefusedPolicy
 from advisor.predict.onnx_model import TensorGraph
-from advisor.predict.served_places import GRAPH, ServedPlaces
+from advisor.predict.served_policy import OBSERVATION, ServedPlaces
 
 SERVERS, SLOTS = 4, 8
 WIDTHS: dict[str, list[int | None]] = {
@@ -63,7 +64,7 @@ def graph(wait: float, *, fingerprint: str = FINGERPRINT, without: str = "") -> 
     outputs = [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [None])]
     made = helper.make_graph(nodes, "places", inputs, outputs, constants)
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    helper.set_model_props(model, {GRAPH: fingerprint})
+    helper.set_model_props(model, {OBSERVATION: fingerprint})
     return TensorGraph(model.SerializeToString(), name="places")
 
 

@@ -20,8 +20,7 @@ from advisor.fit.performance_graph import performance_exported
 from advisor.fit.publish import Exported, publish_graph
 from advisor.predict.library import Library
 from advisor.predict.manifest import Parity
-from advisor.predict.served_places import GRAPH, OUTLOOK_FINGERPRINT, ServedPlaces
-from advisor.predict.served_policy import LEVER, open_policy
+from advisor.predict.served_policy import LEVER, OBSERVATION, OUTLOOK_FINGERPRINT, ServedPlaces, open_policy
 from advisor.settings import PlanningSettings
 from tests.builders import HOUR_S, make_gang, make_hints, make_holders, make_job, make_node, make_snapshot
 from tools.measured_prior import measured_prior
@@ -49,7 +48,7 @@ def graph_of_the_fastest() -> bytes:
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    helper.set_model_props(model, {LEVER: str(Lever.NODE_LIST), GRAPH: OUTLOOK_FINGERPRINT})
+    helper.set_model_props(model, {LEVER: str(Lever.NODE_LIST), OBSERVATION: OUTLOOK_FINGERPRINT})
     content: bytes = model.SerializeToString()
     return content
 

@@ -18,8 +18,8 @@ from advisor.predict.interference import NeighbourTable
 from advisor.predict.interference_items import Items, Shape, similarity
 from advisor.predict.intervals import Intervals, listed
 from advisor.predict.library import Library
-from advisor.predict.placements import PlacementIndex, candidates
 from advisor.predict.queue_run_times import run_time_table
+from advisor.predict.queue_speeds import PlacementIndex, candidates
 from advisor.predict.run_time import RunTimeParameters, Support
 from advisor.predict.run_time_curve import AdaptiveLevels
 from advisor.predict.run_time_features import LEVELS

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.fit.export import to_onnx
-from advisor.fit.fitted import Fitted
+from advisor.fit.fitted import Fitted, to_onnx
 from advisor.fit.throughput_data import StepTimes
 from advisor.predict.onnx_model import Bundle, OnnxModel
 from advisor.predict.scaling import SCALE, VOLUME, Vector, Work, log_step

@@ -14,8 +14,7 @@ from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
 from advisor.features.observe.graph import Neighbours, Rows
-from advisor.features.observe.known_models import NO_MODELS, KnownModels
-from advisor.features.observe.site_speeds import SiteSpeeds
+from advisor.features.observe.known_models import NO_MODELS, KnownModels, SiteSpeeds
 from advisor.journal import SqliteJournal
 from advisor.planning.case import Case
 from advisor.replay.place_comparison import PlaceComparison, PlacesCompared

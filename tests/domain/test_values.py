@@ -1,12 +1,17 @@
 """Values that check themselves, and what they answer."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from advisor.domain.gang import GangRequest, GpuCount, GpuScope
+from advisor.domain.gang import GangRequest, GpuCount, GpuScope, share_of_gpu, whole_gpus
 from advisor.domain.job import GpuRange, Job, JobState
-from advisor.domain.node import GpuPool
+from advisor.domain.mark import is_marked, marked
+from advisor.domain.memory import Wait, gang_class
+from advisor.domain.node import GpuPool, NodeService, is_known
 from advisor.domain.site import SiteConfig
 from advisor.domain.topology import LocalityTier
 from tests.builders import (
@@ -19,6 +24,7 @@ from tests.builders import (
     make_snapshot,
     make_topology,
 )
+from tools.stage.node_states import NOT_SHOWN, PAGE, PART, NodeRow, disagreement, node_with, page, read_states
 
 
 def test_negative_counts_and_empty_ranges_are_refused() -> None:
@@ -163,3 +169,122 @@ def test_snapshot_finds_jobs_and_partitions_by_name() -> None:
 
     assert snapshot.jobs_by_id[7].job_id == 7
     assert snapshot.partitions_by_name["gpu"].name == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("gpu_type", "sevenths"),
+    [
+        ("1g.10gb", 1),
+        ("nvidia_h200_nvl_4g.71gb", 4),
+        ("a100_3g.20gb", 3),
+        ("1g.5gb+me", 1),
+        ("1c.3g.20gb", 3),
+        ("A100-MIG-2g-10gb", 2),
+        ("7g.80gb", 7),
+        ("a100", 7),
+        ("a100_80gb", 7),
+        ("gh200_96gb", 7),
+        ("rtx_6000", 7),
+        (None, 7),
+    ],
+)
+def test_slice_is_its_share_of_a_gpu(gpu_type: str | None, sevenths: int) -> None:
+    assert share_of_gpu(gpu_type) == pytest.approx(sevenths / 7)
+
+
+def test_gang_of_slices_counts_as_its_share() -> None:
+    slices = make_gang(0).with_counts(GpuScope.JOB, (GpuCount(gpu_type="h100_2g.20gb", count=7),))
+
+    assert (slices.gpu_count, slices.has_slices) == (7, True)
+    assert slices.gpu_share == pytest.approx(2 / 7)
+    assert (make_gang(4).gpu_share, make_gang(4).has_slices) == (1.0, False)
+
+
+def test_totals_are_whole_gpus_rounded_up() -> None:
+    assert whole_gpus([("1g.10gb", 7), ("a100", 2)]) == 3
+    assert whole_gpus([("1g.10gb", 1)]) == 1
+    assert whole_gpus([]) == 0
+
+
+ROWS = [
+    pytest.param(row, words, id=f"{release} {row.how}: {'+'.join(words)}")
+    for release, rows in read_states().items()
+    for row in rows
+    for words in sorted({tuple(row.words.split("+")), row.json_words})
+    if words and row.words != NOT_SHOWN
+]
+
+
+@pytest.mark.parametrize(("row", "words"), ROWS)
+def test_service_is_what_slurmctld_did(row: NodeRow, words: tuple[str, ...]) -> None:
+    node = node_with(words)
+
+    assert disagreement(row, replace(node, cpus_reserved=8) if PART in row.how else node) == ""
+
+
+def test_page_shows_what_was_recorded() -> None:
+    assert PAGE.read_text() == page(read_states())
+
+
+def test_unknown_word_is_no_claim_that_a_node_is_out_of_service() -> None:
+    node = make_node(flags=("SOMETHING_NEW",))
+
+    assert not is_known("SOMETHING_NEW")
+    assert (node.service, node.is_only_reserved, node.can_be_resumed) == (NodeService.LATER, False, False)
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "resumed"),
+    [
+        ("DOWN", (), True),
+        ("IDLE", ("DRAIN",), True),
+        ("DOWN", ("NOT_RESPONDING",), False),
+        ("IDLE", ("DRAIN", "INVALID_REG"), False),
+        ("MIXED", ("CLOUD", "NOT_RESPONDING", "POWERING_UP"), False),
+        ("IDLE", ("RESERVED",), False),
+    ],
+)
+def test_operator_resumes_only_what_slurmctld_would_resume(state: str, flags: tuple[str, ...], resumed: bool) -> None:
+    assert make_node(state=state, flags=flags).can_be_resumed is resumed
+
+
+NICES = st.integers(-2_147_483_000, 2_147_483_000)
+
+
+@pytest.mark.parametrize(
+    ("nice", "after"), [(0, 0), (1, 7), (7, 7), (8, 17), (50, 57), (547, 547), (-1, -7), (-20, -27), (-27, -27)]
+)
+def test_mark_is_the_last_digit(nice: int, after: int) -> None:
+    assert marked(nice) == after
+
+
+@given(NICES.filter(bool))
+def test_marked_value_is_marked_near_and_on_the_same_side(nice: int) -> None:
+    assert is_marked(marked(nice)) and marked(marked(nice)) == marked(nice)
+    assert 0 <= abs(marked(nice)) - abs(nice) <= 9 and (marked(nice) > 0) is (nice > 0)
+
+
+@given(NICES, NICES)
+def test_marks_keep_the_order_of_nice_values(one: int, other: int) -> None:
+    low, high = sorted((one, other))
+
+    assert marked(low) <= marked(high)
+
+
+@pytest.mark.parametrize("nice", [0, 1, 5, 10, 19, 20, 50, 100, 500, 1000, 10_000, -10, -100, -1000, 2_147_483_645])
+def test_values_that_people_choose_carry_no_mark(nice: int) -> None:
+    assert not is_marked(nice)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (8, 8), (9, 16), (33, 64), (64, 64), (65, 64), (4096, 64)],
+)
+def test_a_gang_is_counted_with_those_up_to_the_next_power_of_two(gpus: int, expected: int) -> None:
+    assert gang_class(gpus) == expected
+
+
+@pytest.mark.parametrize(("gpus", "waited_s"), [(0, 1.0), (8, -1.0)])
+def test_a_wait_of_nobody_or_into_the_past_is_none(gpus: int, waited_s: float) -> None:
+    with pytest.raises(ValueError, match="are no wait"):
+        Wait(gpus=gpus, tier=LocalityTier.LEAF, waited_s=waited_s, got=True, ended_time=0.0)

@@ -11,7 +11,7 @@ from advisor.fit.publish import publish
 from advisor.fit.start_time_fit import Polls, calibrate, factors, fit_polls, log_wait, weights
 from advisor.predict.library import Library
 from advisor.predict.start_time import COLUMNS, KIND, StartTimeForecaster
-from tests.fit.start_time_polls import poll_row, poll_rows, write
+from tests.fit.start_time_journal import poll_row, poll_rows, write
 from tools.data.graham_polls import fit_start_time, read_polls
 
 DAY_S = 86_400.0

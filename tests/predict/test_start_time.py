@@ -16,7 +16,7 @@ from advisor.predict.library import Library
 from advisor.predict.onnx_model import Bundle
 from advisor.predict.start_time import COLUMNS, KIND, StartTimeForecaster, model_rows
 from tests.builders import make_job, make_snapshot
-from tests.fit.start_time_polls import poll_rows, write
+from tests.fit.start_time_journal import poll_rows, write
 from tools.data.graham_polls import read_polls
 
 

@@ -12,7 +12,7 @@ from advisor.fit.performance_fit import MEMBERS, Samples, SitePrior, Spreads, ad
 from advisor.fit.performance_gate import share_at_bound, tables_of
 from advisor.fit.performance_graph import performance_exported
 from advisor.fit.performance_samples import EndedJob, samples_of
-from advisor.fit.performance_site import FAMILY_SPREAD, MOST_MODELS, SiteFit, extended, fitted_to_site, prior_of
+from advisor.fit.performance_site import MOST_MODELS, SiteFit, extended, fitted_to_site, prior_of
 from advisor.predict.performance import PerformanceModel
 from tests.fit.performance_journal import MODELS, SPEEDS, TYPES, Truth, jobs_of, opened, shifted, shipped_prior
 

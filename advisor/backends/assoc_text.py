@@ -20,17 +20,9 @@ _BY_USER: Final = " User Limits="
 _COUNT = re.compile(r"(N|\d{1,12})(?:\((\d{1,12})(?:\.\d+)?\))?", re.ASCII)
 # Limits that are not on a TRES, for all jobs, each account (PA), each user (PU) and each job (PJ).
 COUNTS: Final = (
-    "GrpJobs",
-    "GrpSubmitJobs",
-    "GrpWall",
-    "MaxJobs",
-    "MaxSubmitJobs",
-    "MaxWallPJ",
-    "MaxJobsPA",
-    "MaxSubmitJobsPA",
-    "MaxJobsPU",
-    "MaxSubmitJobsPU",
-)
+    "GrpJobs", "GrpSubmitJobs", "GrpWall", "MaxJobs", "MaxSubmitJobs", "MaxWallPJ", "MaxJobsPA", "MaxSubmitJobsPA",
+    "MaxJobsPU", "MaxSubmitJobsPU",
+)  # fmt: skip
 _SHARES_OF_PARENT: Final = 0x7FFFFFFF
 _NO_PRIORITY: Final = frozenset((0xFFFFFFFF, 0xFFFFFFFE))
 # The TRES that a number of GPUs can affect; others need not be decoded.

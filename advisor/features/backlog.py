@@ -48,16 +48,6 @@ class BacklogTable(Columns):
     running_in_account: Load
     by_limits: bool = True
 
-    def __post_init__(self) -> None:
-        loads = (self.ahead, self.ahead_in_partition, self.ahead_in_account, self.running, self.running_in_account)
-        columns = (self.gpus, self.limit_s, self.eligible, self.since_submit_s, self.since_eligible_s, self.begins_in_s)
-        lengths = {len(column) for column in (*columns, *(part for load in loads for part in (load.gpus, load.gpu_s)))}
-        if lengths != {len(self.job_id)}:
-            raise ValueError(f"the columns of a backlog differ in length: {sorted(lengths | {len(self.job_id)})}")
-
-    def __len__(self) -> int:
-        return len(self.job_id)
-
 
 def backlog_table(snapshot: Snapshot, expected_s: Mapping[int, float] | None = None) -> BacklogTable:
     """Build the table of the pending GPU jobs of a snapshot, in the order in which Slurm considers them.

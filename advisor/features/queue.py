@@ -116,20 +116,13 @@ class QueueTable:
         submit_time = np.array([job.submit_time for job in self.jobs])
         job_id = np.array([job.job_id for job in self.jobs], dtype=np.int64)
         order = by_place(priority, submit_time, job_id)
+        of_rows = ("pool", "wait_s", "gpus", "smallest", "gpu_type", "reach", "limit_s", "taken", "tasks")
         return replace(
             self,
             jobs=tuple(self.jobs[row] for row in order),
-            pool=self.pool[order],
             priority=priority[order],
-            wait_s=self.wait_s[order],
-            gpus=self.gpus[order],
-            smallest=self.smallest[order],
-            gpu_type=self.gpu_type[order],
-            reach=self.reach[order],
-            limit_s=self.limit_s[order],
             run=self.run.take(order),
-            taken=self.taken[order],
-            tasks=self.tasks[order],
+            **{name: getattr(self, name)[order] for name in of_rows},
         )
 
 

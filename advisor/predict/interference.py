@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import ModelError
+from advisor.features.columns import Columns
 from advisor.features.observe.graph import Neighbours
 from advisor.features.observe.known_models import NO_MODELS, KnownModels
 from advisor.predict.interference_items import ALONE_COLUMNS, Floats, JobPairs, Rows, Shared, alone_columns, name_key
@@ -34,7 +35,7 @@ _STEPS_OF_BATCH = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NeighbourTable:
+class NeighbourTable(Columns):
     """Jobs and their neighbours; `mine`, `gpus`, `nodes`, `batch` and `shared` are `(n,)`, the others `(n, k)`.
 
     Models are `InterferenceForecaster.codes`, -1 where unknown; -2 in `other` means no neighbour. `batch`, samples
@@ -51,17 +52,9 @@ class NeighbourTable:
     shared: Rows
 
     def __post_init__(self) -> None:
-        if {column.shape for column in (self.mine, self.gpus, self.nodes, self.batch, self.shared)} != {
-            self.mine.shape
-        }:
-            raise ValueError("the columns of jobs with neighbours differ in length")
-        if self.other.shape[:1] != self.mine.shape or not (
-            self.other.shape == self.other_gpus.shape == self.other_nodes.shape
-        ):
+        Columns.__post_init__(self)
+        if not self.other.shape == self.other_gpus.shape == self.other_nodes.shape:
             raise ValueError("the columns of neighbours differ in shape")
-
-    def __len__(self) -> int:
-        return len(self.mine)
 
 
 class InterferenceForecaster:
@@ -104,7 +97,7 @@ class InterferenceForecaster:
             return _nothing_known(len(pairs))
         mine, other = section.coordinates(pairs.items)
         known, measured = section.knows(pairs.items), section.measured(pairs.items)
-        alone = alone_columns(pairs, section.alone)
+        alone = alone_columns(pairs, section.parameters.alone)
 
         def columns(rows: slice) -> NDArray[np.float32]:
             products = section.products(mine[pairs.mine[rows]], other[pairs.other[rows]])
@@ -115,7 +108,7 @@ class InterferenceForecaster:
             section,
             columns,
             known[pairs.mine] & known[pairs.other],
-            by_alone=~(measured[pairs.mine] & measured[pairs.other]) if section.alone else None,
+            by_alone=~(measured[pairs.mine] & measured[pairs.other]) if section.parameters.alone else None,
             anything=~section.on_measured_type(pairs.items)[pairs.mine],
         )
 
@@ -196,14 +189,14 @@ class InterferenceForecaster:
         ]
         outputs = np.concatenate([np.empty((0, len(OF_ONE))), *parts]).astype(np.float64)
         speed = outputs[:, 0] if by_alone is None else np.where(by_alone, outputs[:, 3], outputs[:, 0])
-        median = np.clip(speed, LEAST_SPEED, section.top_speed)
+        median = np.clip(speed, LEAST_SPEED, section.parameters.top_speed)
         spread = np.exp(np.clip(outputs[:, 2 if named else 1], -20.0, 3.0))
-        factors = section.named_factors if named else section.known_factors
-        errors = section.unseen_named_errors if named else section.unseen_errors
+        factors = section.parameters.named_factors if named else section.parameters.known_factors
+        errors = section.parameters.unseen_named_errors if named else section.parameters.unseen_errors
         ends = [np.where(known, factor * spread, error) for factor, error in zip(factors, errors, strict=True)]
-        low, high = (np.clip(speed + end, LEAST_SPEED, section.top_speed) for end in ends)
+        low, high = (np.clip(speed + end, LEAST_SPEED, section.parameters.top_speed) for end in ends)
         if anything is not None:
-            low[anything], high[anything] = LEAST_SPEED, max(1.0, section.top_speed)
+            low[anything], high[anything] = LEAST_SPEED, max(1.0, section.parameters.top_speed)
         return Intervals(low=np.minimum(low, median), median=median, high=np.maximum(high, median), known=known)
 
 

@@ -1,7 +1,7 @@
 """Holds jobs as columns, and computes the rows of the run-time model: last runs over an anchor, and the request."""
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,14 +87,6 @@ class RunTimeTable(Columns):
     waited_s: Floats
     elapsed_s: Floats
 
-    def __post_init__(self) -> None:
-        lengths = {len(getattr(self, column.name)) for column in fields(self)}
-        if len(lengths) > 1:
-            raise ValueError(f"the columns of a table of jobs differ in length: {sorted(lengths)}")
-
-    def __len__(self) -> int:
-        return len(self.user)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedJobs(Columns):
@@ -104,13 +96,6 @@ class EndedJobs(Columns):
     run_s: Floats
     end_time: Floats
     state: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if not len(self.jobs) == len(self.run_s) == len(self.end_time) == len(self.state):
-            raise ValueError("the columns of a table of ended jobs differ in length")
-
-    def __len__(self) -> int:
-        return len(self.jobs)
 
     def usable(self) -> tuple[NDArray[np.bool_], dict[str, int]]:
         """Return which rows are usable, and the number of the others by fault."""

@@ -264,8 +264,14 @@ class Part(Columns):
     """A column, texts, and a value for all rows."""
 
     numbers: NDArray[np.float64]
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ("a",)
     by_limits: bool = True
+
+
+@pytest.mark.parametrize("size", [0, 2])
+def test_columns_of_a_table_have_one_length(size: int) -> None:
+    with pytest.raises(ValueError, match="differ in length"):
+        Part(numbers=np.zeros(size))
 
 
 def test_parts_taken_from_a_table_are_joined_to_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.errors import ModelError
 from advisor.fit.performance_fit import MEMBERS, Samples, SitePrior, Spreads, adapted, no_samples
-from advisor.fit.performance_gate import share_at_bound, tables_of
+from advisor.fit.performance_gate import FAMILY_SPREAD, share_at_bound, tables_of
 from advisor.fit.performance_graph import performance_exported
 from advisor.fit.performance_samples import EndedJob, samples_of
 from advisor.fit.performance_site import MOST_MODELS, SiteFit, extended, fitted_to_site, prior_of

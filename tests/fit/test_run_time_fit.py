@@ -82,11 +82,6 @@ def test_too_few_jobs_are_an_error_that_says_how_many(rows: int) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_a_table_whose_columns_differ_in_length_is_no_table() -> None:
-    with pytest.raises(ValueError, match="differ in length"):
-        replace(make_jobs(3), gpus=np.ones(2))
-
-
 def test_only_the_latest_rows_are_fitted_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("advisor.fit.run_time_fit.MOST_ROWS", 250)
 

@@ -448,17 +448,6 @@ def test_rows_are_counted_by_their_first_fault() -> None:
     assert dropped == {"no run time, or a negative one": 2, "no time limit": 2}
 
 
-def test_columns_that_differ_in_length_are_refused() -> None:
-    jobs = make_jobs(2)
-
-    with pytest.raises(ValueError, match="differ in length"):
-        EndedJobs(jobs=jobs, run_s=np.ones(1), end_time=np.ones(2), state=("COMPLETED",) * 2)
-    with pytest.raises(ValueError, match="differ in length"):
-        EndedJobs(jobs=jobs, run_s=np.ones(2), end_time=np.ones(2), state=("COMPLETED",))
-    with pytest.raises(ValueError, match="differ in length"):
-        EndedJobs(jobs=jobs, run_s=np.ones(2), end_time=np.ones(3), state=("COMPLETED",) * 2)
-
-
 def test_unusable_runs_take_no_place_among_the_good() -> None:
     history = History()
     history.add(make_ended([100.0, -1.0, 300.0, 200.0], end_time=[MONDAY + end for end in (1e5, 2e5, 4e5, 3e5)]))

@@ -316,11 +316,7 @@ def test_shape_needs_positive_numbers(value: float) -> None:
 def test_tables_of_unequal_columns_are_refused(forecaster: InterferenceForecaster) -> None:
     table = make_table(forecaster, "Gamma", "Beta")
 
-    with pytest.raises(ValueError, match="differ in length"):
-        replace(table, gpus=np.ones(2))
     with pytest.raises(ValueError, match="differ in shape"):
         replace(table, other_gpus=np.ones((1, 2)))
-    with pytest.raises(ValueError, match="one row for each job"):
-        Items(group=("",), model=("",), variant=("",), settings=np.zeros((2, 3)), profile=np.zeros((1, 6)))
-    with pytest.raises(ValueError, match="differ in length"):
-        Items(group=("", ""), model=("",), variant=("",), settings=np.zeros((1, 3)), profile=np.zeros((1, 6)))
+    with pytest.raises(ValueError, match="have other columns"):
+        Items(group=("",), model=("",), variant=("",), settings=np.zeros((1, 2)), profile=np.zeros((1, 6)))

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from advisor.backends import tres
 from advisor.backends.process import Answer
-from advisor.backends.site_reader import running_config
 from advisor.backends.text_source import SPLIT_ARRAYS, TextSource, new_delimiter
 from advisor.clock import ManualClock
 from advisor.domain.gang import GpuCount
@@ -291,10 +290,6 @@ def test_half_an_answer_is_no_snapshot() -> None:
 
     with pytest.raises(DecodeError, match="squeue gave an incomplete answer"):
         source(Cut()).snapshot()
-
-
-def test_running_configuration_is_asked_of_slurmctld() -> None:
-    assert running_config(FakeSlurm()).cluster == "fake"
 
 
 def test_pending_job_that_did_not_change_is_not_decoded_again() -> None:

@@ -7,12 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.domain.diagnosis import RESOURCES, Cause, causes_named, gives_no_reason
+from advisor.domain.forecast import Interval
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope, share_of_gpu, whole_gpus
 from advisor.domain.job import GpuRange, Job, JobState
 from advisor.domain.mark import is_marked, marked
 from advisor.domain.memory import Wait, gang_class
 from advisor.domain.node import GpuPool, NodeService, is_known
 from advisor.domain.site import SiteConfig
+from advisor.domain.standings import NO_STANDINGS, standings_of
 from advisor.domain.topology import LocalityTier
 from tests.builders import (
     TAKEN_AT,
@@ -22,7 +25,9 @@ from tests.builders import (
     make_job,
     make_node,
     make_snapshot,
+    make_stretch,
     make_topology,
+    make_wait_sum,
 )
 from tools.stage.node_states import NOT_SHOWN, PAGE, PART, NodeRow, disagreement, node_with, page, read_states
 
@@ -288,3 +293,143 @@ def test_a_gang_is_counted_with_those_up_to_the_next_power_of_two(gpus: int, exp
 def test_a_wait_of_nobody_or_into_the_past_is_none(gpus: int, waited_s: float) -> None:
     with pytest.raises(ValueError, match="are no wait"):
         Wait(gpus=gpus, tier=LocalityTier.LEAF, waited_s=waited_s, got=True, ended_time=0.0)
+
+
+DRAWS = tuple(float(value) for value in range(100, 111))
+
+
+def test_nothing_compared_is_no_standing() -> None:
+    empty = replace(make_stretch(), total=make_wait_sum(0.0, jobs=0, plain_s=(0.0,)), by_user={}, by_account={})
+
+    assert standings_of([]) == standings_of([empty]) == NO_STANDINGS
+    assert NO_STANDINGS.age_s(TAKEN_AT) is None
+
+
+def test_difference_is_that_of_the_waits_with_eighty_percent_of_the_draws() -> None:
+    total = standings_of([make_stretch(waited_s=90.0, plain_s=DRAWS)]).total
+
+    assert total is not None
+    assert total.plain_s == Interval(low=101.0, median=105.0, high=109.0)
+    assert total.difference_s == Interval(low=-19.0, median=-15.0, high=-11.0)
+    assert total.is_known
+
+
+def test_errors_of_the_model_widen_the_interval_and_leave_no_wait_below_nothing() -> None:
+    unsure = make_wait_sum(90.0, DRAWS, less_s=500.0, more_s=20.0)
+
+    total = standings_of([replace(make_stretch(), total=unsure)]).total
+
+    assert total is not None
+    assert total.plain_s == Interval(low=0.0, median=105.0, high=129.0)
+    assert not total.is_known
+
+
+def test_stretches_add_up_draw_by_draw_and_a_job_that_waited_on_counts_once() -> None:
+    first = replace(make_stretch(), total=make_wait_sum(100.0, (200.0, 300.0, 400.0), jobs=5, carried=2))
+    second = replace(
+        make_stretch(anchor_time=first.until), total=make_wait_sum(50.0, (40.0, 10.0, 60.0), jobs=4, carried=3)
+    )
+
+    standings = standings_of([second, first])
+
+    assert standings.total is not None
+    assert standings.total.jobs == 6
+    assert standings.total.waited_s == 150.0
+    assert standings.total.plain_s == Interval(low=254.0, median=310.0, high=430.0)
+    assert (standings.since, standings.until) == (first.anchor_time, second.until)
+    assert standings.age_s(second.until + 60.0) == 60.0
+
+
+def test_users_and_accounts_stand_by_name_and_notes_once_the_newest_first() -> None:
+    hostile = "__class__\x1b[2J\n"
+    stretches = [
+        make_stretch(user=hostile, account="b", notes=("old", "both")),
+        make_stretch(anchor_time=TAKEN_AT + 3600.0, user="ann", account="b", notes=("new", "both")),
+    ]
+
+    standings = standings_of(stretches)
+
+    assert list(standings.by_user) == [hostile, "ann"]
+    assert {name: standing.jobs for name, standing in standings.by_account.items()} == {"b": 2}
+    assert standings.notes == ("new", "both", "old")
+
+
+@pytest.mark.parametrize(
+    "fields", [{"carried": 2}, {"waited_s": -1.0}, {"plain_s": ()}, {"plain_s": (-1.0,)}, {"less_s": -1.0}]
+)
+def test_impossible_waits_are_refused(fields: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"jobs|waits"):
+        make_wait_sum(**fields)  # type: ignore[arg-type]  # a test's own
+
+
+def test_stretch_that_ends_before_its_anchor_is_refused() -> None:
+    with pytest.raises(ValueError, match="after its anchor"):
+        make_stretch(until=TAKEN_AT - 1.0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("Priority", Cause.PRIORITY),
+        ("Dependency", Cause.DEPENDENCY),
+        ("DependencyNeverSatisfied", Cause.DEPENDENCY_NEVER),
+        ("BeginTime", Cause.BEGIN_TIME),
+        ("JobHeldUser", Cause.HELD_BY_USER),
+        ("JobHeldAdmin", Cause.HELD_BY_ADMIN),
+        ("JobHoldMaxRequeue", Cause.HELD),
+        ("job_requeued_in_held_state", Cause.HELD),
+        ("job requeued in held state", Cause.HELD),
+        ("launch failed requeued held", Cause.HELD),
+        ("JobArrayTaskLimit", Cause.ARRAY_LIMIT),
+        ("Licenses", Cause.LICENSES),
+        ("BadConstraints", Cause.IMPOSSIBLE),
+        ("PartitionDown", Cause.PARTITION_DOWN),
+        ("PartitionInactive", Cause.PARTITION_DOWN),
+        ("PartitionNodeLimit", Cause.PARTITION_LIMIT),
+        ("PartitionTimeLimit", Cause.PARTITION_LIMIT),
+        ("MaxMemPerLimit", Cause.PARTITION_LIMIT),
+        ("AssocGrpGRES", Cause.ASSOCIATION_LIMIT),
+        ("AssocMaxJobsLimit", Cause.ASSOCIATION_LIMIT),
+        ("AssociationJobLimit", Cause.ASSOCIATION_LIMIT),
+        ("InvalidAccount", Cause.ASSOCIATION_LIMIT),
+        ("QOSMaxGRESPerUser", Cause.QOS_LIMIT),
+        ("QOSUsageThreshold", Cause.QOS_LIMIT),
+        ("QOSNotAllowed", Cause.QOS_LIMIT),
+        ("InvalidQOS", Cause.QOS_LIMIT),
+        ("MaxGRESPerAccount", Cause.QOS_LIMIT),
+        ("Reservation", Cause.RESERVATION),
+        ("ReservationDeleted", Cause.HELD),
+        ("Reservation_course_was_deleted", Cause.HELD),
+        ("NodeDown", Cause.NODES_UNAVAILABLE),
+        ("Prolog", Cause.UNKNOWN),
+        ("MaxOfSomethingNew", Cause.UNKNOWN),
+        ("\x1b[31m'; DROP", Cause.UNKNOWN),
+    ],
+)
+def test_word_names_one_cause(reason: str, cause: Cause) -> None:
+    assert causes_named(reason) == {cause}
+
+
+@pytest.mark.parametrize("reason", ["", "None"])
+def test_no_reason_names_no_cause(reason: str) -> None:
+    assert gives_no_reason(reason)
+    assert not gives_no_reason("Resources")
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "ReqNodeNotAvail, UnavailableNodes:n[1-4]",
+        "ReqNodeNotAvail,_Reserved_for_maintenance",
+        "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions",
+        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
+    ],
+)
+def test_missing_nodes_may_be_closed_or_reserved(reason: str) -> None:
+    assert {Cause.NODES_UNAVAILABLE, Cause.RESERVATION} <= causes_named(reason)
+
+
+@pytest.mark.parametrize("reason", ["Resources", "Insufficient_resources_in_topology_unit"])
+def test_resources_stands_for_whatever_is_short(reason: str) -> None:
+    assert causes_named(reason) == RESOURCES
+    assert Cause.PRIORITY not in RESOURCES

@@ -147,7 +147,7 @@ def test_rows_of_other_jobs_are_refused(forecaster: ThroughputForecaster) -> Non
 
 @pytest.mark.parametrize(("gpus", "nodes"), [([1.0], [2.0]), ([1.0], [0.0]), ([np.nan], [1.0]), ([1.0, 2.0], [1.0])])
 def test_impossible_placements_are_refused(gpus: list[float], nodes: list[float]) -> None:
-    with pytest.raises(ValueError, match="[Pp]lacement"):
+    with pytest.raises(ValueError, match=r"[Pp]lacement"):
         table(gpus, nodes)
 
 

@@ -11,19 +11,18 @@ import pytest
 from advisor.cycle import Cycle
 from advisor.domain.forecast import ForecastBasis, Placement
 from advisor.domain.job import Job
-from advisor.domain.probation import Coverage, OrderProof, Proof
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.errors import ModelError
 from advisor.features.queue import expected_limit_s
 from advisor.fit.publish import publish
-from advisor.predict.forecaster import ModelForecaster, checked, is_tested
+from advisor.predict.forecaster import ModelForecaster, checked
 from advisor.predict.library import Library, shipped_folder
-from advisor.predict.manifest import read_manifest, write_manifest
+from advisor.predict.manifest import PARAMETERS
 from advisor.predict.run_time import EndedJobs
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_node, make_snapshot
 from tests.predict.run_time_jobs import make_ended
-from tests.predict.shelf import TODAY, make_fitted
+from tests.predict.shelf import TODAY, make_fitted, plant
 
 KINDS = ("run_time", "throughput", "interference", "start_time")
 
@@ -83,6 +82,7 @@ def test_starts_told_afterwards_are_those_told_with_all_else(tmp_path: Path) -> 
     assert any(forecast.start_s or forecast.unknown for forecast in told.by_job.values())
     assert dict(told.by_job) == {job_id: whole.of(job_id) for job_id in sorted(some)}
     assert (told.models, bare.models) == (whole.models, whole.models[:-1])
+    assert all(forecast.start_s is None for forecast in bare.by_job.values())
 
 
 @pytest.mark.parametrize("bond", [{"dependency": "afterok:1"}, {"reservation": "course"}], ids=["job", "reservation"])
@@ -151,9 +151,7 @@ def test_model_of_other_columns_is_refused_by_its_predictor(tmp_path: Path, kind
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_parameters_are_refused_in_one_line(tmp_path: Path, kind: str) -> None:
     library = shipped(tmp_path)
-    path = tmp_path / "models" / kind / "default-1" / "parameters.json"
-    path.write_bytes(b'{"surprise": [1e999, null]}')
-    repin(tmp_path / "models", kind, path.read_bytes())
+    plant(tmp_path / "models", kind, "default-1", PARAMETERS, b'{"surprise": [1e999, null]}')
 
     (note,) = ModelForecaster(library).forecasts(busy()).notes
 
@@ -184,20 +182,6 @@ def test_forecasting_imports_no_fitting_library() -> None:
     assert answer.stdout.strip() == "[]"
 
 
-def repin(folder: Path, kind: str, content: bytes) -> None:
-    """Write the digest of changed parameters into the manifest."""
-    from advisor.predict.manifest import PARAMETERS, digest
-
-    manifest = read_manifest(folder)
-    entries = tuple(
-        each.model_copy(update={"digests": {**each.digests, PARAMETERS: digest(content)}})
-        if each.kind == kind
-        else each
-        for each in manifest.model
-    )
-    write_manifest(folder, manifest.model_copy(update={"model": entries}))
-
-
 BETTER = "users = 12\nordered_ratio = 0.9\nlimit_ratio = 0.8\ngain_ratio = 0.1\nerror_ratio = 0.02\n"
 NOT_BETTER = BETTER.replace("error_ratio = 0.02", "error_ratio = 0.08")
 
@@ -206,11 +190,11 @@ NOT_BETTER = BETTER.replace("error_ratio = 0.02", "error_ratio = 0.08")
     ("tested", "marked"),
     [
         ("", ("run_time default-1",)),
-        (f"[model.tested]\njobs = 200\ninside = 160\n{BETTER}", ()),
+        (f"[model.tested]\njobs = 100\ninside = 80\n{BETTER}", ()),
         ("[model.tested]\njobs = 200\ninside = 160\n", ("run_time default-1",)),
         (f"[model.tested]\njobs = 200\ninside = 160\n{NOT_BETTER}", ("run_time default-1",)),
         (f"[model.tested]\njobs = 200\ninside = 120\n{BETTER}", ("run_time default-1",)),
-        (f"[model.tested]\njobs = 99\ninside = 99\n{BETTER}", ("run_time default-1",)),
+        (f"[model.tested]\njobs = 99\ninside = 80\n{BETTER}", ("run_time default-1",)),
     ],
     ids=["ships", "tested here", "order not known", "no better than limits", "failed here", "too few here"],
 )
@@ -225,16 +209,6 @@ def test_run_times_are_on_probation_unless_jobs_kept_aside_from_the_fit_prove_th
     forecasts = ModelForecaster(library).forecasts(busy())
 
     assert forecasts.of(1).run_time is not None and forecasts.on_probation == marked
-
-
-@pytest.mark.parametrize(
-    ("coverage", "proves"),
-    [(Coverage(jobs=100, inside=80), True), (Coverage(jobs=99, inside=80), False), (None, False)],
-)
-def test_hundred_jobs_that_were_kept_aside_prove_a_model(coverage: Coverage | None, proves: bool) -> None:
-    order = OrderProof(jobs=100, users=12, ordered_ratio=0.9, limit_ratio=0.8, gain_ratio=0.1, error_ratio=0.02)
-
-    assert is_tested(None if coverage is None else Proof(coverage=coverage, order=order)) is proves
 
 
 NODES = [make_node("n01"), make_node("n02")]

@@ -155,17 +155,6 @@ def test_levels_that_moved_change_what_is_told() -> None:
     assert keeps.forecasts(snapshot).of(1) != before.of(1)
 
 
-def test_start_times_can_be_left_out() -> None:
-    snapshot = make_snapshot([make_job(1, priority=5)], NODES)
-
-    with_them, without = (forecaster(start_times=each).forecasts(snapshot) for each in (True, False))
-
-    assert any(name.startswith("start_time") for name in with_them.models)
-    assert not any(name.startswith("start_time") for name in without.models)
-    assert without.of(1).start_s is None
-    assert without.of(1).run_time == with_them.of(1).run_time
-
-
 @pytest.mark.parametrize("rows", [1, 7, 300])
 def test_run_times_do_not_depend_on_who_else_is_asked_about(rows: int) -> None:
     model = forecaster()._model("run_time").model

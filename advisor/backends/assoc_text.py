@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from advisor.backends.process import Commands, ask_text, printable
-from advisor.backends.scontrol_text import ShownRecord, partitions
-from advisor.backends.spelling import PLAIN_NAME, count
+from advisor.backends.scontrol_text import ShownRecord, blocks, partitions
+from advisor.backends.spelling import PLAIN_NAME, count, is_unset
 from advisor.domain.site import Partition, SiteConfig
 from advisor.errors import AdvisorError, DecodeError
 
@@ -117,12 +117,8 @@ def decode_associations(text: str) -> AssociationState:
 
 def partition_qos(text: str) -> dict[str, str]:
     """Map the partitions that `scontrol -o show partition` lists to their QOS, "" for none."""
-    qos_by_partition: dict[str, str] = {}
-    for line in text.split("\n"):
-        if line.startswith("PartitionName="):
-            raw = _pairs(line)
-            qos_by_partition[raw["PartitionName"]] = "" if raw.get("QoS", "N/A") == "N/A" else raw["QoS"]
-    return qos_by_partition
+    qos_by_name = {block["PartitionName"]: block.get("QoS", "") for block in blocks(text, key="PartitionName")}
+    return {name: "" if is_unset(qos) else qos for name, qos in qos_by_name.items()}
 
 
 def _association(line: str) -> Association:
@@ -175,16 +171,15 @@ def _counts_of_holders(text: str) -> dict[str, int]:
     return {} if first is None else _counts(_pairs(first[2]))
 
 
-def _counts(raw: Mapping[str, str]) -> dict[str, int]:
+def _counts(raw: Mapping[str, str], *, part: int = 1) -> dict[str, int]:
     """Decode `GrpJobs=3(1) MaxWallPJ=60`; what has no limit is left out."""
     matches = {name: _COUNT.fullmatch(raw.get(name, "")) for name in COUNTS}
-    return {name: int(match[1]) for name, match in matches.items() if match is not None and match[1] != "N"}
+    return {name: int(match[part]) for name, match in matches.items() if match and match[part] not in (None, "N")}
 
 
 def _counts_used(raw: Mapping[str, str]) -> dict[str, int]:
     """Decode the number in brackets of `GrpJobs=3(1)`, of whole minutes or jobs."""
-    matches = {name: _COUNT.fullmatch(raw.get(name, "")) for name in COUNTS}
-    return {name: int(match[2]) for name, match in matches.items() if match is not None and match[2]}
+    return _counts(raw, part=2)
 
 
 def _shares(text: str) -> int | None:

@@ -50,7 +50,9 @@ class _TextForAWhile:
     def snapshot(self) -> Snapshot:
         """Read the cluster as it is now; raises what the text reader raises."""
         seen = self._tried() if self._is_due() else None
-        if seen is None:
+        if seen is not None:
+            self._text_since, self._fault = None, ""
+        else:
             seen = self._text.snapshot()
             if self._fault:
                 unread = (*seen.unread, f"read as text since {self._reader} failed: {self._fault}")
@@ -101,7 +103,6 @@ class AutoSource(_TextForAWhile):
         if counted.uncounted:
             self._prefer_text(types_not_counted(counted.uncounted))
             return None
-        self._text_since, self._fault = None, ""
         self.why = f"pyslurm fits Slurm {config.slurm_version}, and AccountingStorageTRES counts every type of GPU"
         return seen
 
@@ -142,12 +143,10 @@ class ChosenSource(_TextForAWhile):
     def _tried(self) -> Snapshot | None:
         """Read by the chosen reader; None if the queue is too large for it, raises what it raises otherwise."""
         try:
-            seen = self._chosen.snapshot()
+            return self._chosen.snapshot()
         except TooLargeError as err:
             self._text_since, self._fault = self._clock.now(), str(err)
             return None
-        self._text_since, self._fault = None, ""
-        return seen
 
 
 def open_source(

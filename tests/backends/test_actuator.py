@@ -380,7 +380,6 @@ class Waiting(Streaming):
     fields: dict[int, dict[str, str]] = field(default_factory=dict)
     ignored: frozenset[int] = frozenset()
     complaints: str = ""
-    lost: bool = False
     tasks: str = ""
     cluster: str | None = None
     processes: list[tuple[str, ...]] = field(default_factory=list)
@@ -407,8 +406,6 @@ class Waiting(Streaming):
     def feed(self, program: str, lines: Sequence[str]) -> str:
         """Carry out the lines, or object."""
         self.processes.append((program, *lines))
-        if self.lost:
-            raise SlurmUnavailableError("no answer")
         messages = [self.complaints] if self.complaints else []
         for line in lines:
             job_id = int(line.partition("JobId=")[2].partition(" ")[0].partition("_")[0])
@@ -501,11 +498,6 @@ def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert [receipt.outcome for receipt in receipts] == [Outcome.APPLIED] * 5
     assert [len(command) - 1 for command in slurm.processes if command[0] == "scontrol"] == [2, 2, 1]
-
-
-def test_a_slurmctld_that_does_not_answer_leaves_all_of_a_batch_unknown() -> None:
-    with pytest.raises(SlurmUnavailableError, match="no answer"):
-        ScontrolActuator(Waiting(nices={1: 0, 2: 0}, lost=True)).apply_all(nices(1, 2))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Answers of real releases: what each reader makes of them, and that the readers agree."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -26,15 +25,6 @@ from tests.examples import examples
 
 FIRST = tuple(f"n{number:02d}" for number in range(1, 5))
 LAST = tuple(f"n{number:02d}" for number in range(5, 9))
-
-
-@pytest.fixture(autouse=True)
-def _recorded_in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def without_gpu_use(node: Node) -> Node:

@@ -21,9 +21,7 @@ WHOLE = CORES.replace("  NodeName=n01 CoreIDs=0-1,4,6", "").replace("cpu=8", "cp
 RESERVED = node_row(StateComplete="idle+reserved", CPUsState="0/16/0/16", GresUsed="gpu:a100:0")
 
 
-@pytest.fixture(autouse=True)
-def _utc(filed: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "UTC")
+pytestmark = pytest.mark.usefixtures("filed")
 
 
 def read(fake: FakeSlurm, shown: str | SlurmRefusedError) -> Snapshot:

@@ -1,5 +1,5 @@
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
@@ -16,15 +16,6 @@ from advisor.domain.node import GpuPool
 from advisor.errors import DecodeError
 
 FIELD = "squeue Field"
-
-
-@pytest.fixture
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +42,6 @@ def test_duration_is_seconds_or_none(text: str, seconds: float | None) -> None:
     assert spelling.duration_s(text, field=FIELD) == seconds
 
 
-@pytest.mark.usefixtures("utc")
 @pytest.mark.parametrize(
     ("text", "instant"),
     [

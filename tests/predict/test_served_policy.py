@@ -57,8 +57,7 @@ from advisor.predict.served_policy import (
 from advisor.settings import PlanningSettings
 from tests.builders import HOUR_S, make_gang, make_hints, make_holders, make_job, make_node, make_snapshot
 from tests.predict.graphs import doubling, endless, publish_sizes, scoring, unary
-from tests.predict.shelf import TODAY
-from tests.predict.test_library import pin
+from tests.predict.shelf import TODAY, plant
 from tests.predict.test_onnx_model import line
 from tools.measured_prior import measured_prior
 from tools.train.sizer import by_price
@@ -153,8 +152,7 @@ def test_hostile_policy_is_not_published(tmp_path: Path, graph: bytes, fault: st
 @pytest.mark.parametrize(("graph", "fault"), HOSTILE)
 def test_hostile_policy_is_not_opened(tmp_path: Path, graph: bytes, fault: str) -> None:
     publish_graph(exported(scoring([1.0, 1.0, 0.0])), tmp_path, "1", today=TODAY, card=lambda _: "")
-    (tmp_path / f"{POLICY}own" / "1" / GRAPH).write_bytes(graph)
-    pin(tmp_path, graph)
+    plant(tmp_path, f"{POLICY}own", "1", GRAPH, graph)
     site = Library(tmp_path, tmp_path / "none")
 
     with pytest.raises(ModelError, match=f"^model policy-own 1: {fault}"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import ModelError
+from advisor.fit.fitted import bundled
 from advisor.fit.throughput_fit import fit_throughput
 from advisor.predict.intervals import Intervals
 from advisor.predict.onnx_model import Bundle
@@ -28,7 +29,7 @@ from advisor.predict.scaling import (
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
 from advisor.predict.throughput_knowledge import Calibration, parse_knowledge, write_knowledge
 from advisor.predict.throughput_site import SitePoints, no_points
-from tests.predict.throughput_cluster import THETA, opened, steps, theta_of, work, write_cluster
+from tests.predict.throughput_cluster import THETA, steps, theta_of, work, write_cluster
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("data")
     slow = write_cluster(folder / "cloud_t4")
     fast = write_cluster(folder / "ib_a100", network=-2.0)
-    return opened(fit_throughput([*slow, *fast], seed=3))
+    return bundled(fit_throughput([*slow, *fast], seed=3))
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 
 from advisor.domain.lease import Ending, Lease
-from advisor.domain.memory import KEPT_S, check_owner
+from advisor.domain.memory import KEPT_S, Wait, check_owner
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.journal.base import JournalBase
 from advisor.journal.rows import LEASE_COLUMNS, LEASE_VALUES, STOP_LEVER, audit_detail, lease_of, lease_row
 

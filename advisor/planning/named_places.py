@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from advisor.domain.actions import Lever, Reason
-from advisor.domain.facts import Facts
-from advisor.domain.plan import Recommendation
+from advisor.domain.plan import Facts, Recommendation
 from advisor.planning.case import Case
 
 

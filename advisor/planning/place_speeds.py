@@ -10,8 +10,7 @@ import numpy as np
 from advisor.domain.job import Job
 from advisor.features.nodes import NodeTable, rows_of
 from advisor.features.observe.graph import Floats, Residents, Rows
-from advisor.features.observe.known_models import KnownModels
-from advisor.features.observe.site_speeds import SiteSpeeds
+from advisor.features.observe.known_models import KnownModels, SiteSpeeds
 from advisor.features.observe.snapshot_graph import residents_of_jobs
 from advisor.planning.case import Case
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from advisor.domain.actions import SetNodeRange
 from advisor.domain.forecast import Forecasts
 from advisor.domain.lease import Lease, LeaseState
-from advisor.domain.memory import Memory
+from advisor.domain.memory import Memory, Wait
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.planning.case import Case
 from advisor.planning.observing import timer_s, timer_tier
 from advisor.planning.timers import Timer, closer_places, timer_of

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from advisor.domain.actions import Lever
-from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.forecast import Interval
 from advisor.domain.gang import GangRequest, GpuScope
 from advisor.domain.job import Job, Sensitivity
+from advisor.domain.plan import UNPUBLISHED, Facts
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import MINUTE_S
 from advisor.features.capacity import Fit, Fitter

@@ -7,7 +7,7 @@ import numpy as np
 
 from advisor.domain.lease import Lease
 from advisor.domain.memory import Memory
-from advisor.domain.permits import Permits
+from advisor.domain.plan import Permits
 from advisor.planning.case import Case
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster

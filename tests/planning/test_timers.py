@@ -12,10 +12,9 @@ from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
 from advisor.domain.gang import GangRequest, SwitchRequest
 from advisor.domain.job import Job, Sensitivity
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.memory import Memory
+from advisor.domain.memory import Memory, Wait
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.planning.beliefs import Beliefs
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.sentences import assumption, sentence

@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from advisor.predict.history import Keys, keys_of
 from advisor.predict.run_time import RunTimeForecaster
-from advisor.predict.run_time_features import wait_reached_s
-from advisor.predict.run_time_table import RunTimeTable
+from advisor.predict.run_time_features import RunTimeTable, wait_reached_s
 from advisor.sim.policies.learning import EndedInOrder, opened
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm

@@ -1,19 +1,14 @@
 """Reservations of parts of nodes: what they keep from other jobs, as readers put it into the snapshot."""
 
-from pathlib import Path
-
 import pytest
 
 from advisor.backends.reservations import decode_reservations
-from advisor.backends.site_reader import Identity, SiteReader
-from advisor.backends.text_source import TextSource
-from advisor.clock import ManualClock
 from advisor.domain.gang import GpuCount
 from advisor.domain.node import NodeService
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import SlurmRefusedError
 from advisor.features.nodes import node_table
-from tests.backends.fake_slurm import FakeSlurm, job_row, node_row
+from tests.backends.fake_slurm import FakeSlurm, job_row, node_row, text_reader
 
 SHOWN = "scontrol -o show reservation"
 # Half the cores of n01, with two threads each.
@@ -26,18 +21,12 @@ WHOLE = CORES.replace("  NodeName=n01 CoreIDs=0-1,4,6", "").replace("cpu=8", "cp
 RESERVED = node_row(StateComplete="idle+reserved", CPUsState="0/16/0/16", GresUsed="gpu:a100:0")
 
 
-@pytest.fixture(autouse=True)
-def _conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "UTC")
-    path = tmp_path / "slurm.conf"
-    path.write_text("ClusterName=filed\n")
-    monkeypatch.setenv("SLURM_CONF", str(path))
+pytestmark = pytest.mark.usefixtures("filed")
 
 
 def read(fake: FakeSlurm, shown: str | SlurmRefusedError) -> Snapshot:
     fake.texts[SHOWN] = shown
-    clock = ManualClock(10000.0)
-    return TextSource(fake, clock, SiteReader(fake, clock, identity=Identity(uid=0, name="root"))).snapshot()
+    return text_reader(fake, 10000.0).snapshot()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from advisor.planning.rollout import Rollout, RolloutValues, Scenario, TimedActi
 # The rules, in the manner of the guard's, that refuse a change after its trial, or for want of one.
 GAINS: Final = "gains_in_rollout"
 TRIED: Final = "tried_in_rollout"
-TRIAL_RULES: Final = (GAINS, TRIED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ class RolloutValues(NamedTuple):
     The jobs are those of the snapshot that the rollout models; the waiting tasks of an array have one id. `start_s` and
     `end_s` are NaN beyond the horizon.
     `completion_s` is never NaN: a job that still runs at the horizon ends when its run time is over, and one that still
-    pends counts as if it started there. The arrivals of a draw are the same under every plan.
+    pends counts as if it started there.
     """
 
     job_ids: NDArray[np.int64]  # (n_jobs,)
@@ -38,8 +38,6 @@ class RolloutValues(NamedTuple):
     start_s: NDArray[np.float64]  # (n_plans, n_draws, n_jobs)
     end_s: NDArray[np.float64]  # (n_plans, n_draws, n_jobs)
     completion_s: NDArray[np.float64]  # (n_plans, n_draws, n_jobs)
-    arrivals: NDArray[np.int64]  # (n_draws,): jobs that arrived within the horizon
-    arrivals_completion_s: NDArray[np.float64]  # (n_plans, n_draws): sum over the arrivals
     horizon_s: float
     left_out: tuple[str, ...]  # what the rollout does not model, in plain sentences
 
@@ -50,7 +48,7 @@ class Rollout(Protocol):
     def values(
         self, case: Case, plans: Sequence[Scenario], *, horizon_s: float, draws: int, first_draw: int = 0
     ) -> RolloutValues:
-        """Simulate every plan under the same draws of run times and arrivals, from the number `first_draw` on.
+        """Simulate every plan under the same draws of run times, from the number `first_draw` on.
 
         A draw depends on its number alone, not on the plans or on how many draws there are.
         """
@@ -63,14 +61,8 @@ def mean_wait_s(values: RolloutValues) -> NDArray[np.float64]:
 
 
 def mean_completion_s(values: RolloutValues) -> NDArray[np.float64]:
-    """Return when all jobs complete in the mean, arrivals included: `(n_plans, n_draws)`."""
-    total_s = values.completion_s.sum(axis=2) + values.arrivals_completion_s
-    return np.asarray(total_s / np.maximum(1, len(values.job_ids) + values.arrivals))
-
-
-def weighted_completion_s(values: RolloutValues, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sum of weight `(n_jobs,)` times completion over the jobs of the snapshot: `(n_plans, n_draws)`."""
-    return np.asarray(values.completion_s @ weights)
+    """Return when all jobs complete in the mean: `(n_plans, n_draws)`."""
+    return _mean(values.completion_s)
 
 
 def _mean(of_jobs: NDArray[np.float64]) -> NDArray[np.float64]:

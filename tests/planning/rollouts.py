@@ -35,8 +35,6 @@ class FakeRollout:
             start_s=start_s,
             end_s=completion_s,
             completion_s=completion_s,
-            arrivals=np.zeros(draws, dtype=np.int64),
-            arrivals_completion_s=np.zeros((len(plans), draws)),
             horizon_s=horizon_s,
             left_out=(),
         )

@@ -19,8 +19,6 @@ def values(start_s: list[list[list[float]]], completion_s: list[list[list[float]
         start_s=starts,
         end_s=ends,
         completion_s=ends,
-        arrivals=np.zeros(starts.shape[1], dtype=np.int64),
-        arrivals_completion_s=np.zeros(starts.shape[:2]),
         horizon_s=HORIZON_S,
         left_out=("a sentence",),
     )

@@ -36,7 +36,7 @@ from advisor.sim.live.snapshot_model import NodeTurn, SnapshotModel, model_of
 from advisor.sim.live.split_allocations import Omissions
 from advisor.sim.live.submitted_jobs import Submission, SubmittedJobs, Undo, eligible_time
 from advisor.sim.live.twin_draws import drawn_periods, spread_draws, with_fractions
-from advisor.sim.live.wait_difference import PlainStarts
+from advisor.sim.live.wait_sums import PlainStarts
 from advisor.sim.slurm.site_cluster import parameters_of
 from advisor.sim.traces.trace import Trace
 

@@ -30,11 +30,6 @@ def uniforms(model: SnapshotModel, draws: Sequence[int], seed: int, *, of: int =
     return np.array(rows).reshape(len(draws), len(model.trace))
 
 
-def by_limits(model: SnapshotModel, draws: int) -> Floats:
-    """Return the time limits as run times, `(n_draws, n_jobs)`; a job without a limit runs for ever."""
-    return np.tile(_known(model), (draws, 1))
-
-
 def by_forecasts(
     model: SnapshotModel, forecasts: Forecasts, uniform: Floats, *, used_limit_ratio_low: float = 1.0
 ) -> Floats:

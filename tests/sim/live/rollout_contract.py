@@ -25,7 +25,6 @@ def check(rollout: Rollout) -> None:
     assert sorted(values.job_ids.tolist()) == sorted(job.job_id for job in CASE.snapshot.jobs)
     assert values.start_s.shape == values.end_s.shape == values.completion_s.shape == (4, 3, count)
     assert values.gpus.shape == values.was_pending.shape == (count,)
-    assert values.arrivals.shape == (3,) and values.arrivals_completion_s.shape == (4, 3)
     assert np.isfinite(values.completion_s).all() and values.horizon_s == HOUR_S
     assert mean_completion_s(values).shape == mean_wait_s(values).shape == (4, 3)
     # Equal plans and equal calls have equal values, and a draw is known by its number.

@@ -14,12 +14,9 @@ from advisor.planning.rollout import (
     TimedAction,
     mean_completion_s,
     mean_wait_s,
-    weighted_completion_s,
 )
-from advisor.sim.live.arrival_draws import RecentJobs, draw_arrivals
 from advisor.sim.live.slurm_rollout import SlurmRollout
 from tests.builders import HOUR_S, make_cluster, make_gang, make_hints, make_job, size_of
-from tests.sim.building import make_trace
 
 HORIZON_S = 24 * HOUR_S
 RUN = RunTime(interval_s=Interval(low=600.0, median=1800.0, high=3000.0), mean_s=1800.0)
@@ -47,11 +44,6 @@ def forecast_case(snapshot: Snapshot) -> Case:
 
 LEFT_ALONE: tuple[TimedAction, ...] = ()
 STEP_BACK = (TimedAction(action=SetNice(job_id=101, before=0, after=50)),)
-RECENT = RecentJobs(
-    trace=make_trace([{"submit_time": 100.0 * step, "gpus": 2, "time_limit_s": 3600.0} for step in range(1, 70)]),
-    begin_time=0.0,
-    end_time=7200.0,
-)
 
 
 def of_job(values: RolloutValues, job_id: int) -> int:
@@ -79,13 +71,11 @@ def test_values_do_not_depend_on_the_number_of_threads() -> None:
     case = forecast_case(full_cluster())
 
     one, four = (
-        SlurmRollout(seed=1, threads=threads, recent=RECENT).values(
-            case, [LEFT_ALONE, STEP_BACK], horizon_s=HORIZON_S, draws=8
-        )
+        SlurmRollout(seed=1, threads=threads).values(case, [LEFT_ALONE, STEP_BACK], horizon_s=HORIZON_S, draws=8)
         for threads in (1, 4)
     )
 
-    for name in ("start_s", "end_s", "completion_s", "arrivals", "arrivals_completion_s"):
+    for name in ("start_s", "end_s", "completion_s"):
         np.testing.assert_array_equal(getattr(one, name), getattr(four, name))
 
 
@@ -97,40 +87,12 @@ def test_another_seed_draws_other_run_times() -> None:
     assert not np.array_equal(one.start_s, other.start_s)
 
 
-def test_arrivals_make_the_queue_wait_longer_and_count_in_the_mean() -> None:
-    case = forecast_case(full_cluster())
-
-    alone = SlurmRollout(seed=1).values(case, [LEFT_ALONE], horizon_s=HORIZON_S, draws=4)
-    crowded = SlurmRollout(seed=1, recent=RECENT).values(case, [LEFT_ALONE], horizon_s=HORIZON_S, draws=4)
-
-    assert alone.arrivals.tolist() == [0] * 4
-    assert (crowded.arrivals > 500).all()
-    assert (crowded.arrivals_completion_s > 0.0).all()
-    assert mean_wait_s(crowded).mean() > mean_wait_s(alone).mean()
-    total_s = crowded.completion_s.sum(axis=2) + crowded.arrivals_completion_s
-    np.testing.assert_allclose(mean_completion_s(crowded), total_s / (16 + crowded.arrivals))
-
-
-def test_arrivals_come_within_the_horizon_at_the_rate_of_the_past() -> None:
-    drawn = [draw_arrivals(RECENT, 1e6, HORIZON_S, 0, draw) for draw in range(10)]
-
-    times = np.concatenate([arrivals.submit_time for arrivals in drawn])
-    assert times.min() > 1e6
-    assert times.max() <= 1e6 + HORIZON_S
-    assert all((np.diff(arrivals.submit_time) >= 0.0).all() for arrivals in drawn)
-    assert len(times) / 10 == pytest.approx(69 / 7200.0 * HORIZON_S, rel=0.1)
-
-
 def test_metrics_count_what_is_open_at_the_horizon() -> None:
     values = SlurmRollout(seed=1).values(forecast_case(full_cluster()), [LEFT_ALONE], horizon_s=60.0, draws=2)
 
     assert np.isnan(values.start_s[:, :, values.was_pending]).all()
     assert mean_wait_s(values).tolist() == [[60.0, 60.0]]
     assert np.isfinite(values.completion_s).all()
-    weights = (values.job_ids == 101).astype(np.float64)
-    np.testing.assert_array_equal(
-        weighted_completion_s(values, weights), values.completion_s[:, :, of_job(values, 101)]
-    )
 
 
 def test_fewer_gpus_start_sooner_and_take_longer_as_the_planner_believes() -> None:
@@ -159,12 +121,12 @@ def test_fewer_gpus_start_sooner_and_take_longer_as_the_planner_believes() -> No
 def test_later_draws_are_those_of_a_longer_list() -> None:
     case = forecast_case(full_cluster())
 
-    rollout: Rollout = SlurmRollout(seed=3, recent=RECENT)
+    rollout: Rollout = SlurmRollout(seed=3)
     whole = rollout.values(case, [LEFT_ALONE, STEP_BACK], horizon_s=HORIZON_S, draws=4)
     part = rollout.values(case, [STEP_BACK], horizon_s=HORIZON_S, draws=2, first_draw=2)
 
     np.testing.assert_array_equal(part.start_s[0], whole.start_s[1, 2:])
-    np.testing.assert_array_equal(part.arrivals_completion_s[0], whole.arrivals_completion_s[1, 2:])
+    np.testing.assert_array_equal(part.completion_s[0], whole.completion_s[1, 2:])
 
 
 def test_job_without_limit_and_forecast_leaves_the_mean_finite() -> None:

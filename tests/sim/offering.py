@@ -7,9 +7,8 @@ import numpy as np
 from advisor.domain.topology import LocalityTier
 from advisor.planning.tuning import EDGES_S
 from advisor.sim.cluster import Cluster
-from advisor.sim.engine.tables import Integers
-from advisor.sim.gang_patience import GangPatience
-from advisor.sim.policies.delay_scheduling import offer
+from advisor.sim.engine.tables import GangPatience, Integers
+from advisor.sim.policies.engine_calls import offer
 from advisor.sim.profiles import inflation, load_profiles
 from advisor.sim.state import RUNNING, State
 from tests.sim.building import make_state, make_trace, occupy, submit

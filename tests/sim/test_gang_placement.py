@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from advisor.sim.cluster import Cluster, NodeGroup
-from advisor.sim.gang_placement import pick
-from advisor.sim.policies.dally_preempt import make_room_close
+from advisor.sim.engine.tables import build_victims
+from advisor.sim.policies.engine_calls import make_room_close, pick
 from advisor.sim.state import State
-from advisor.sim.victims import build_victims
 from tests.sim.building import make_state, make_trace, occupy, picked, place, run_of, starts_and_ends
 from tests.sim.internals import make_room, make_room_anywhere, pick_anywhere, pick_leaf, usable_gpus
 

@@ -10,15 +10,15 @@ import pytest
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.run_outcome import End, Run
-from advisor.sim.slurm.priority import insert, prioritise
 from advisor.sim.slurm.queue_tables import PartitionTable
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm.slurm_state import Slurm
-from advisor.sim.slurm.slurmctld import run_slurm
+from advisor.sim.slurm.slurmctld import prioritise, run_slurm
 from advisor.sim.state import State
 from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_state, make_trace, run_of, starts_and_ends
+from tests.sim.internals import insert
 from tests.sim.slurm.test_backfill import FIRST_COME
 
 NODES = NodeGroup(count=4, gpus=4)

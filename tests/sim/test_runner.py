@@ -7,8 +7,9 @@ import pytest
 
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, Failures, NodeGroup, parse_cluster
+from advisor.sim.engine.tables import build_victims
 from advisor.sim.node_events import draw_faults
-from advisor.sim.policies.queue_policy import run_queue
+from advisor.sim.policies.engine_calls import run_queue
 from advisor.sim.policies.rounds import RoundView, run_rounds
 from advisor.sim.queueing import DONE, Key, Queue, build_queue
 from advisor.sim.run_outcome import End
@@ -16,7 +17,6 @@ from advisor.sim.runner import known_policy, simulate
 from advisor.sim.simulated_policy import Problem, SimulationOptions
 from advisor.sim.state import FAULT_DTYPE, State, with_room
 from advisor.sim.traces.trace import Trace
-from advisor.sim.victims import build_victims
 from tests.sim.building import IDEAL, bytes_of, make_problem, make_state, make_trace, run_of, starts_and_ends
 from tests.sim.stepping import check_books
 

@@ -24,9 +24,8 @@ from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch, leave_out
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm.slurm_placement import pick_now
 from advisor.sim.slurm.slurm_state import Slurm
-from advisor.sim.slurm.slurmctld import run_slurm
+from advisor.sim.slurm.slurmctld import pick_now, run_slurm
 from advisor.sim.state import ENDED, State, build_state, with_room
 from advisor.sim.study.cell import drawn
 from advisor.sim.traces.sampling import OPEN

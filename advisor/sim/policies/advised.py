@@ -28,8 +28,7 @@ from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.slurm.node_lists import with_room_for_lists
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm.slurm_placement import pick_now
-from advisor.sim.slurm.slurmctld import run_slurm
+from advisor.sim.slurm.slurmctld import pick_now, run_slurm
 from advisor.sim.state import State
 
 MakeForecaster = Callable[[Problem, SimulatedSlurm], Forecaster]

@@ -12,16 +12,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.engine.native import native
-from advisor.sim.engine.tables import Integers, Reals
-from advisor.sim.gang_patience import GangPatience
-from advisor.sim.gang_placement import pick
+from advisor.sim.engine.tables import GangPatience, Integers, Reals
 from advisor.sim.policies.dally import Dally, Rows, dally_policy
-from advisor.sim.policies.delay_scheduling import sensitivities, tier_held, tier_of_pick
+from advisor.sim.policies.engine_calls import make_room_close, pick, sensitivities, tier_held, tier_of_pick
 from advisor.sim.policies.preemption import APART_S, QUANTUM_S, give_way, keys, pays, stopping_cost_s
 from advisor.sim.policies.rounds import RoundView
-from advisor.sim.state import RUNNING, State
-from advisor.sim.victims import Victims
+from advisor.sim.state import RUNNING
 
 ROUND_S: Final = 300.0
 # Gangs looked at in a round.
@@ -30,15 +26,6 @@ DEPTH: Final = 32
 _SPARED: Final = -1.0
 
 Floats = NDArray[np.float64]
-
-
-@native
-def make_room_close(s: State, v: Victims, row: int, key: float) -> int:
-    """List running jobs with a key above `key` to preempt so that a job fits, if on several nodes under one leaf.
-
-    Return how many, 0 if none help. On one node these are the jobs with the highest keys where others lose the fewest
-    GPUs, on several all jobs of the nodes where others lose the fewest.
-    """
 
 
 @dataclass(slots=True)

@@ -11,9 +11,8 @@ from advisor.features.taken import AskedResources, GpuRates, gpus_taken
 from advisor.planning.objective import Floats
 from advisor.settings import Limits
 from advisor.sim.simulated_policy import Problem
-from advisor.sim.slurm.priority import prioritise, sort_line
 from advisor.sim.slurm.slurm_state import Slurm
-from advisor.sim.slurm.slurmctld import ask_for_pass
+from advisor.sim.slurm.slurmctld import ask_for_pass, prioritise, sort_line
 from advisor.sim.state import State
 
 Rows = NDArray[np.intp]

@@ -6,17 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.engine.native import native
-from advisor.sim.gang_placement import pick
-from advisor.sim.queueing import GivenKey, Key, Queue, build_queue
+from advisor.sim.engine.tables import build_victims
+from advisor.sim.policies.engine_calls import pick, run_queue
+from advisor.sim.queueing import GivenKey, Key, build_queue
 from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.state import State
-from advisor.sim.victims import Victims, build_victims
-
-
-@native
-def run_queue(s: State, q: Queue, v: Victims, until: float) -> int:
-    """Run until all jobs have ended (DONE), `until` (PAUSED), or the segments are full (FULL)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.engine.tables import Integers, Reals
-from advisor.sim.gang_placement import pick
-from advisor.sim.policies.round_actions import best_rates, put_back, run_round, serve, share_gpus, start_one
+from advisor.sim.engine.tables import Integers, Reals, Victims, build_victims
+from advisor.sim.policies.engine_calls import best_rates, pick, put_back, run_round, serve, share_gpus, start_one
 from advisor.sim.queueing import ROUND
 from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.state import PENDING, RUNNING, State
-from advisor.sim.victims import Victims, build_victims
 
 
 class Decision(Protocol):

@@ -10,9 +10,8 @@ import numpy as np
 from advisor.sim.policies.pinned import hold_to_fewest
 from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.slurm.slurm_builder import build_slurm
-from advisor.sim.slurm.slurm_placement import pick_now
 from advisor.sim.slurm.slurm_state import Slurm
-from advisor.sim.slurm.slurmctld import run_slurm
+from advisor.sim.slurm.slurmctld import pick_now, run_slurm
 from advisor.sim.state import State
 
 # Runs a loop up to an instant, and returns why it stopped.

@@ -4,10 +4,8 @@ import math
 
 from advisor.domain.actions import SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.units import MINUTE_S
-from advisor.sim.slurm.priority import prioritise
-from advisor.sim.slurm.slurm_placement import per_node
 from advisor.sim.slurm.slurm_state import Slurm
-from advisor.sim.slurm.slurmctld import watch_switches
+from advisor.sim.slurm.slurmctld import per_node, prioritise, watch_switches
 from advisor.sim.state import NONE, State
 
 # What the model of slurmctld changes in rollouts.

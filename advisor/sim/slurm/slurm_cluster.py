@@ -18,11 +18,9 @@ from advisor.predict.run_time_table import RunTimeTable
 from advisor.sim.cluster import Cluster, names_in
 from advisor.sim.slurm.job_update import update_job
 from advisor.sim.slurm.node_lists import NodeLists
-from advisor.sim.slurm.priority import sort_line
-from advisor.sim.slurm.slurm_placement import per_node
 from advisor.sim.slurm.slurm_queue import partitions_of
 from advisor.sim.slurm.slurm_state import Slurm
-from advisor.sim.slurm.slurmctld import ask_for_pass
+from advisor.sim.slurm.slurmctld import ask_for_pass, per_node, sort_line
 from advisor.sim.state import NONE, PENDING, State
 from advisor.sim.traces.trace import Trace
 

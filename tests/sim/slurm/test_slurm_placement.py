@@ -5,10 +5,11 @@ import pytest
 
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.slurm.slurm_builder import build_slurm
-from advisor.sim.slurm.slurm_placement import leaves_picked, per_node, pick_now
 from advisor.sim.slurm.slurm_state import Slurm
+from advisor.sim.slurm.slurmctld import per_node, pick_now
 from advisor.sim.state import State
 from tests.sim.building import make_state, make_trace, occupy, picked
+from tests.sim.internals import leaves_picked
 
 CLUSTER = parse_cluster("nodes=8,gpus=8,leaf=4")
 

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters, parse_cluster
 from advisor.sim.slurm.slurm_builder import build_slurm
-from advisor.sim.slurm.slurm_placement import pick_now
+from advisor.sim.slurm.slurmctld import pick_now
 from tests.sim.building import make_state, make_trace, occupy, picked, run_of, starts_and_ends
 from tests.sim.slurm.test_backfill import FIRST_COME
 

@@ -67,7 +67,6 @@ class AdvisedSlurm:
     levers: frozenset[Lever] = EVERY_LEVER
     policy: Callable[[], Policy | None] = lambda: None
     trial: Callable[[], Trial | None] = lambda: None
-    requeue_loses_work: bool = True
 
     def run(self, problem: Problem) -> State:
         """Run the compiled loop from cycle to cycle."""

@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from advisor.planning.exchanges import exchanges
 from advisor.planning.objective import Floats, bound_s, scoped_keys
-from advisor.sim.policies.mover import Mover, Rows, RunTimes, pools_of, rates_of
-from advisor.sim.policies.plain_waits import PlainWaits
+from advisor.sim.policies.mover import Mover, PlainWaits, Rows, RunTimes, pools_of, rates_of
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.state import NONE, PENDING, State

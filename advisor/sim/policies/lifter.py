@@ -8,8 +8,7 @@ import numpy as np
 from advisor.planning.lifts import Bounds, Stakes, lifts
 from advisor.planning.objective import Floats, Objective, Waiting, fair_range, is_weighed
 from advisor.settings import PlanningSettings
-from advisor.sim.policies.mover import Mover, Rows, RunTimes, pools_of, rates_of
-from advisor.sim.policies.plain_waits import PlainWaits
+from advisor.sim.policies.mover import Mover, PlainWaits, Rows, RunTimes, pools_of, rates_of
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.state import State

@@ -12,8 +12,7 @@ from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, Failures, NodeGroup, parse_cluster
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.dally import Dally
-from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.policies.rounds import RoundView
+from advisor.sim.policies.rounds import RoundPolicy, RoundView
 from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.traces.trace import Trace

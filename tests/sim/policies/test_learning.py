@@ -12,8 +12,7 @@ from advisor.domain.units import DAY_S
 from advisor.errors import ModelError
 from advisor.predict.library import shipped_folder
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.policies.learned_run_times import LearnedRunTimes
-from advisor.sim.policies.learning import EndedInOrder, LearningForecaster
+from advisor.sim.policies.learning import EndedInOrder, LearnedRunTimes, LearningForecaster
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm

@@ -3,7 +3,7 @@
 import numpy as np
 
 from advisor.settings import Limits
-from advisor.sim.policies.plain_waits import WINDOW_S, PlainWaits
+from advisor.sim.policies.mover import WINDOW_S, PlainWaits
 from tests.sim.building import make_state, make_trace
 
 HOUR_S = 3600.0

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from advisor.sim.policies.preemption import KEY_MARGIN, give_way, keys, pays, stopping_cost_s
+from advisor.sim.policies.dally_preempt import KEY_MARGIN, give_way, keys, pays, stopping_cost_s
 
 
 def keys_of(*jobs: tuple[float, float, float]) -> list[float]:

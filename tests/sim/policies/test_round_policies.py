@@ -5,7 +5,7 @@ import pytest
 
 from advisor.sim.cluster import Cluster, Failures, NodeGroup
 from advisor.sim.policies import POLICIES
-from advisor.sim.policies.round_policy import RoundPolicy
+from advisor.sim.policies.rounds import RoundPolicy
 from advisor.sim.run_outcome import End
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.traces.trace import Trace

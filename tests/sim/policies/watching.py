@@ -8,8 +8,7 @@ import pytest
 
 from advisor.sim.cluster import Cluster
 from advisor.sim.policies import POLICIES
-from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.policies.rounds import Decision, RoundView
+from advisor.sim.policies.rounds import Decision, RoundPolicy, RoundView
 from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulatedPolicy, SimulationOptions
 from advisor.sim.state import NONE, PENDING, RUNNING

@@ -10,7 +10,7 @@ import pytest
 
 from advisor.errors import TraceError
 from advisor.sim.traces.importing.formats import FORMATS, import_trace
-from advisor.sim.traces.importing.pollux import RUN_TIMES_S
+from advisor.sim.traces.importing.published import RUN_TIMES_S
 from advisor.sim.traces.importing.workload_rows import ImportOptions
 from advisor.sim.traces.trace_file import read_trace, write_trace
 from tests.needs import measurements

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from advisor.errors import TraceError
 from advisor.sim.traces.importing.accounted import Accounted
-from advisor.sim.traces.importing.collect import Imported
-from advisor.sim.traces.importing.formats import import_trace
+from advisor.sim.traces.importing.formats import Imported, import_trace
 from advisor.sim.traces.importing.sacct import COMMAND, FILLED_IN, IN_DOUBT, WRITTEN, asked_rows, records
 from advisor.sim.traces.trace_file import write_trace
 from tests.backends.fake_slurm import FakeSlurm

@@ -6,9 +6,9 @@ import pytest
 
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, NodeGroup, parse_cluster
-from advisor.sim.gpu_types import check_gpu_types, jobs_by_gpu_type
 from advisor.sim.run_outcome import End
 from advisor.sim.traces.trace import Trace
+from advisor.sim.unmodelled import check_gpu_types, jobs_by_gpu_type
 from tests.sim.building import make_trace, run_of
 
 

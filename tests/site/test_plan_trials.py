@@ -32,7 +32,7 @@ from advisor.planning.plan_trial import (
     refused_by_trial,
 )
 from advisor.settings import PlanningSettings
-from advisor.sim.live.trial_child import ANSWER, TrialTask
+from advisor.sim.live.rollout_trial import ANSWER, TrialTask
 from advisor.site.plan_trials import MOST_WAITING, ChildTrial, RunTrial, ShortTrial, run_trial, trials_by
 from advisor.site.shadow import Shadow
 from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job, make_recommendation, make_snapshot

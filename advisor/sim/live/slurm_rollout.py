@@ -17,8 +17,8 @@ from advisor.errors import SimulationError
 from advisor.planning.case import Case
 from advisor.planning.rollout import RolloutValues, Scenario
 from advisor.sim.live.continuation import Continuation, Workspace
+from advisor.sim.live.draws import by_forecasts, uniforms, within_limits
 from advisor.sim.live.forecast_paces import Paces
-from advisor.sim.live.run_time_draws import by_forecasts, uniforms, within_limits
 from advisor.sim.live.snapshot_model import model_of
 
 # What numbers are drawn for, beside run times.

@@ -25,7 +25,7 @@ from advisor.sim.policies.known_forecaster import KnownForecaster
 from advisor.sim.policies.learning import NOWHERE, LearningForecaster, opened
 from advisor.sim.queueing import PAUSED
 from advisor.sim.simulated_policy import Problem, drive, leave_out
-from advisor.sim.slurm.node_lists import with_room_for_lists
+from advisor.sim.slurm.job_update import with_room_for_lists
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm.slurmctld import pick_now, run_slurm

@@ -5,7 +5,7 @@ import pytest
 
 from advisor.domain.forecast import NO_FORECASTS, Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.job import JobState
-from advisor.sim.live.run_time_draws import by_forecasts, uniforms, within_limits
+from advisor.sim.live.draws import by_forecasts, uniforms, within_limits
 from advisor.sim.live.snapshot_model import SnapshotModel, model_of
 from tests.builders import make_cluster, make_job
 

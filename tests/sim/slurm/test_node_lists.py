@@ -8,8 +8,8 @@ import pytest
 from advisor.domain.actions import SetNodeList
 from advisor.domain.plan import Outcome
 from advisor.sim.cluster import Cluster, NodeGroup, parse_cluster
-from advisor.sim.slurm import node_lists
-from advisor.sim.slurm.node_lists import with_room_for_lists
+from advisor.sim.slurm import job_update
+from advisor.sim.slurm.job_update import with_room_for_lists
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.state import PENDING, RUNNING
@@ -106,7 +106,7 @@ def test_nodes_that_are_unknown_or_excluded_are_refused(nodes: tuple[str, ...]) 
 
 
 def test_row_for_a_list_is_used_again_when_its_job_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_lists, "ROOM", 1)
+    monkeypatch.setattr(job_update, "ROOM", 1)
     # The second gang waits for the node that is full for hours.
     slurm = waiting(GANG, {**GANG, "submit_time": 20, "gpus": 16, "nodes_min": 4, "nodes_max": 4})
 

@@ -16,8 +16,7 @@ import pytest
 from advisor.errors import SimulationError
 from advisor.sim.run_outcome import Run
 from advisor.sim.study.cell import Cell, Progress, digest_of, keys_of
-from advisor.sim.study.result import result_of
-from advisor.sim.study.result_store import RESULTS, Store
+from advisor.sim.study.result import RESULTS, Store, result_of
 from advisor.sim.study.sweep import SweepInterrupted, run_sweep
 from tests.programs import killed_after
 from tests.sim.building import make_trace

@@ -4,8 +4,8 @@ from advisor.config import Config
 from advisor.cycle import CycleRecord
 from advisor.domain.units import duration
 from advisor.planning.case import Case
-from advisor.planning.plan_effect import PlanEffect
 from advisor.planning.plan_trial import PlanTrial
+from advisor.planning.rollout import PlanEffect
 from advisor.view.terminal import print_labelled
 from advisor.view.trial_words import change_in_words, trial_lines
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from advisor.errors import ConfigError
-from advisor.journal.lock import taken
+from advisor.journal.file import taken
 
 
 @contextmanager

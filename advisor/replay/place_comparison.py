@@ -17,7 +17,7 @@ from advisor.domain.plan import Recommendation
 from advisor.errors import ModelError
 from advisor.features.observe.known_models import KnownModels
 from advisor.planning.case import Case
-from advisor.planning.place_speeds import PlaceSpeeds
+from advisor.planning.gang_nodes import PlaceSpeeds
 from advisor.stats import mean_interval
 
 _Key = tuple[int, float]

@@ -8,8 +8,7 @@ from advisor.domain.probation import ORDER_WEEKS, OrderLook, OrderProof, Trust
 from advisor.domain.units import DAY_S
 from advisor.journal import SqliteJournal
 from advisor.journal.base import ORDER_SEEN
-from advisor.trial.accuracy import by_run_time_model
-from advisor.trial.run_time_order import order_of
+from advisor.trial.accuracy import by_run_time_model, order_of
 
 _WEEK_S: Final = 7 * DAY_S
 # What the last days show sets a model aside; more jobs than that are not compared in a round.

@@ -11,8 +11,7 @@ from advisor.domain.plan import Recommendation
 from advisor.domain.units import duration
 from advisor.errors import AdvisorError, SimulationError
 from advisor.planning.case import Case
-from advisor.planning.kept_trials import KeptTrials
-from advisor.planning.plan_trial import PlanTrial, Trial, untried
+from advisor.planning.plan_trial import KeptTrials, PlanTrial, Trial, untried
 from advisor.settings import PlanningSettings
 
 _MODULE: Final = "advisor.sim.live.rollout_trial"

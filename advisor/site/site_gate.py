@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from advisor.apply.gate import OpenGate
+from advisor.apply.step import OpenGate
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
 from advisor.domain.load import Allowance

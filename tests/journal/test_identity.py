@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.journal.identity import files_of
+from advisor.journal.file import files_of
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from advisor.planning.exchanges import exchanges
+from advisor.planning.exchange import exchanges
 from advisor.planning.objective import bound_s
 from advisor.settings import Limits
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from advisor.planning.plan_effect import PlanEffect, effect_of, interval_of_mean
-from advisor.planning.rollout import RolloutValues
+from advisor.planning.rollout import PlanEffect, RolloutValues, effect_of, interval_of_mean
 
 HORIZON_S = 1000.0
 

@@ -20,10 +20,11 @@ from advisor.journal import opened
 from advisor.journal.views import Done, RowQuery
 from advisor.metrics.observer import Metrics
 from advisor.planning.case import Case
-from advisor.planning.kept_trials import KEPT_S, KeptTrials
 from advisor.planning.plan_trial import (
     GAINS,
+    KEPT_S,
     TRIED,
+    KeptTrials,
     PlanTrial,
     Trial,
     TrialFinding,

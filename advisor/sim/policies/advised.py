@@ -13,9 +13,8 @@ from advisor.domain.actions import Lever
 from advisor.features.observe.known_models import KnownModels
 from advisor.features.policy import Policy
 from advisor.planning.case import EVERY_LEVER
-from advisor.planning.kept_trials import KeptTrials
 from advisor.planning.observing import observed
-from advisor.planning.plan_trial import Trial, TrialSize
+from advisor.planning.plan_trial import KeptTrials, Trial, TrialSize
 from advisor.predict.interference import InterferenceForecaster
 from advisor.predict.library import Library
 from advisor.predict.neighbours import models_known_to

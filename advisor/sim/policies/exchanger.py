@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.planning.exchanges import exchanges
+from advisor.planning.exchange import exchanges
 from advisor.planning.objective import Floats, bound_s, scoped_keys
 from advisor.sim.policies.mover import Mover, PlainWaits, Rows, RunTimes, pools_of, rates_of
 from advisor.sim.simulated_policy import Problem

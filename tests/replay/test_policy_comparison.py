@@ -32,7 +32,7 @@ from tests.builders import (
     make_recommendation,
     make_snapshot,
 )
-from tests.planning.rollouts import FakeRollout
+from tests.planning.test_plan_trial import FakeRollout
 from tests.planning.test_policies import Scripted, queue
 
 

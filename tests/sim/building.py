@@ -5,16 +5,26 @@ from typing import Any
 
 import numpy as np
 
-from advisor.sim.cluster import Cluster, parse_cluster
+from advisor.sim.cluster import Cluster, SlurmParameters, parse_cluster
 from advisor.sim.profiles import load_profiles
 from advisor.sim.run_outcome import Run
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem, SimulatedPolicy, SimulationOptions, Stopwatch
 from advisor.sim.state import PENDING, State, build_state
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
+from advisor.sim.traces.trace_columns import NAMES_FIELD
 from tests.sim.internals import end, expired, start
 
 IDEAL = SimulationOptions(execution="ideal")
+# First come, first served, with passes at every instant.
+FIRST_COME = SlurmParameters(
+    priority_weight_age=0.0,
+    priority_weight_fairshare=0.0,
+    tick_s=0.0,
+    batch_sched_delay_s=0.0,
+    limit_check_s=0.0,
+    bf_resolution_s=1.0,
+)
 
 
 def make_trace(jobs: Sequence[Mapping[str, Any]], *, users: tuple[str, ...] = ("ann", "bob", "cy")) -> Trace:
@@ -42,6 +52,12 @@ def make_trace(jobs: Sequence[Mapping[str, Any]], *, users: tuple[str, ...] = ("
         row["gpus_min"] = row["gpus_min"] or row["gpus"]
         row["gpus_max"] = row["gpus_max"] or row["gpus"]
     return Trace(name="made", jobs=rows, users=users, models=models)
+
+
+def names_of(trace: Trace, column: str) -> list[str | None]:
+    """Return the name in a column of every job; None for the code -1."""
+    table = getattr(trace, NAMES_FIELD[column])
+    return [table[code] if code >= 0 else None for code in trace.jobs[column].tolist()]
 
 
 def starts_and_ends(run: Run) -> list[tuple[float, float]]:

@@ -17,9 +17,8 @@ from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import prioritise, run_slurm
 from advisor.sim.state import State
 from advisor.sim.traces.trace import Trace
-from tests.sim.building import make_state, make_trace, run_of, starts_and_ends
+from tests.sim.building import FIRST_COME, make_state, make_trace, run_of, starts_and_ends
 from tests.sim.internals import insert
-from tests.sim.slurm.test_backfill import FIRST_COME
 
 NODES = NodeGroup(count=4, gpus=4)
 NAMES = Cluster(nodes=(NODES,)).node_names

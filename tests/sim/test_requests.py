@@ -18,8 +18,7 @@ from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import build_state
 from advisor.sim.study.metrics import by_gpus, count_ends, summarise
 from advisor.sim.traces.trace import Trace
-from tests.sim.building import make_trace, run_of, starts_and_ends
-from tests.sim.slurm.test_slurmctld import FIRST_COME
+from tests.sim.building import FIRST_COME, make_trace, run_of, starts_and_ends
 
 MEASURED = SimulationOptions()
 Jobs = Sequence[Mapping[str, Any]]

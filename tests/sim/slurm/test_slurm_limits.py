@@ -15,8 +15,7 @@ from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import FAULT_DTYPE, State
 from advisor.sim.traces.trace import Trace
-from tests.sim.building import make_state, make_trace, run_of, starts_and_ends
-from tests.sim.slurm.test_backfill import FIRST_COME
+from tests.sim.building import FIRST_COME, make_state, make_trace, run_of, starts_and_ends
 
 ACCOUNTS = ("lab", "team", "other")
 

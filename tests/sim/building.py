@@ -66,15 +66,26 @@ def starts_and_ends(run: Run) -> list[tuple[float, float]]:
 
 
 def run_of(
-    trace: Trace,
+    jobs: Trace | Sequence[Mapping[str, Any]],
     cluster: str | Cluster,
     policy: str | SimulatedPolicy,
     options: SimulationOptions = IDEAL,
     seed: int = 0,
 ) -> Run:
     """Simulate, by default without inflation and restart cost."""
+    trace = jobs if isinstance(jobs, Trace) else make_trace(jobs)
     where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     return simulate(trace, where, policy, seed=seed, options=options)
+
+
+def times_of(
+    jobs: Trace | Sequence[Mapping[str, Any]],
+    cluster: str | Cluster,
+    policy: str | SimulatedPolicy,
+    options: SimulationOptions = IDEAL,
+) -> list[tuple[float, float]]:
+    """Simulate; list the first start and the end of every job."""
+    return starts_and_ends(run_of(jobs, cluster, policy, options))
 
 
 def make_state(trace: Trace, cluster: str | Cluster, *, ideal: bool = False, loses_work: bool = False) -> State:

@@ -45,9 +45,9 @@ def queue_of_one_long_and_four_short() -> list[dict[str, Any]]:
 
 
 def test_short_jobs_go_before_a_long_one() -> None:
-    trace = make_trace(queue_of_one_long_and_four_short())
+    jobs = queue_of_one_long_and_four_short()
 
-    plain, advised = (run_of(trace, one_node(), policy, EAGER) for policy in ("slurm", "rules"))
+    plain, advised = (run_of(jobs, one_node(), policy, EAGER) for policy in ("slurm", "rules"))
 
     # Plain Slurm runs them in the order of submission; advised, the four of 500 s each run first.
     assert starts_and_ends(plain)[1][0] == 1000.0
@@ -176,10 +176,10 @@ def test_an_elastic_gang_behind_a_wider_one_is_lifted_and_then_starts_smaller() 
     full = {"gpus": 4, "run_time_s": 15 * HOUR_S, "time_limit_s": 20 * HOUR_S}
     ahead = {"submit_time": 5, "gpus": 24, "nodes_max": 6, "run_time_s": 9 * HOUR_S, "time_limit_s": 10 * HOUR_S}
     wide = {"submit_time": 10, "gpus": 16, "gpus_min": 8, "gpus_max": 16, "nodes_max": 0, "run_time_s": HOUR_S}
-    trace = make_trace([*[full] * 4, ahead, {**wide, "time_limit_s": 4 * HOUR_S, "checkpoint_interval_s": 600}])
+    jobs = [*[full] * 4, ahead, {**wide, "time_limit_s": 4 * HOUR_S, "checkpoint_interval_s": 600}]
     cluster = Cluster(nodes=(NodeGroup(count=6, gpus=4, leaf=2),), slurm=SLURM)
 
-    lifted, sized, both = (run_of(trace, cluster, policy, BY_RULE) for policy in ("lift", "slurm+sizes", "lift+sizes"))
+    lifted, sized, both = (run_of(jobs, cluster, policy, BY_RULE) for policy in ("lift", "slurm+sizes", "lift+sizes"))
 
     assert lifted.outcomes["resizes"].sum() == sized.outcomes["resizes"].sum() == 0
     assert starts_and_ends(lifted)[5] == (15 * HOUR_S, 16 * HOUR_S)

@@ -8,7 +8,7 @@ from advisor.sim.cluster import Cluster, NodeGroup
 from advisor.sim.engine.tables import build_victims
 from advisor.sim.policies.engine_calls import make_room_close, pick
 from advisor.sim.state import State
-from tests.sim.building import make_state, make_trace, occupy, picked, place, run_of, starts_and_ends
+from tests.sim.building import make_state, make_trace, occupy, picked, place, times_of
 from tests.sim.internals import make_room, make_room_anywhere, pick_anywhere, pick_leaf, usable_gpus
 
 EIGHT = "nodes=8,gpus=4,leaf=4"
@@ -168,9 +168,7 @@ def test_a_gang_of_a_type_whose_nodes_are_small_takes_several_of_them() -> None:
     jobs = make_trace([{"gpus": 4, "nodes_max": 2, "gpu_type": 0}])
     trace = replace(jobs, gpu_types=("v100",))
 
-    run = run_of(trace, cluster, "fifo")
-
-    assert starts_and_ends(run) == [(0, 100)]
+    assert times_of(trace, cluster, "fifo") == [(0, 100)]
 
 
 def test_preemption_takes_one_job_from_the_node_where_it_costs_least() -> None:

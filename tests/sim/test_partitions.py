@@ -227,8 +227,8 @@ def test_backfill_tests_no_more_jobs_of_a_user_than_allowed() -> None:
     ]
     one_node = Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=FIRST_COME)
 
-    free = run_of(make_trace(jobs), one_node, "slurm")
-    bounded = run_of(make_trace(jobs), replace(one_node, slurm=replace(FIRST_COME, bf_max_job_user=1)), "slurm")
+    free = run_of(jobs, one_node, "slurm")
+    bounded = run_of(jobs, replace(one_node, slurm=replace(FIRST_COME, bf_max_job_user=1)), "slurm")
 
     # The first job of ann uses up her test of each pass.
     assert starts(free)[2:] == [30, 120]
@@ -252,7 +252,7 @@ def test_backfill_tests_no_more_jobs_of_one_kind_than_allowed(slurm: SlurmParame
     ]
     one_node = Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=slurm)
 
-    assert starts(run_of(make_trace(jobs), one_node, "slurm")) == [0, 500, 600]
+    assert starts(run_of(jobs, one_node, "slurm")) == [0, 500, 600]
 
 
 def test_backfill_starts_no_more_jobs_in_a_pass_than_allowed() -> None:
@@ -263,7 +263,7 @@ def test_backfill_starts_no_more_jobs_in_a_pass_than_allowed() -> None:
     ]
     one_node = Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=replace(FIRST_COME, bf_max_job_start=1))
 
-    assert starts(run_of(make_trace(jobs), one_node, "slurm"))[2:] == [30, 120]
+    assert starts(run_of(jobs, one_node, "slurm"))[2:] == [30, 120]
 
 
 @pytest.mark.parametrize(
@@ -280,4 +280,4 @@ def test_a_job_without_the_right_to_reserve_holds_nothing(slurm: SlurmParameters
     one_node = Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=slurm)
 
     # The third does not wait for the second.
-    assert starts(run_of(make_trace(jobs), one_node, "slurm")) == [0, 92, 2]
+    assert starts(run_of(jobs, one_node, "slurm")) == [0, 92, 2]

@@ -318,14 +318,14 @@ def test_what_the_cluster_does_not_name_does_not_count() -> None:
 @pytest.mark.parametrize("policy", ["fifo", "tetris", "dally"])
 def test_policies_that_place_gpus_alone_refuse_jobs_without(policy: str) -> None:
     with pytest.raises(SimulationError, match=f"1 of 2 jobs ask for no GPU, and {policy} places GPU jobs alone"):
-        run_of(make_trace([{}, {"gpus": 0, "cpus": 1}]), "nodes=1,gpus=2", policy)
+        run_of([{}, {"gpus": 0, "cpus": 1}], "nodes=1,gpus=2", policy)
 
 
 @pytest.mark.parametrize("policy", ["rules", "forecast-oracle"])
 def test_the_advisor_runs_beside_jobs_without_gpus(policy: str) -> None:
     jobs = [{"gpus": 4}, {"gpus": 4, "submit_time": 1}, {"gpus": 0, "cpus": 9}, {"gpus": 0, "cpus": 9}]
 
-    run = run_of(make_trace(jobs), cluster_of(LARGE), policy)
+    run = run_of(jobs, cluster_of(LARGE), policy)
 
     assert count_ends(run).finished == 4
 
@@ -340,7 +340,7 @@ def test_a_line_is_sorted_with_jobs_without_gpus_by_the_gpus_that_their_cpus_com
         {**size, "gpus": 2},
     ]
 
-    run = run_of(make_trace(jobs), "nodes=1,gpus=4,cpus=8", policy)
+    run = run_of(jobs, "nodes=1,gpus=4,cpus=8", policy)
 
     assert run.outcomes["start_time"].argsort(kind="stable").tolist() == [0, 3, 2, 1]
 

@@ -82,16 +82,14 @@ def test_advice_needs_a_period() -> None:
 
 def test_noise_makes_beliefs_wrong_by_that_share_for_some_seed() -> None:
     # 100 s and 90 s: off by half, the longer may look the shorter.
-    trace = make_trace(
-        [
-            {"submit_time": 0, "run_time_s": 10},
-            {"submit_time": 1, "run_time_s": 100},
-            {"submit_time": 2, "run_time_s": 90},
-        ]
-    )
+    jobs = [
+        {"submit_time": 0, "run_time_s": 10},
+        {"submit_time": 1, "run_time_s": 100},
+        {"submit_time": 2, "run_time_s": 90},
+    ]
     noisy = replace(IDEAL, speeds="noisy=50")
 
-    seen = {starts_and_ends(run_of(trace, ONE_GPU, "sjf", noisy, seed))[2][0] for seed in range(12)}
+    seen = {starts_and_ends(run_of(jobs, ONE_GPU, "sjf", noisy, seed))[2][0] for seed in range(12)}
 
     # The third first, or after the second.
     assert seen == {10.0, 110.0}
@@ -108,9 +106,9 @@ def test_noise_makes_beliefs_wrong_by_that_share_for_some_seed() -> None:
 )
 def test_what_does_not_fit_the_idle_cluster_is_impossible(policy: str, job: dict[str, int]) -> None:
     cluster = Cluster(nodes=(NodeGroup(count=1, gpus=4), NodeGroup(count=2, gpus=2)))
-    trace = make_trace([{**job}, {"submit_time": 5}, {**job, "submit_time": 6}])
+    jobs = [{**job}, {"submit_time": 5}, {**job, "submit_time": 6}]
 
-    run = run_of(trace, cluster, policy)
+    run = run_of(jobs, cluster, policy)
 
     assert run.outcomes["end"].tolist() == [End.IMPOSSIBLE, End.FINISHED, End.IMPOSSIBLE]
 
@@ -118,7 +116,7 @@ def test_what_does_not_fit_the_idle_cluster_is_impossible(policy: str, job: dict
 def test_a_gang_that_fills_unlike_nodes_is_impossible_where_placement_wants_whole_ones() -> None:
     cluster = Cluster(nodes=(NodeGroup(count=1, gpus=4), NodeGroup(count=2, gpus=2)))
 
-    run = run_of(make_trace([{"gpus": 7, "nodes_max": 0}]), cluster, "fifo")
+    run = run_of([{"gpus": 7, "nodes_max": 0}], cluster, "fifo")
 
     # One node of four and then one of three are wanted; there is none of three.
     assert run.outcomes["end"].tolist() == [End.IMPOSSIBLE]
@@ -232,9 +230,9 @@ def test_rounds_go_on_while_a_job_can_arrive() -> None:
 
 def test_failures_are_drawn_from_the_seed() -> None:
     cluster = Cluster(nodes=(NodeGroup(count=2, gpus=1),), failures=Failures(node_mtbf_h=1.0, repair_h=0.5))
-    trace = make_trace([{"submit_time": 0, "run_time_s": 3000}, {"submit_time": 36_000, "run_time_s": 3000}])
+    jobs = [{"submit_time": 0, "run_time_s": 3000}, {"submit_time": 36_000, "run_time_s": 3000}]
 
-    runs = [run_of(trace, cluster, "fifo", SimulationOptions(), seed) for seed in (1, 1, 2)]
+    runs = [run_of(jobs, cluster, "fifo", SimulationOptions(), seed) for seed in (1, 1, 2)]
 
     assert bytes_of(runs[0]) == bytes_of(runs[1])
     assert bytes_of(runs[0]) != bytes_of(runs[2])

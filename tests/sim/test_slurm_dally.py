@@ -23,7 +23,7 @@ from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch, 
 from advisor.sim.state import State, outcomes
 from advisor.sim.traces.trace import Trace
 from tests.examples import examples
-from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends
+from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends, times_of
 from tests.sim.test_advised import EAGER, one_node, queue_of_one_long_and_four_short
 
 HOUR_S = 3600.0
@@ -102,10 +102,8 @@ def test_node_range_is_given_back_the_moment_its_timer_ends() -> None:
     trace, cluster = two_nodes(first_free_s=20 * HOUR_S)
     options = replace(BY_RULE, advise_every_s=130.0, limits=Limits(min_job_age_s=0.0, max_added_delay_s=1200.0))
 
-    timed = run_of(trace, cluster, "slurm+dally", options)
-
     # Held from the first cycle at 130 s on, ten minutes, in the middle between two cycles.
-    assert starts_and_ends(timed)[6][0] == 730.0
+    assert times_of(trace, cluster, "slurm+dally", options)[6][0] == 730.0
 
 
 def two_leaves() -> tuple[Trace, Cluster]:
@@ -164,9 +162,9 @@ def make_trace_with(trace: Trace, job: dict[str, Any]) -> Trace:
 
 
 def test_nothing_but_timers_is_applied() -> None:
-    trace = make_trace(queue_of_one_long_and_four_short())
+    jobs = queue_of_one_long_and_four_short()
 
-    plain, timed = (run_of(trace, one_node(), policy, EAGER) for policy in ("slurm", "slurm+dally"))
+    plain, timed = (run_of(jobs, one_node(), policy, EAGER) for policy in ("slurm", "slurm+dally"))
 
     # The rules would move the long one behind the others.
     assert bytes_of(timed) == bytes_of(plain)
@@ -266,7 +264,5 @@ def test_gang_that_finds_no_leaf_waits_for_its_whole_timer() -> None:
     trace.jobs["run_time_s"][2] = 20 * HOUR_S
     options = replace(BY_RULE, limits=Limits(min_job_age_s=0.0, max_added_delay_s=1200.0))
 
-    timed = run_of(trace, cluster, "slurm+dally", options)
-
     # Submitted at 10, asked at 100 to wait ten minutes, counted from there; the next backfill sees that they are over.
-    assert 700.0 <= starts_and_ends(timed)[6][0] <= 730.0
+    assert 700.0 <= times_of(trace, cluster, "slurm+dally", options)[6][0] <= 730.0

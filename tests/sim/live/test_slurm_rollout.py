@@ -25,7 +25,7 @@ from advisor.sim.policies.advised import few_rollouts
 from tests.builders import HOUR_S, make_cluster, make_gang, make_hints, make_job, make_recommendation, size_of
 from tests.examples import examples
 from tests.fake_cluster import fragmented
-from tests.sim.building import make_trace, run_of
+from tests.sim.building import run_of
 from tests.sim.test_advised import EAGER, one_node, queue_of_one_long_and_four_short
 from tests.strategies import snapshots
 
@@ -233,9 +233,9 @@ def test_no_snapshot_makes_a_trial_fail(seen: Snapshot) -> None:
 
 
 def test_policy_with_rollouts_lifts_as_the_rules_do() -> None:
-    trace = make_trace(queue_of_one_long_and_four_short())
+    jobs = queue_of_one_long_and_four_short()
 
-    rules, tried = (run_of(trace, one_node(), policy, EAGER) for policy in ("rules", "rules-rollout"))
+    rules, tried = (run_of(jobs, one_node(), policy, EAGER) for policy in ("rules", "rules-rollout"))
 
     assert rules.outcomes.tolist() == tried.outcomes.tolist()
     assert few_rollouts() is not few_rollouts()

@@ -11,7 +11,7 @@ from advisor.sim.cluster import Cluster, NodeGroup
 from advisor.sim.policies.dally_preempt import KEY_MARGIN, DallyPreempt, give_way, keys, pays, stopping_cost_s
 from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulationOptions
-from tests.sim.building import make_trace, run_of, starts_and_ends
+from tests.sim.building import make_trace, run_of, starts_and_ends, times_of
 from tests.sim.offering import INSENSITIVE, SENSITIVE, slower
 from tests.sim.policies.watching import run_decision
 
@@ -38,9 +38,7 @@ def ticks(*times: float) -> list[dict[str, Any]]:
 
 
 def simulate(*jobs: dict[str, Any], cluster: str | Cluster = ONE, options: SimulationOptions = MEASURED) -> Run:
-    return run_of(
-        make_trace(sorted(jobs, key=lambda each: float(each["submit_time"]))), cluster, "dally+preempt", options
-    )
+    return run_of(sorted(jobs, key=lambda each: float(each["submit_time"])), cluster, "dally+preempt", options)
 
 
 def start_of(run: Run, submit_time: float) -> float:
@@ -63,11 +61,9 @@ def test_a_gang_that_waits_pushes_aside_one_that_had_more() -> None:
 
 
 def test_without_preemption_it_waits() -> None:
-    trace = make_trace([job(0), job(0), job(5000, 1000.0)])
+    jobs = [job(0), job(0), job(5000, 1000.0)]
 
-    run = run_of(trace, TWO, "dally", SimulationOptions())
-
-    assert starts_and_ends(run)[2] == (LONG_S, LONG_S + 1000)
+    assert times_of(jobs, TWO, "dally", SimulationOptions())[2] == (LONG_S, LONG_S + 1000)
 
 
 def test_nobody_is_stopped_where_a_place_is_free() -> None:

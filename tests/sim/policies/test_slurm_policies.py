@@ -23,7 +23,7 @@ MINUTELY = SimulationOptions(execution="ideal", advise_every_s=60.0)
 
 
 def starts(jobs: list[dict[str, object]], policy: str) -> list[float]:
-    run = run_of(make_trace([{**FULL, **job} for job in jobs]), ONE_NODE, policy, MINUTELY)
+    run = run_of([{**FULL, **job} for job in jobs], ONE_NODE, policy, MINUTELY)
     return [float(start) for start in run.outcomes["start_time"]]
 
 
@@ -105,7 +105,7 @@ def test_every_job_ends(policy: str) -> None:
         )
     ]
 
-    run = run_of(make_trace(jobs), ONE_NODE, policy, MINUTELY)
+    run = run_of(jobs, ONE_NODE, policy, MINUTELY)
 
     assert (run.outcomes["end"] == 1).all()
     assert (run.outcomes["start_time"] >= [job["submit_time"] for job in jobs]).all()

@@ -10,7 +10,7 @@ import pytest
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurmctld import run_slurm
-from tests.sim.building import FIRST_COME, make_state, make_trace, run_of, starts_and_ends
+from tests.sim.building import FIRST_COME, make_state, make_trace, run_of, starts_and_ends, times_of
 
 ONE_NODE = Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=FIRST_COME)
 
@@ -24,11 +24,9 @@ def test_jobs_of_a_node_are_taken_away_in_the_order_of_their_ends(limit_s: float
         {"submit_time": 20, "gpus": 1, "run_time_s": 10, "time_limit_s": limit_s},
     ]
 
-    run = run_of(make_trace(jobs), ONE_NODE, "slurm")
-
     # The third is promised 100, when the second ends by its limit. Backfill at 30 starts what is over by then; what is
     # not waits until the third has ended.
-    assert starts_and_ends(run)[2:] == [(100.0, 110.0), (start, start + 10.0)]
+    assert times_of(jobs, ONE_NODE, "slurm")[2:] == [(100.0, 110.0), (start, start + 10.0)]
 
 
 def test_where_no_reservation_can_be_kept_nothing_is_promised() -> None:
@@ -58,10 +56,8 @@ def test_a_job_is_tried_again_from_the_end_of_a_reservation_if_its_estimate_lies
         {"submit_time": 3, "gpus": 1, "run_time_s": 10, "time_limit_s": 2000},
     ]
 
-    run = run_of(make_trace(jobs), two, "slurm")
-
     # The fourth could start at 1000 on the second node; it is planned for 200 on the first, after the third.
-    assert [start for start, _ in starts_and_ends(run)] == [0, 0, 100, 200, 30]
+    assert [start for start, _ in times_of(jobs, two, "slurm")] == [0, 0, 100, 200, 30]
 
 
 # Backfill runs at 0, 30, 60 and so on: at 30 all jobs of these tests wait in the order in which they are listed.

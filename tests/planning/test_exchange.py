@@ -29,8 +29,7 @@ from advisor.sim.traces.trace import Trace
 from advisor.view.sentences import assumption, sentence
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_job, make_stretch
 from tests.examples import examples
-from tests.planning.queues import busy, lifts_of
-from tests.planning.simulated_rounds import simulated_rounds
+from tests.planning.queues import busy, lifts_of, simulated_rounds
 from tests.sim.building import make_trace
 
 USER = Limits(fairness="user")

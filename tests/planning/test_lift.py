@@ -46,8 +46,7 @@ from tests.builders import (
     make_stretch,
 )
 from tests.examples import examples
-from tests.planning.queues import WEIGHTED, busy, lifts_of, shorts
-from tests.planning.simulated_rounds import simulated_rounds
+from tests.planning.queues import WEIGHTED, busy, lifts_of, shorts, simulated_rounds
 from tests.planning.test_soft_limit import run_time
 from tests.sim.building import make_trace
 

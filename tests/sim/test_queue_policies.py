@@ -157,9 +157,9 @@ def test_las_makes_room_on_one_node_for_skewed_models_only(model: str, preempted
     # Each node has one of the jobs of two GPUs and one of the others; at 72,000 s all have had their 16 GPU hours.
     sunk = [{"gpus": gpus, "run_time_s": 100_000} for gpus in (2, 2, 1, 1)]
     gang = {"submit_time": 72_000, "gpus": 2, "nodes_max": 0, "model": model}
-    jobs = [*sunk, gang]
+    trace = make_trace([*sunk, gang])
 
-    run = run_of(jobs, "nodes=2,gpus=3", "las")
+    run = run_of(trace, "nodes=2,gpus=3", "las")
 
     assert run.outcomes["preemptions"].tolist() == preempted
     assert starts_and_ends(run)[4] == (72_000, 72_100)

@@ -18,7 +18,7 @@ from advisor.sim.simulated_policy import Problem, SimulationOptions
 from advisor.sim.state import FAULT_DTYPE, State, with_room
 from advisor.sim.traces.trace import Trace
 from tests.sim.building import IDEAL, bytes_of, make_problem, make_state, make_trace, run_of, starts_and_ends
-from tests.sim.stepping import check_books
+from tests.sim.watching import check_books
 
 ONE_GPU = parse_cluster("nodes=1,gpus=1")
 

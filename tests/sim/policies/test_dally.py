@@ -19,8 +19,8 @@ from advisor.sim.traces.trace import Trace
 from tests.sim.building import IDEAL, make_trace, run_of, starts_and_ends
 from tests.sim.internals import usable_gpus
 from tests.sim.offering import INSENSITIVE, SENSITIVE, slower
-from tests.sim.policies.watching import run_decision
 from tests.sim.test_properties import clusters, small, traces
+from tests.sim.watching import run_decision
 
 # A node sends 10 Gb/s and a leaf half of what its two nodes do.
 PAIR = "nodes=2,gpus=4,nic_gbps=10"

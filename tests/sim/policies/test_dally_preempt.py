@@ -13,7 +13,7 @@ from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulationOptions
 from tests.sim.building import make_trace, run_of, starts_and_ends, times_of
 from tests.sim.offering import INSENSITIVE, SENSITIVE, slower
-from tests.sim.policies.watching import run_decision
+from tests.sim.watching import run_decision
 
 ONE = "nodes=1,gpus=4,nic_gbps=10"
 TWO = "nodes=2,gpus=4,nic_gbps=10"

@@ -5,7 +5,7 @@ import pytest
 from advisor.domain.topology import LocalityTier
 from advisor.sim.profiles import load_profiles
 from advisor.sim.simulated_policy import SimulationOptions
-from tests.sim.building import run_of, starts_and_ends, times_of
+from tests.sim.building import make_trace, run_of, starts_and_ends, times_of
 
 MEASURED = SimulationOptions(execution="measured")
 PROFILES = load_profiles()
@@ -102,16 +102,18 @@ def test_no_pairs_are_made_under_ideal_execution() -> None:
 
 def test_gang_that_its_place_slows_moves_closer_once_a_place_comes_free() -> None:
     # Two leaves have one node free each when the gang comes; the third leaf comes free at 1,000 s.
-    jobs = [
-        {"gpus": 8, "run_time_s": 9000},
-        {"gpus": 8, "run_time_s": 100},
-        {"gpus": 8, "run_time_s": 9000},
-        {"gpus": 8, "run_time_s": 100},
-        {"gpus": 16, "run_time_s": 1000, "nodes_max": 2},
-        {"gpus": 16, "run_time_s": 3000, "nodes_max": 2, "submit_time": 150, "model": "bert"},
-    ]
+    trace = make_trace(
+        [
+            {"gpus": 8, "run_time_s": 9000},
+            {"gpus": 8, "run_time_s": 100},
+            {"gpus": 8, "run_time_s": 9000},
+            {"gpus": 8, "run_time_s": 100},
+            {"gpus": 16, "run_time_s": 1000, "nodes_max": 2},
+            {"gpus": 16, "run_time_s": 3000, "nodes_max": 2, "submit_time": 150, "model": "bert"},
+        ]
+    )
 
-    run = run_of(jobs, "nodes=6,gpus=8,leaf=2,nic_gbps=10,oversubscription=10", "gandiva", MEASURED)
+    run = run_of(trace, "nodes=6,gpus=8,leaf=2,nic_gbps=10,oversubscription=10", "gandiva", MEASURED)
 
     stays = run.segments[run.segments["job"] == 5]
     assert stays["start_time"].tolist() == [300.0, 1200.0]

@@ -174,17 +174,19 @@ def test_speeds_follow_the_profile_and_spreading_costs() -> None:
 def test_short_job_that_asks_for_long_goes_first_where_the_truth_is_known() -> None:
     first = {"gpus": 4, "run_time_s": 1000, "time_limit_s": 1200}
     alike = {"gpus": 4, "time_limit_s": 4 * HOUR_S}
-    jobs = [
-        first,
-        {"submit_time": 10, "run_time_s": 4 * HOUR_S, **alike},
-        {"submit_time": 20, "run_time_s": 600, **alike},
-    ]
+    trace = make_trace(
+        [
+            first,
+            {"submit_time": 10, "run_time_s": 4 * HOUR_S, **alike},
+            {"submit_time": 20, "run_time_s": 600, **alike},
+        ]
+    )
     cluster = Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=SLURM)
     # The long job steps back twice, each time for four hours at most and right after the other.
     lenient = Limits(max_added_delay_s=12 * HOUR_S, cooldown_s=0.0)
     eager = SimulationOptions(execution="ideal", advise_every_s=100.0, limits=lenient)
 
-    by_rule, known = (run_of(jobs, cluster, policy, eager) for policy in ("rules", "forecast-oracle"))
+    by_rule, known = (run_of(trace, cluster, policy, eager) for policy in ("rules", "forecast-oracle"))
 
     assert starts_and_ends(by_rule)[1][0] == 1000.0
     assert starts_and_ends(known)[1][0] == pytest.approx(1600.0)

@@ -25,9 +25,9 @@ def test_a_short_job_passes_a_long_one_with_a_single_change() -> None:
     full = {"gpus": 4, "run_time_s": 1000, "time_limit_s": 1200}
     long = {"submit_time": 10, "gpus": 4, "run_time_s": 20 * HOUR_S, "time_limit_s": 24 * HOUR_S}
     short = {"submit_time": 20, "gpus": 4, "run_time_s": 500, "time_limit_s": 600}
-    jobs = [full, long, short]
+    trace = make_trace([full, long, short])
 
-    plain, lifted = (run_of(jobs, ONE_NODE, policy, EAGER) for policy in ("slurm", "lift"))
+    plain, lifted = (run_of(trace, ONE_NODE, policy, EAGER) for policy in ("slurm", "lift"))
 
     assert starts_and_ends(plain)[2][0] > starts_and_ends(plain)[1][0]
     assert starts_and_ends(lifted)[2][0] < starts_and_ends(lifted)[1][0]
@@ -39,10 +39,10 @@ def test_a_lift_that_is_taken_back_counts_as_another_change() -> None:
     full = {"gpus": 4, "run_time_s": 2 * HOUR_S, "time_limit_s": 3 * HOUR_S}
     long = {"submit_time": 10, "gpus": 4, "run_time_s": 20 * HOUR_S, "time_limit_s": 24 * HOUR_S}
     short = {"submit_time": 20, "gpus": 4, "run_time_s": 500, "time_limit_s": 600}
-    jobs = [full, long, short]
+    trace = make_trace([full, long, short])
     brief = replace(EAGER, planning=replace(EAGER.planning, lift_lease_s=1800.0))
 
-    lifted = run_of(jobs, ONE_NODE, "lift", brief)
+    lifted = run_of(trace, ONE_NODE, "lift", brief)
 
     # Within the two hours that the short job waits, three lifts end and a fourth is in effect.
     assert lifted.changes == 7

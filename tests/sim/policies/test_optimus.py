@@ -9,7 +9,7 @@ from advisor.sim.policies.optimus import believed_curve, fitted, settle
 from advisor.sim.profiles import load_profiles, step_s
 from advisor.sim.simulated_policy import SimulationOptions
 from tests.sim.building import make_trace, run_of, starts_and_ends
-from tests.sim.policies.watching import seen_at_first, sizes_of
+from tests.sim.watching import seen_at_first, sizes_of
 
 PROFILES = load_profiles()
 LM = {"model": "lm", "gpus": 2, "gpus_min": 1, "gpus_max": 8}

@@ -8,7 +8,7 @@ from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_trace, starts_and_ends
-from tests.sim.policies.watching import run_decision, run_script, seen_at_first, sizes_of, start_all
+from tests.sim.watching import run_decision, run_script, seen_at_first, sizes_of, start_all
 
 LONG = {"run_time_s": 10_000}
 

@@ -11,7 +11,7 @@ from advisor.sim.run_outcome import End
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.traces.trace import Trace
 from tests.sim.building import IDEAL, make_trace, run_of, starts_and_ends, times_of
-from tests.sim.policies.watching import check_books, run_script, run_watched, seen_at_first, sizes_of
+from tests.sim.watching import check_view, run_script, run_watched, seen_at_first, sizes_of
 
 MODELS = ("a3c", "bert", "lm", "resnet50")
 CLUSTER = "nodes=3,gpus=4,cpus=32,memory_mib=4000,leaf=2"
@@ -66,7 +66,7 @@ def test_the_policies_in_rounds_are_those_of_the_literature() -> None:
 def test_all_jobs_end_and_no_gpu_is_held_twice(policy: str, options: SimulationOptions) -> None:
     trace = mixed_trace(seed=1)
 
-    run = run_watched(trace, CLUSTER, policy, check_books, options)
+    run = run_watched(trace, CLUSTER, policy, check_view, options)
 
     assert (run.outcomes["end"] == End.FINISHED).all()
     assert (run.outcomes["start_time"] >= trace.jobs["submit_time"]).all()
@@ -87,7 +87,7 @@ def test_nodes_that_fail_are_left_and_used_again(policy: str) -> None:
     cluster = Cluster(nodes=(NodeGroup(count=3, gpus=4),), failures=Failures(node_mtbf_h=1.0, repair_h=0.5))
     trace = mixed_trace(seed=3)
 
-    run = run_watched(trace, cluster, policy, check_books, SimulationOptions())
+    run = run_watched(trace, cluster, policy, check_view, SimulationOptions())
 
     assert (run.outcomes["end"] == End.FINISHED).all()
     assert run.outcomes["preemptions"].sum() > 0

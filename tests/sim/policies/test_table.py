@@ -90,11 +90,11 @@ def test_policy_for_places_names_nodes_on_which_the_gang_starts(policy: str, rec
     # The first three nodes come free at 199, slurmctld looks at its line at 203, and the advisor in between.
     full = {"gpus": 12, "nodes_min": 3, "nodes_max": 3, "run_time_s": 199, "time_limit_s": 600}
     gang = {"submit_time": 10, "gpus": 8, "nodes_min": 2, "nodes_max": 2, "run_time_s": 500, "time_limit_s": 600}
-    jobs = [full, {"gpus": 2, "run_time_s": 9000, "time_limit_s": 9900}, {**gang, "model": "bert"}]
+    trace = make_trace([full, {"gpus": 2, "run_time_s": 9000, "time_limit_s": 9900}, {**gang, "model": "bert"}])
     cluster = parse_cluster("nodes=4,gpus=4,leaf=2")
     cluster = replace(cluster, slurm=replace(cluster.slurm, tick_s=7.0))
 
-    run = run_of(jobs, cluster, policy, replace(OPTIONS, advise_every_s=201.0))
+    run = run_of(trace, cluster, policy, replace(OPTIONS, advise_every_s=201.0))
 
     (named,) = receipts
     assert isinstance(named.action, SetNodeList) and named.outcome is Outcome.APPLIED

@@ -19,7 +19,7 @@ from advisor.settings import Fairness, Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters, parse_cluster
 from advisor.sim.policies.advised import AdvisedSlurm, no_forecasts
 from advisor.sim.run_outcome import Run
-from advisor.sim.runner import SimulationOptions, simulate
+from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem, SimulationOptions
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.study.perturbation import perturbed

@@ -15,6 +15,7 @@ from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 from advisor.sim.traces.trace_columns import NAMES_FIELD
 from tests.sim.internals import end, expired, start
 
+PROFILES = load_profiles()
 IDEAL = SimulationOptions(execution="ideal")
 # First come, first served, with passes at every instant.
 FIRST_COME = SlurmParameters(
@@ -88,10 +89,16 @@ def times_of(
     return starts_and_ends(run_of(jobs, cluster, policy, options))
 
 
+def profile(name: str) -> np.void:
+    """Return the row of a profile."""
+    row: np.void = PROFILES.rows[PROFILES.names.index(name)]
+    return row
+
+
 def make_state(trace: Trace, cluster: str | Cluster, *, ideal: bool = False, loses_work: bool = False) -> State:
     """Build the arrays of a run before the first submission."""
     where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
-    return build_state(trace, where, load_profiles(), ideal=ideal, loses_work=loses_work)
+    return build_state(trace, where, PROFILES, ideal=ideal, loses_work=loses_work)
 
 
 def submit(state: State, row: int, now: float) -> None:
@@ -121,6 +128,28 @@ def run_out(state: State) -> None:
     while state.tally["timers"][0]:
         row = int(state.timers[0])
         end(state, row, float(state.jobs["timer"][row]), expired(state, row))
+
+
+def ended(
+    jobs: Trace | Sequence[Mapping[str, Any]],
+    cluster: str | Cluster,
+    *gpus_by_node: Mapping[int, int],
+    at: Sequence[float] = (),
+    ideal: bool = False,
+    loses_work: bool = False,
+) -> State:
+    """Start each job on its nodes, at 0 or at its own time, and let all run to their ends."""
+    trace = jobs if isinstance(jobs, Trace) else make_trace(jobs)
+    state = make_state(trace, cluster, ideal=ideal, loses_work=loses_work)
+    for row, gpus in enumerate(gpus_by_node):
+        place(state, row, gpus, at[row] if at else 0.0)
+    run_out(state)
+    return state
+
+
+def ends(state: State) -> list[float]:
+    """List the end of every job."""
+    return [float(at) for at in state.jobs["end_time"]]
 
 
 def occupy(state: State, gpus_in_use: Sequence[int]) -> None:

@@ -16,13 +16,13 @@ from advisor.sim.cluster import Cluster, Failures, NodeChange, NodeGroup, NodeRe
 from advisor.sim.engine import build
 from advisor.sim.engine.layout import Block, header
 from advisor.sim.engine.tables import LAYOUT_FILE, TABLES
-from advisor.sim.profiles import gpu_share_inflation, load_profiles
+from advisor.sim.profiles import gpu_share_inflation
 from advisor.sim.run_outcome import End
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.slurm.queue_tables import AssociationTable, PartitionTable, QosTable
 from advisor.sim.state import NONE, PENDING, RUNNING, State
 from advisor.sim.traces.trace import Trace
-from tests.sim.building import make_state, make_trace, place, run_of, run_out, submit
+from tests.sim.building import ends, make_state, make_trace, place, profile, run_of, run_out, submit
 from tests.sim.internals import preempt, set_timer, start_as_guest, usable_gpus
 
 ROOT = Path(__file__).parents[2]
@@ -255,18 +255,6 @@ def test_taking_the_first_again_and_again_sorts() -> None:
         set_timer(state, taken[-1])
 
     assert taken == [4, 1, 3, 2, 0]
-
-
-PROFILES = load_profiles()
-
-
-def profile(name: str) -> np.void:
-    row: np.void = PROFILES.rows[PROFILES.names.index(name)]
-    return row
-
-
-def ends(state: State) -> list[float]:
-    return [float(at) for at in state.jobs["end_time"]]
 
 
 def pair() -> State:

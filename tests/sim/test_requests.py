@@ -180,10 +180,13 @@ def test_a_constraint_that_is_not_modelled_is_refused(features: str) -> None:
         slurm_run([{"features": features}], cluster_of(*FEATURED))
 
 
-def test_a_constraint_that_no_node_meets_is_impossible() -> None:
-    run = slurm_run([{"features": "old&new"}, {"features": "newest"}], cluster_of(*FEATURED))
-
-    assert count_ends(run).impossible == 2
+@pytest.mark.parametrize(
+    "asked",
+    [{"features": "old&new"}, {"features": "newest"}, {"required_nodes": "a1,b1"}, {"required_nodes": "z9"}],
+    ids=["features of no node", "an unknown feature", "more nodes than it takes", "an unknown node"],
+)
+def test_a_constraint_or_node_list_that_no_node_meets_is_impossible(asked: dict[str, str]) -> None:
+    assert count_ends(slurm_run([asked], cluster_of(*FEATURED))).impossible == 1
 
 
 def test_node_lists_require_and_exclude_nodes() -> None:
@@ -207,12 +210,6 @@ def test_a_gang_with_an_open_node_count_takes_all_nodes_that_it_requires() -> No
     jobs = [{"gpus": 3, "nodes_max": 0, "required_nodes": "a1,c2"}]
 
     assert nodes_of(jobs, cluster_of(*FEATURED)) == [("a1", "c2")]
-
-
-def test_more_required_nodes_than_nodes_are_impossible() -> None:
-    run = slurm_run([{"gpus": 1, "required_nodes": "a1,b1"}, {"required_nodes": "z9"}], cluster_of(*FEATURED))
-
-    assert count_ends(run).impossible == 2
 
 
 def test_lighter_nodes_are_taken_first() -> None:

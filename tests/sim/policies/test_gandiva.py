@@ -3,17 +3,15 @@
 import pytest
 
 from advisor.domain.topology import LocalityTier
-from advisor.sim.profiles import load_profiles
 from advisor.sim.simulated_policy import SimulationOptions
-from tests.sim.building import make_trace, run_of, starts_and_ends, times_of
+from tests.sim.building import make_trace, profile, run_of, starts_and_ends, times_of
 
 MEASURED = SimulationOptions(execution="measured")
-PROFILES = load_profiles()
 
 
 def inflation_beside_itself(model: str) -> float:
     """Return how much longer two jobs of a model run on the same GPUs."""
-    row = PROFILES.rows[PROFILES.names.index(model)]
+    row = profile(model)
     return float(row["gpu_need"] + row["gpu_pressure"])
 
 

@@ -6,18 +6,17 @@ import numpy as np
 import pytest
 
 from advisor.sim.policies.optimus import believed_curve, fitted, settle
-from advisor.sim.profiles import load_profiles, step_s
+from advisor.sim.profiles import step_s
 from advisor.sim.simulated_policy import SimulationOptions
-from tests.sim.building import make_trace, run_of, starts_and_ends
+from tests.sim.building import make_trace, profile, run_of, starts_and_ends
 from tests.sim.watching import seen_at_first, sizes_of
 
-PROFILES = load_profiles()
 LM = {"model": "lm", "gpus": 2, "gpus_min": 1, "gpus_max": 8}
 
 
 def true_curve() -> list[float]:
     """Return the time per step of the model LM on 1 to 8 GPUs, over that on 2."""
-    row = PROFILES.rows[PROFILES.names.index("lm")]
+    row = profile("lm")
     return [step_s(row, size) / step_s(row, 2) for size in range(1, 9)]
 
 

@@ -101,9 +101,7 @@ def test_backfill_keeps_a_reservation_of_a_higher_tier_on_shared_nodes() -> None
 def test_a_job_starts_only_on_nodes_of_its_partition() -> None:
     trace = named(["left"] * 3, [FULL_NODE] * 3)
 
-    run = run_of(trace, cluster_of(part("left", 0, 2), part("right", 2, 4)), "slurm")
-
-    assert starts(run) == [0, 0, 100]
+    assert starts(run_of(trace, cluster_of(part("left", 0, 2), part("right", 2, 4)), "slurm")) == [0, 0, 100]
 
 
 def test_a_job_of_two_partitions_starts_in_the_one_with_nodes_and_leaves_the_other() -> None:

@@ -322,9 +322,7 @@ def test_policies_that_place_gpus_alone_refuse_jobs_without(policy: str) -> None
 def test_the_advisor_runs_beside_jobs_without_gpus(policy: str) -> None:
     jobs = [{"gpus": 4}, {"gpus": 4, "submit_time": 1}, {"gpus": 0, "cpus": 9}, {"gpus": 0, "cpus": 9}]
 
-    run = run_of(jobs, cluster_of(LARGE), policy)
-
-    assert count_ends(run).finished == 4
+    assert count_ends(run_of(jobs, cluster_of(LARGE), policy)).finished == 4
 
 
 @pytest.mark.parametrize("policy", ["order-limits", "order-oracle", "order-fair"])

@@ -108,27 +108,21 @@ def test_what_does_not_fit_the_idle_cluster_is_impossible(policy: str, job: dict
     cluster = Cluster(nodes=(NodeGroup(count=1, gpus=4), NodeGroup(count=2, gpus=2)))
     jobs = [{**job}, {"submit_time": 5}, {**job, "submit_time": 6}]
 
-    run = run_of(jobs, cluster, policy)
-
-    assert run.outcomes["end"].tolist() == [End.IMPOSSIBLE, End.FINISHED, End.IMPOSSIBLE]
+    assert run_of(jobs, cluster, policy).outcomes["end"].tolist() == [End.IMPOSSIBLE, End.FINISHED, End.IMPOSSIBLE]
 
 
 def test_a_gang_that_fills_unlike_nodes_is_impossible_where_placement_wants_whole_ones() -> None:
     cluster = Cluster(nodes=(NodeGroup(count=1, gpus=4), NodeGroup(count=2, gpus=2)))
 
-    run = run_of([{"gpus": 7, "nodes_max": 0}], cluster, "fifo")
-
     # One node of four and then one of three are wanted; there is none of three.
-    assert run.outcomes["end"].tolist() == [End.IMPOSSIBLE]
+    assert run_of([{"gpus": 7, "nodes_max": 0}], cluster, "fifo").outcomes["end"].tolist() == [End.IMPOSSIBLE]
 
 
 def test_a_job_of_a_type_the_cluster_lacks_is_impossible() -> None:
     cluster = Cluster(nodes=(NodeGroup(count=1, gpus=1, gpu_type="v100"),))
     trace = replace(make_trace([{"gpu_type": 0}, {"gpu_type": 1}]), gpu_types=("h100", "v100"))
 
-    run = run_of(trace, cluster, "fifo")
-
-    assert run.outcomes["end"].tolist() == [End.IMPOSSIBLE, End.FINISHED]
+    assert run_of(trace, cluster, "fifo").outcomes["end"].tolist() == [End.IMPOSSIBLE, End.FINISHED]
 
 
 def test_a_nameless_cluster_serves_every_type() -> None:

@@ -23,7 +23,7 @@ from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch, 
 from advisor.sim.state import State, outcomes
 from advisor.sim.traces.trace import Trace
 from tests.examples import examples
-from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends, times_of
+from tests.sim.building import bytes_of, make_state, make_trace, run_of, times_of
 from tests.sim.test_advised import EAGER, one_node, queue_of_one_long_and_four_short
 
 HOUR_S = 3600.0
@@ -89,15 +89,6 @@ def two_nodes(*, first_free_s: float) -> tuple[Trace, Cluster]:
     return make_trace(jobs), Cluster(nodes=(NodeGroup(count=2, gpus=4), LARGE), slurm=SLURM)
 
 
-def test_gang_waits_for_one_node_where_slurm_would_spread_it() -> None:
-    trace, cluster = two_nodes(first_free_s=1000.0)
-
-    plain, timed = run_of(trace, cluster, "slurm", BY_RULE), run_of(trace, cluster, "slurm+dally", BY_RULE)
-
-    assert starts_and_ends(plain)[6][0] == 250.0
-    assert starts_and_ends(timed)[6][0] == 1000.0
-
-
 def test_node_range_is_given_back_the_moment_its_timer_ends() -> None:
     trace, cluster = two_nodes(first_free_s=20 * HOUR_S)
     options = replace(BY_RULE, advise_every_s=130.0, limits=Limits(min_job_age_s=0.0, max_added_delay_s=1200.0))
@@ -121,13 +112,13 @@ def two_leaves() -> tuple[Trace, Cluster]:
     return make_trace(jobs), Cluster(nodes=(NodeGroup(count=4, gpus=4, leaf=2), LARGE), slurm=SLURM)
 
 
-def test_gang_waits_for_one_leaf_where_slurm_would_spread_it() -> None:
-    trace, cluster = two_leaves()
+@pytest.mark.parametrize("closest", ["node", "leaf"])
+def test_gang_waits_for_one_node_or_leaf_where_slurm_would_spread_it(closest: str) -> None:
+    trace, cluster = two_nodes(first_free_s=1000.0) if closest == "node" else two_leaves()
 
-    plain, timed = run_of(trace, cluster, "slurm", BY_RULE), run_of(trace, cluster, "slurm+dally", BY_RULE)
+    plain, timed = (times_of(trace, cluster, policy, BY_RULE) for policy in ("slurm", "slurm+dally"))
 
-    assert starts_and_ends(plain)[6][0] == 250.0
-    assert starts_and_ends(timed)[6][0] == 1000.0
+    assert (plain[6][0], timed[6][0]) == (250.0, 1000.0)
 
 
 def test_tuner_learns_from_the_gang_that_got_its_place() -> None:

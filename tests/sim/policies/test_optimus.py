@@ -38,20 +38,16 @@ def test_a_gpu_goes_where_it_saves_the_most_time() -> None:
     job = {"gpus": 1, "gpus_min": 1, "gpus_max": 6}
     jobs = [{**job, "run_time_s": 400}, {**job, "run_time_s": 100}]
 
-    run = run_of(jobs, "nodes=1,gpus=6", "optimus")
-
     # The second GPU saves 200 s to the first job and 50 s to the second, the third 67 s and 17 s, the fourth 33 s.
-    assert sizes_of(run) == [[4], [2]]
+    assert sizes_of(run_of(jobs, "nodes=1,gpus=6", "optimus")) == [[4], [2]]
 
 
 def test_a_job_that_takes_more_of_the_memory_gets_less() -> None:
     job = {"gpus": 1, "gpus_min": 1, "gpus_max": 5, "run_time_s": 100}
     jobs = [{**job, "memory_mib_per_gpu": 400}, job]
 
-    run = run_of(jobs, "nodes=1,gpus=5,memory_mib=1200", "optimus")
-
     # Time saved by share, GPU after GPU: 50 * 3, 17 * 3 for the first job and 50 * 5, 17 * 5, 8 * 5 for the second.
-    assert sizes_of(run) == [[2], [3]]
+    assert sizes_of(run_of(jobs, "nodes=1,gpus=5,memory_mib=1200", "optimus")) == [[2], [3]]
 
 
 def test_an_idle_gpu_is_left_idle_where_it_saves_nothing() -> None:

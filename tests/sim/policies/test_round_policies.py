@@ -137,29 +137,23 @@ def test_rigid_jobs_are_served_in_order_of_submission_and_what_does_not_fit_is_s
 def test_elastic_jobs_get_equal_shares_and_the_first_what_is_left() -> None:
     jobs = [{"gpus": 4, "gpus_min": 1, "gpus_max": 8, "run_time_s": 100}] * 3
 
-    run = run_of(jobs, "nodes=1,gpus=8", "drf")
-
-    assert sizes_of(run) == [[3], [3], [2]]
+    assert sizes_of(run_of(jobs, "nodes=1,gpus=8", "drf")) == [[3], [3], [2]]
 
 
 def test_a_job_gets_no_more_than_its_largest_size() -> None:
     job = {"gpus": 2, "gpus_min": 1, "run_time_s": 100}
     jobs = [{**job, "gpus_max": 2}, {**job, "gpus_max": 8}]
 
-    run = run_of(jobs, "nodes=1,gpus=8", "drf")
-
-    assert sizes_of(run) == [[2], [6]]
+    assert sizes_of(run_of(jobs, "nodes=1,gpus=8", "drf")) == [[2], [6]]
 
 
 def test_the_dominant_share_counts() -> None:
     job = {"gpus": 1, "gpus_min": 1, "gpus_max": 8}
     jobs = [{**job, "memory_mib_per_gpu": 200}, job]
 
-    run = run_of(jobs, "nodes=1,gpus=8,memory_mib=800", "drf")
-
     # A GPU of the first takes a quarter of the memory, one of the second an eighth of the GPUs. The shares go
     # 1/4 1/8, 1/4 2/8, 2/4 2/8, 2/4 3/8, 2/4 4/8, 3/4 4/8, 3/4 5/8: all GPUs are out.
-    assert sizes_of(run) == [[3], [5]]
+    assert sizes_of(run_of(jobs, "nodes=1,gpus=8,memory_mib=800", "drf")) == [[3], [5]]
 
 
 def test_jobs_are_resized_at_the_end_of_a_slot_only() -> None:
@@ -223,18 +217,14 @@ def test_an_elastic_job_takes_what_fits_and_the_next_one_what_is_left() -> None:
     job = {"gpus": 4, "gpus_min": 2, "gpus_max": 6}
     jobs = [job, job, job]
 
-    run = run_of(jobs, "nodes=1,gpus=8", "tetris")
-
-    assert sizes_of(run) == [[6], [2], [6]]
+    assert sizes_of(run_of(jobs, "nodes=1,gpus=8", "tetris")) == [[6], [2], [6]]
 
 
 def test_a_smaller_minimum_of_the_same_request_is_tried_after_a_larger_one_failed() -> None:
     job = {"gpus": 4, "gpus_max": 4}
     jobs = [{"gpus": 3, "run_time_s": 10}, {**job, "gpus_min": 4}, {**job, "gpus_min": 1}]
 
-    run = run_of(jobs, "nodes=1,gpus=4", "tetris")
-
-    assert sizes_of(run) == [[3], [4], [1]]
+    assert sizes_of(run_of(jobs, "nodes=1,gpus=4", "tetris")) == [[3], [4], [1]]
 
 
 def test_the_ideal_is_the_run_time_on_an_equal_share() -> None:
@@ -293,11 +283,9 @@ def test_among_those_who_bid_the_highest_gain_per_gpu_wins() -> None:
     run_times_s = [900, 100, 50, 200, 200, 200]
     jobs = [{"run_time_s": run_time_s} for run_time_s in run_times_s]
 
-    run = run_of(jobs, "nodes=1,gpus=1", "themis")
-
     # At first all have the same rho and the first two bid; the shorter of them gains more by a lease. Then waiting
     # hurts the shortest most.
-    assert np.argsort(run.outcomes["start_time"]).tolist()[:2] == [1, 2]
+    assert np.argsort(run_of(jobs, "nodes=1,gpus=1", "themis").outcomes["start_time"]).tolist()[:2] == [1, 2]
 
 
 def test_a_bid_counts_by_the_gpus_it_is_for() -> None:
@@ -312,9 +300,7 @@ def test_an_elastic_bidder_takes_what_it_can_use_and_others_share_what_it_leaves
     job = {"gpus": 2, "gpus_min": 1, "run_time_s": 100}
     jobs = [{**job, "gpus_max": 4}, {**job, "gpus_max": 8}, {**job, "gpus_max": 8}]
 
-    run = run_of(jobs, "nodes=1,gpus=8", "themis")
-
-    assert sizes_of(run) == [[4], [2], [2]]
+    assert sizes_of(run_of(jobs, "nodes=1,gpus=8", "themis")) == [[4], [2], [2]]
 
 
 def test_bidders_alike_share_alike() -> None:

@@ -79,9 +79,7 @@ def test_a_limit_counts_jobs_from_their_start_to_their_end(
         {**job, "user": "ann", "account": 2},
     ]
 
-    run = run_of(trace_of(jobs), cluster_of(table, **more), "slurm")
-
-    assert starts(run) == expected
+    assert starts(run_of(trace_of(jobs), cluster_of(table, **more), "slurm")) == expected
 
 
 def test_counters_go_back_to_zero() -> None:
@@ -109,9 +107,7 @@ def test_a_limited_job_blocks_none_and_gets_no_reservation() -> None:
         {"gpus": 8, "submit_time": 2, "run_time_s": 900, "time_limit_s": 900},
     ]
 
-    run = run_of(trace_of(jobs), cluster_of(QosTable(name="high", group_gpus=16)), "slurm")
-
-    assert starts(run) == [0, 902, 2]
+    assert starts(run_of(trace_of(jobs), cluster_of(QosTable(name="high", group_gpus=16)), "slurm")) == [0, 902, 2]
 
 
 def test_the_limit_of_a_qos_replaces_that_of_the_association() -> None:

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
 from advisor.domain.actions import Action, Lever, NodeRange, SetNice, SetNodeRange, SetSwitches, SetTimeMin
@@ -56,20 +58,17 @@ def test_short_jobs_go_before_a_long_one() -> None:
     assert (advised.outcomes["end"] == End.FINISHED).all()
 
 
-def test_without_lifts_advice_changes_nothing_where_all_jobs_are_rigid() -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(replace(EAGER, limits=Limits(nice_min=0)), id="without lifts, where all jobs are rigid"),
+        pytest.param(replace(EAGER, advise_every_s=1e9), id="too late"),
+    ],
+)
+def test_advice_that_can_do_nothing_changes_nothing(options: SimulationOptions) -> None:
     trace = make_trace(queue_of_one_long_and_four_short())
-    idle = replace(EAGER, limits=Limits(nice_min=0))
 
-    plain, advised = run_of(trace, one_node(), "slurm", idle), run_of(trace, one_node(), "rules", idle)
-
-    assert bytes_of(advised) == bytes_of(plain)
-
-
-def test_advice_that_comes_too_late_changes_nothing() -> None:
-    trace = make_trace(queue_of_one_long_and_four_short())
-    late = replace(EAGER, advise_every_s=1e9)
-
-    plain, advised = run_of(trace, one_node(), "slurm", late), run_of(trace, one_node(), "rules", late)
+    plain, advised = (run_of(trace, one_node(), policy, options) for policy in ("slurm", "rules"))
 
     assert bytes_of(advised) == bytes_of(plain)
 
@@ -102,24 +101,15 @@ def leased(applier: Applier) -> list[int]:
     return [lease.job_id for lease in applier.journal.leases()]
 
 
-def test_a_change_is_taken_back_when_it_is_due() -> None:
+@pytest.mark.parametrize(("due_time", "is_due"), [(100.0, True), (100.5, False)])
+def test_a_change_is_taken_back_when_it_is_due(due_time: float, is_due: bool) -> None:
     applier, simulated = advisor_at_work()
-    lend(applier, simulated, due_time=100.0)
+    lend(applier, simulated, due_time=due_time)
 
     advise(applier, simulated)
 
-    assert simulated.job(2).gang.switches is None
-    assert leased(applier) == []
-
-
-def test_a_change_that_is_not_due_stays() -> None:
-    applier, simulated = advisor_at_work()
-    lend(applier, simulated, due_time=100.5)
-
-    advise(applier, simulated)
-
-    assert simulated.job(2).gang.switches == ASKED.after
-    assert leased(applier) == [3]
+    assert simulated.job(2).gang.switches == (None if is_due else ASKED.after)
+    assert leased(applier) == ([] if is_due else [3])
 
 
 def test_a_change_that_somebody_else_changed_is_left_to_them() -> None:

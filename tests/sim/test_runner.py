@@ -32,14 +32,14 @@ def faults(*events: tuple[float, int, int]) -> np.ndarray:
     return np.array(list(events), FAULT_DTYPE)
 
 
-def test_an_unknown_policy_is_refused_with_the_nearest() -> None:
-    with pytest.raises(SimulationError, match=r"policy 'srft' is not known: did you mean srtf\? known are slurm, fifo"):
-        known_policy("srft")
-
-
-def test_a_policy_like_no_other_is_refused_with_the_list() -> None:
-    with pytest.raises(SimulationError, match="policy 'zzzzzz' is not known: known are slurm"):
-        known_policy("zzzzzz")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("srft", r"is not known: did you mean srtf\? known are slurm, fifo"), ("zzzzzz", "is not known: known are slurm")],
+    ids=["with the nearest", "like no other"],
+)
+def test_an_unknown_policy_is_refused(name: str, message: str) -> None:
+    with pytest.raises(SimulationError, match=f"policy '{name}' {message}"):
+        known_policy(name)
 
 
 def test_a_trace_without_jobs_is_refused() -> None:

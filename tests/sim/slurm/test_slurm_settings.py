@@ -105,6 +105,16 @@ def passing(limit_s: float, gpus: int = 1) -> dict[str, float]:
     return {"gpus": gpus, "run_time_s": 10, "time_limit_s": limit_s}
 
 
+def picks(release: str, in_use: str, **job: int) -> dict[str, int]:
+    """Return the GPUs that a job gets at once on two leaves of four nodes, by node, beside what is in use."""
+    cluster = replace(parse_cluster("nodes=8,gpus=8,leaf=4"), slurm=SlurmParameters(release=release))
+    trace = make_trace([job])
+    state = make_state(trace, cluster)
+    occupy(state, [int(each) for each in in_use.replace("|", " ").split()])
+    assert pick_now(state, build_slurm(state, trace, cluster), 0, 100.0)
+    return {f"n{node + 1:02d}": held for node, held in picked(state).items()}
+
+
 @pytest.mark.parametrize(
     ("in_use", "gpus", "nodes_max", "older", "newer"),
     [
@@ -117,13 +127,7 @@ def passing(limit_s: float, gpus: int = 1) -> dict[str, float]:
 )
 def test_job_of_one_node_ignores_leaves(in_use: str, gpus: int, nodes_max: int, older: str, newer: str) -> None:
     for release, expected in (("22.05", older), ("24.11", older), ("26.05", newer)):
-        cluster = replace(parse_cluster("nodes=8,gpus=8,leaf=4"), slurm=SlurmParameters(release=release))
-        trace = make_trace([{"gpus": gpus, "nodes_max": nodes_max}])
-        state = make_state(trace, cluster)
-        occupy(state, [int(each) for each in in_use.replace("|", " ").split()])
-
-        assert pick_now(state, build_slurm(state, trace, cluster), 0, 100.0)
-        assert [f"n{node + 1:02d}" for node in picked(state)] == [expected]
+        assert list(picks(release, in_use, gpus=gpus, nodes_max=nodes_max)) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -140,13 +144,7 @@ def test_open_gang_fills_the_emptiest_of_its_nodes_first(
     in_use: str, gpus: int, older: dict[str, int], newer: dict[str, int]
 ) -> None:
     for release, expected in (("22.05", older), ("24.11", newer), ("26.05", newer)):
-        cluster = replace(parse_cluster("nodes=8,gpus=8,leaf=4"), slurm=SlurmParameters(release=release))
-        trace = make_trace([{"gpus": gpus, "nodes_max": 0}])
-        state = make_state(trace, cluster)
-        occupy(state, [int(each) for each in in_use.replace("|", " ").split()])
-
-        assert pick_now(state, build_slurm(state, trace, cluster), 0, 100.0)
-        assert {f"n{node + 1:02d}": held for node, held in picked(state).items()} == expected
+        assert picks(release, in_use, gpus=gpus, nodes_max=0) == expected
 
 
 @pytest.mark.parametrize(

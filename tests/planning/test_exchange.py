@@ -269,7 +269,7 @@ def test_exchanges_are_those_of_the_simulated_policy(
 ) -> None:
     limits, planning = Limits(fairness=fairness), PlanningSettings(lift_places=lift_places)
     leases: list[Lease] = []
-    rounds = simulated_rounds(trace, TWO, Exchanger.of, cycles, leases, limits=limits, planning=planning)
+    rounds = simulated_rounds(trace, TWO, Exchanger, cycles, leases, limits=limits, planning=planning)
     for now, case, run_policy in rounds:
         proposed = {change.job_id: change for change in recommendations(case)}
 

@@ -135,7 +135,7 @@ class Episode:
         self.slurm = build_slurm(state, drawn.trace, drawn.cluster)
         leave_out(state, lambda row: pick_now(state, self.slurm, row, np.inf))
         run_times, speeds, knows_run_s = KNOWLEDGE[int(rng.integers(len(KNOWLEDGE)))]
-        self.mover = Lifter.of(problem, self.slurm, run_times(problem, self.slurm))
+        self.mover = Lifter(problem, self.slurm, run_times(problem, self.slurm))
         sizes = Sizes(speeds=speeds, choose=_no_choice, knows_run_s=knows_run_s)
         self.sizer: Sizer = sizes.sizer(problem, self.mover)
         self.state: State = state

@@ -79,7 +79,7 @@ class Lift:
         return partial(changed_slurm, mover, problem.options.advise_every_s)
 
     def _make(self, problem: Problem) -> MakeMover:
-        return Lifter.of if problem.options.limits.lifts_pass_others else Exchanger.of
+        return Lifter if problem.options.limits.lifts_pass_others else Exchanger
 
 
 def changed_slurm(changer: Changer, every_s: float, state: State, until: float) -> int:

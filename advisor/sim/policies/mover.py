@@ -37,17 +37,22 @@ class KnownRunTimes:
         return np.asarray(self.run_s[rows])
 
 
-@dataclass(slots=True, kw_only=True)
 class Mover:
-    """Changes the nice of pending jobs, pool by pool; arrays are `(n_jobs,)`, and jobs without GPUs are left alone."""
+    """Changes the nice of pending jobs, pool by pool; arrays are `(n_jobs,)`, and jobs without GPUs are left alone.
 
-    slurm: Slurm
-    limits: Limits
-    pool: NDArray[np.int32]
-    capacity: Floats  # (n_pools,)
-    rates: GpuRates  # of the nodes that each job can start on
-    run_times: RunTimes
-    nice: NDArray[np.int32]  # of the users
+    `pool` and `rates` are the pool of each job and the rates of the nodes that it can start on, `capacity` is
+    `(n_pools,)`. `nice` are the values of the users, and `until` is when the change of a job ends, 0 without one.
+    """
+
+    def __init__(self, problem: Problem, slurm: Slurm, run_times: RunTimes) -> None:
+        """Set up the tables of a run."""
+        jobs = problem.state.jobs
+        self.slurm, self.run_times = slurm, run_times
+        self.limits, self.planning = problem.options.limits, problem.options.planning
+        self.pool, self.capacity, nodes = pools_of(problem, slurm)
+        self.rates = rates_of(problem.state, self.pool, nodes)
+        self.nice: NDArray[np.int32] = jobs["nice"].copy()
+        self.until: Floats = np.zeros(len(jobs))
 
     def cycle(self, state: State, now: float) -> None:
         """Change the jobs of each pool, and let slurmctld sort its line."""

@@ -22,7 +22,7 @@ from advisor.sim.run_outcome import Run
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem, SimulationOptions
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
-from advisor.sim.study.perturbation import perturbed
+from advisor.sim.study.cell import perturbed
 from advisor.sim.traces.trace import Trace
 from tests.examples import examples
 from tests.sim.building import make_trace, run_of

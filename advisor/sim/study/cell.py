@@ -1,5 +1,7 @@
 """A cell of a sweep: one trace under one policy and one seed, and the digest under which its result is kept.
 
+A trace can be run in copies that are perturbed, and the facts that it lacks are drawn.
+
 The digest is also that of the files that decide the outcome: imported sources, and C and data beside them.
 """
 
@@ -10,9 +12,10 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 import advisor
 from advisor.errors import AdvisorError, SimulationError
@@ -31,9 +34,13 @@ if TYPE_CHECKING:
 # Runs a cell of a sweep; everything else is reached from its imports.
 START = "advisor.sim.study.cell"
 _DATA = frozenset({".c", ".csv", ".h", ".json", ".toml"})
+LONGEST_SHIFT_S: Final = 300.0
+_STREAM: Final = 300
 
 Progress = Callable[[float], None]
 Simulate = Callable[["Cell", Progress | None], "Run"]
+# Runs cells, the second argument being how many runs were done before; returns the results in the same order.
+RunCells = Callable[[Sequence["Cell"], int], list[RunResult]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +53,43 @@ class Cell:
     seed: int
     options: "SimulationOptions"
     requests: str = "usual"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerturbedTrace:
+    """A copy of a trace that differs in nothing of importance, to show how much of a difference is chance.
+
+    On a busy queue the start of one job decides those of many others, so that a policy that hardly does anything still
+    changes the waits of single users. The same jobs submitted up to five minutes later or earlier show how much. `row`
+    `(n_jobs,)` is the row in the original trace of each job of the copy.
+    """
+
+    trace: Trace
+    row: NDArray[np.intp]
+
+    def in_original_order(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return values of the jobs of the copy, `(..., n_jobs)`, in the order of the original trace."""
+        ordered = np.empty_like(values)
+        ordered[..., self.row] = values
+        return ordered
+
+
+def perturbed(trace: Trace, repeat: int, seed: int) -> PerturbedTrace:
+    """Return a copy of a trace whose jobs are submitted up to `LONGEST_SHIFT_S` later, at random.
+
+    Jobs that one user submits at the same time stay together, and the order of the jobs of a user stays, so that job
+    arrays and dependencies are what they were.
+    """
+    jobs = trace.jobs.copy()
+    pair = np.stack([jobs["user"].astype(np.float64), jobs["submit_time"]], axis=1)
+    submissions, submission_of_job = np.unique(pair, axis=0, return_inverse=True)
+    rng = np.random.default_rng([_STREAM, seed, repeat])
+    shifted = submissions[:, 1] + rng.uniform(0.0, LONGEST_SHIFT_S, len(submissions))
+    # Submissions are sorted by user and time, and so are their new times.
+    shifted = shifted[np.lexsort((shifted, submissions[:, 0]))]
+    jobs["submit_time"] = shifted[submission_of_job.reshape(-1)]
+    row = np.lexsort((jobs["job_id"], jobs["submit_time"]))
+    return PerturbedTrace(trace=replace(trace, jobs=jobs[row]), row=row)
 
 
 def drawn(trace: Trace, cluster: "Cluster", seed: int, requests: Requests = USUAL) -> Trace:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from advisor.sim.study.perturbation import LONGEST_SHIFT_S, perturbed
+from advisor.sim.study.cell import LONGEST_SHIFT_S, perturbed
 from advisor.sim.study.user_losses import UserTally, tally_users, user_losses
 from tests.sim.building import make_trace
 from tests.sim.runs import random_trace

@@ -16,7 +16,7 @@ from advisor.domain.particulars import NOTHING_ASKED, Particulars
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.case import Case
 from advisor.planning.plan_trial import is_tried
-from advisor.planning.timer_out import TimerOut, timers_out
+from advisor.planning.timers import TimerOut, timers_out
 from advisor.view.documents import TimerDocument, document_of, shell, timer_document
 from advisor.view.explanations import Explanation, Obstacle, explanation, since_sentence
 from advisor.view.lease_report import (

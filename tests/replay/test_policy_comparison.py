@@ -41,8 +41,8 @@ from tests.builders import (
     make_snapshot,
 )
 from tests.made_rounds import ROUND_S
-from tests.planning.rollouts import FakeRollout
 from tests.planning.test_gang_nodes import ON, LastFirst, Waiting
+from tests.planning.test_plan_trial import FakeRollout
 from tests.planning.test_policies import Scripted, queue
 
 

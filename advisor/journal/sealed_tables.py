@@ -1,17 +1,35 @@
-"""Stores leases and waits, which survive a kill."""
+"""Stores what decides, and is sealed: leases and waits, outcomes of jobs, and how long users waited."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.memory import KEPT_S, Wait, check_owner
+from advisor.domain.outcome import JobOutcome
+from advisor.domain.standings import Standings, Stretch, standings_of
 from advisor.domain.topology import LocalityTier
 from advisor.journal.base import JournalBase
-from advisor.journal.rows import LEASE_COLUMNS, LEASE_VALUES, STOP_LEVER, audit_detail, lease_of, lease_row
+from advisor.journal.rows import (
+    LEASE_COLUMNS,
+    LEASE_VALUES,
+    STOP_LEVER,
+    audit_detail,
+    lease_of,
+    lease_row,
+    outcome_of,
+    outcome_row,
+    stretch_of,
+    stretch_row,
+)
 
 
-class LeaseTables(JournalBase):
-    """Leases and waits; every change of a lease is in the audit, in the same transaction."""
+class SealedTables(JournalBase):
+    """Leases, waits, outcomes and stretches; every change of a lease is in the audit, in the same transaction.
+
+    There is one outcome for each job id and submit time, since Slurm reuses ids, and one stretch for each anchor; a
+    longer one takes the place of the one before.
+    """
 
     def cluster(self) -> str | None:
         """Return the cluster that the journal belongs to; None before the first claim."""
@@ -136,3 +154,66 @@ class LeaseTables(JournalBase):
                 (STOP_LEVER, *values),
             )
             return tuple(lease_of(row) for row in rows.fetchall())
+
+    def keep_outcomes(self, outcomes: Iterable[JobOutcome]) -> None:
+        """Store outcomes, each in place of the earlier one of the same job."""
+        with self._writing():
+            self._database.executemany(
+                "INSERT INTO outcomes (job_id, submit_time, end_time, outcome) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET end_time = excluded.end_time, outcome = excluded.outcome",
+                map(outcome_row, outcomes),
+            )
+
+    def outcomes(self, since: float, most: int = -1) -> tuple[JobOutcome, ...]:
+        """Return the outcomes of the last `most` jobs that ended after an instant, in order of their end.
+
+        A `most` of -1 is no bound.
+        """
+        newest = self._read_outcomes(
+            "end_time > ? ORDER BY end_time DESC, job_id DESC, submit_time DESC LIMIT ?", since, most
+        )
+        return newest[::-1]
+
+    def open_outcomes(self) -> tuple[JobOutcome, ...]:
+        """Return the outcomes of jobs whose end has not been observed, by job."""
+        return self._read_outcomes("end_time IS NULL ORDER BY job_id, submit_time")
+
+    def outcomes_of(self, job_ids: Iterable[int]) -> tuple[JobOutcome, ...]:
+        """Return the outcomes of some job ids, whether the jobs ended or not, by job and submission."""
+        ids = json.dumps(sorted(set(job_ids)))
+        return self._read_outcomes("job_id IN (SELECT value FROM json_each(?)) ORDER BY job_id, submit_time", ids)
+
+    def _read_outcomes(self, which: str, *values: float | str) -> tuple[JobOutcome, ...]:
+        with self._reading():
+            rows = self._database.execute(f"SELECT outcome FROM outcomes WHERE {which}", values)  # noqa: S608  (ours)
+            return tuple(outcome_of(text) for (text,) in rows.fetchall())
+
+    def keep_stretch(self, stretch: Stretch) -> None:
+        """Store a stretch in place of the one of the same anchor."""
+        with self._writing():
+            self._database.execute(
+                "INSERT INTO standings (anchor_time, until, stretch) VALUES (?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET until = excluded.until, stretch = excluded.stretch",
+                stretch_row(stretch),
+            )
+
+    def stretches(self, since: float) -> tuple[Stretch, ...]:
+        """Return the stretches that ended after an instant, in the order of their anchors."""
+        return tuple(map(stretch_of, self._stretch_texts(since)))
+
+    def standings(self, since: float) -> Standings:
+        """Return the standings over the stretches that ended after an instant."""
+        return _standings(self._stretch_texts(since))
+
+    def _stretch_texts(self, since: float) -> tuple[str, ...]:
+        with self._reading():
+            rows = self._database.execute(
+                "SELECT stretch FROM standings WHERE until > ? ORDER BY anchor_time", (since,)
+            ).fetchall()
+            return tuple(text for (text,) in rows)
+
+
+@lru_cache(maxsize=2)
+def _standings(texts: tuple[str, ...]) -> Standings:
+    """Return the standings over stretches, cached, since a stretch takes as long as many cycles."""
+    return standings_of(map(stretch_of, texts))

@@ -1,7 +1,7 @@
-"""Draws the run times of the jobs of a snapshot, from their start to their end.
+"""Draws what a snapshot does not show: run times of its jobs, periods of slurmctld, and fractions of seconds.
 
-A draw has one uniform number per job, the same under every plan. A forecast can be longer than the time limit of its
-job, at which the model of slurmctld ends the job.
+A run time is that from the start to the end of a job. A draw has one uniform number per job, the same under every plan.
+A forecast can be longer than the time limit of its job, at which the model of slurmctld ends the job.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.forecast import Forecasts, RunTime
+from advisor.sim.live.resumed_arrays import Periods
 from advisor.sim.live.snapshot_model import SnapshotModel
 
 Floats = NDArray[np.float64]
@@ -28,11 +29,6 @@ def uniforms(model: SnapshotModel, draws: Sequence[int], seed: int, *, of: int =
     seeds = ([seed, draw, of] if of else [seed, draw] for draw in draws)
     rows = [np.random.default_rng(each).random(len(model.trace)) for each in seeds]
     return np.array(rows).reshape(len(draws), len(model.trace))
-
-
-def by_limits(model: SnapshotModel, draws: int) -> Floats:
-    """Return the time limits as run times, `(n_draws, n_jobs)`; a job without a limit runs for ever."""
-    return np.tile(_known(model), (draws, 1))
 
 
 def by_forecasts(
@@ -100,3 +96,30 @@ def _share_below(run_s: Floats, low: Floats, median: Floats, high: Floats) -> Fl
     beyond = np.log(np.maximum(run_s, _LEAST_TAIL)) - median
     width = np.maximum(np.where(beyond < 0.0, median - low, high - median), 1e-6)
     return np.where(run_s > 0.0, 1.0 / (1.0 + np.exp(-np.clip(_LOG_ODDS * beyond / width, -50.0, 50.0))), 0.0)
+
+
+# The number of queues of plain Slurm that are carried over to another anchor.
+_QUEUES: Final = 8
+
+
+def drawn_periods(model: SnapshotModel, rng: np.random.Generator) -> Periods:
+    """Return periods of slurmctld that began within one period before the snapshot."""
+    parameters, shares = model.cluster.slurm, rng.random(3)
+    return Periods(
+        main_time=model.taken_at - shares[0] * parameters.tick_s,
+        backfill_time=model.taken_at - shares[1] * parameters.bf_interval_s,
+        priority_time=model.taken_at - shares[2] * parameters.priority_calc_period_s,
+    )
+
+
+def spread_draws(starts: Floats, until: float) -> list[int]:
+    """Return draws that stand for all: by the sum of the waits, in the middle of equal parts; the first of a few."""
+    if len(starts) < _QUEUES:
+        return [0]
+    order = np.argsort(np.nan_to_num(starts, nan=until).sum(axis=1), kind="stable")
+    return [int(order[(2 * part + 1) * len(starts) // (2 * _QUEUES)]) for part in range(_QUEUES)]
+
+
+def with_fractions(submit_time: Floats, rng: np.random.Generator) -> Floats:
+    """Return instants within the whole seconds that Slurm shows; those of one second keep their order."""
+    return np.sort(submit_time + rng.random(len(submit_time)))

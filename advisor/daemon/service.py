@@ -10,7 +10,7 @@ from typing import Final
 from advisor import __version__
 from advisor.apply.applier import Applier
 from advisor.apply.step import Reconciled, Step, StepJournal
-from advisor.backends.pacing import next_interval_s, strained
+from advisor.backends.diagnostics import next_interval_s, strained
 from advisor.clock import Clock
 from advisor.config import Config
 from advisor.cycle import Cycle, CycleRecord, StartForecaster
@@ -33,13 +33,12 @@ from advisor.journal.disclosure import Disclosure
 from advisor.metrics.catalogue import JOURNAL
 from advisor.metrics.round import Round
 from advisor.planning.strays import Stray, strays
+from advisor.replay.deviations import SHADOW, Shadow
 from advisor.site.pause_file import paused
 from advisor.site.round_state import RoundState
-from advisor.site.shadow import EVENT as SHADOW
-from advisor.site.shadow import Shadow
 from advisor.site.site_gate import RoundDeadline, SiteGate
 from advisor.trial.follower import NO_FORECASTER
-from advisor.view.trial_words import trial_fields
+from advisor.view.overall import trial_fields
 
 _STANDBY: Final = "standby"
 # The event by which the audit records that plain Slurm could not be run beside the cluster.
@@ -207,23 +206,18 @@ class Service:
         outfit = self._outfit
         outfit.last.start(for_s)
         try:
-            with self._keeper.held() as journal:
-                left = self._leave(journal, outfit.leaver)
-                journal.note(self._clock.now(), "ended", left)
-                return left
-        except JournalFullError:
-            return self._leave_full(outfit.leaver)
+            try:
+                with self._keeper.held() as journal:
+                    left = self._leave(journal, outfit.leaver)
+                    journal.note(self._clock.now(), "ended", left)
+                    return left
+            except JournalFullError:
+                with self._keeper.held_full() as full:
+                    return self._leave(full, outfit.leaver)
         except AdvisorError as err:
             return {"taken_back": 0, "still_out": len(self._keeper.leases), "because": str(err)}
         finally:
             self.close()
-
-    def _leave_full(self, leaver: Applier) -> Mapping[str, str | int]:
-        try:
-            with self._keeper.held_full() as journal:
-                return self._leave(journal, leaver)
-        except AdvisorError as err:
-            return {"taken_back": 0, "still_out": len(self._keeper.leases), "because": str(err)}
 
     def _return_due(self, outfit: Outfit) -> tuple[Reconciled, str]:
         """Revert what is due in a round that did not read the cluster, and return why not, "" if nothing failed."""

@@ -14,7 +14,7 @@ from advisor.domain.tune_verdict import TuneVerdict
 from advisor.domain.units import HOUR_S
 from advisor.journal import SqliteJournal
 from advisor.journal.base import TUNED
-from advisor.view.tune_words import tune_words
+from advisor.view.digest_words import tune_words
 from tests.builders import make_stretch
 from tests.cli.conftest import Sadvise
 from tests.cli.test_impact import outcome

@@ -16,7 +16,7 @@ _PERIOD: Final = "in the last 7 days"
 _TOGETHER_S: Final = 2 * MINUTE_S
 _FEWEST_FAILURES: Final = 2
 # How likely chance alone may have any node named.
-_MOST_BY_CHANCE: Final = 0.01
+_MOST_BY_CHANCE: Final = 0.05
 _NAME: Final = "nodes that end jobs"
 
 

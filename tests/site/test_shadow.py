@@ -111,22 +111,34 @@ def test_policy_that_fails_is_told(site: Site) -> None:
     assert "finite" in str(row.detail["fault"])
 
 
-def test_shadow_of_the_configuration_is_a_policy_of_the_site(tmp_path: Path) -> None:
-    publish_sizes(tmp_path / "models")
-    file = tmp_path / "sadvise.toml"
-    file.write_text(f'[daemon]\nshadow = "own"\n[forecasts]\nmodels = "{tmp_path / "models"}"\n')
-
-    outfit = LiveParts(ManualClock(TAKEN_AT), RoundDeadline()).build(load_config(file, {}))
-
-    assert outfit.shadow is not None and isinstance(outfit.applier, Applier)
+def outfit_with(folder: Path, key: str, policy: str) -> Outfit:
+    """Build the parts of a daemon whose configuration names a policy; the site has one version of `own`."""
+    publish_sizes(folder / "models")
+    file = folder / "sadvise.toml"
+    file.write_text(f'[daemon]\n{key} = "{policy}"\n[forecasts]\nmodels = "{folder / "models"}"\n')
+    return LiveParts(ManualClock(TAKEN_AT), RoundDeadline()).build(load_config(file, {}))
 
 
-def test_unknown_shadow_is_an_error_of_the_configuration(tmp_path: Path) -> None:
-    file = tmp_path / "sadvise.toml"
-    file.write_text('[daemon]\nshadow = "lineal"\n')
+def test_policies_of_the_configuration_are_those_of_the_site(tmp_path: Path) -> None:
+    shadowed, decided = (outfit_with(tmp_path / key, key, "own") for key in ("shadow", "policy"))
 
-    with pytest.raises(ConfigError, match=r"daemon\.shadow: there is no policy 'lineal'"):
-        LiveParts(ManualClock(TAKEN_AT), RoundDeadline()).build(load_config(file, {}))
+    assert shadowed.shadow is not None and isinstance(shadowed.applier, Applier)
+    assert decided.policy is not None and decided.policy().name == "own"
+
+
+@pytest.mark.parametrize(
+    ("key", "policy", "complaint"),
+    [
+        ("shadow", "lineal", r"daemon\.shadow: there is no policy 'lineal'"),
+        ("shadow", "own@site-7", r"daemon\.shadow: there is no version 'site-7' of policy-own: there are 1"),
+        ("policy", "lineal", r"daemon\.policy: there is no policy 'lineal'"),
+    ],
+)
+def test_policy_that_is_not_there_is_an_error_of_the_configuration(
+    key: str, policy: str, complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        outfit_with(tmp_path, key, policy)
 
 
 def versions_of(site: Site) -> Path:
@@ -186,15 +198,6 @@ def test_version_that_is_damaged_while_the_daemon_runs_is_a_fault_of_the_shadow_
     assert "not the file of its digest" in str(row["fault"])
 
 
-def test_version_of_the_configuration_has_to_be_there(tmp_path: Path) -> None:
-    publish_sizes(tmp_path / "models")
-    file = tmp_path / "sadvise.toml"
-    file.write_text(f'[daemon]\nshadow = "own@site-7"\n[forecasts]\nmodels = "{tmp_path / "models"}"\n')
-
-    with pytest.raises(ConfigError, match=r"daemon\.shadow: there is no version 'site-7' of policy-own: there are 1"):
-        LiveParts(ManualClock(TAKEN_AT), RoundDeadline()).build(load_config(file, {}))
-
-
 def decided_by(site: Site, name: str) -> Service:
     """Start a service in which a policy of the site decides."""
     policy = OpenedPolicy(Library(site.folder / "models"), name)
@@ -233,16 +236,3 @@ def test_rules_decide_where_the_policy_in_use_cannot_be_opened(site: Site) -> No
     with opened(site.folder / "journal.sqlite") as journal:
         rows = [row for row in journal.audit() if row.event == "policy fault"]
     assert len(rows) == 1 and "not the file of its digest" in str(rows[0].detail["fault"])
-
-
-def test_policy_of_the_configuration_decides_in_the_daemon(tmp_path: Path) -> None:
-    publish_sizes(tmp_path / "models")
-    file = tmp_path / "sadvise.toml"
-    file.write_text(f'[daemon]\npolicy = "own"\n[forecasts]\nmodels = "{tmp_path / "models"}"\n')
-
-    outfit = LiveParts(ManualClock(TAKEN_AT), RoundDeadline()).build(load_config(file, {}))
-
-    assert outfit.policy is not None and outfit.policy().name == "own"
-    file.write_text('[daemon]\npolicy = "lineal"\n')
-    with pytest.raises(ConfigError, match=r"daemon\.policy: there is no policy 'lineal'"):
-        LiveParts(ManualClock(TAKEN_AT), RoundDeadline()).build(load_config(file, {}))

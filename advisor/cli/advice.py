@@ -16,8 +16,8 @@ from advisor.domain.probation import NOTHING_PROVEN
 from advisor.domain.units import duration, plural
 from advisor.planning.case import Case
 from advisor.planning.levers import missing_by_lever
-from advisor.planning.plan_effect import PlanEffect
 from advisor.planning.plan_trial import TRIED, PlanTrial
+from advisor.planning.rollout import PlanEffect
 from advisor.text import escaped
 from advisor.view.breaker_words import probation_values, stop_document, stop_line
 from advisor.view.documents import (

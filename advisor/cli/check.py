@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from advisor.backends.billing_reader import read_billings
 from advisor.backends.probe import probes
 from advisor.backends.process import Commands, SlurmCommands
+from advisor.backends.scontrol_text import read_billings
 from advisor.backends.submit_lines import read_submitted
 from advisor.cli.options import AnyQueue, Form
 from advisor.config import Config
-from advisor.diagnose.billing_checks import billing_checks
-from advisor.diagnose.site_checks import Check, Status, site_checks
+from advisor.diagnose.site_checks import Check, Status, billing_checks, site_checks
 from advisor.domain.lease import Lease
 from advisor.domain.probation import Trust
 from advisor.domain.snapshot import Snapshot

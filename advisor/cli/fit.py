@@ -68,10 +68,10 @@ def runtime(
     """
     check_fitting(models, dry_run=dry_run)
     from advisor.fit.accounting import ask_accounting, read_accounting
-    from advisor.fit.publish import publish
+    from advisor.fit.publish import publish, publish_with_forests_of
     from advisor.fit.run_time_choice import chosen
     from advisor.fit.run_time_fit import fit_run_time
-    from advisor.fit.run_time_release import publish_with_forests_of
+    from advisor.predict.library import opened
 
     if source == LIVE:
         accounting = ask_accounting(accounting_commands(cluster, timeout), since=since)

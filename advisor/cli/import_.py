@@ -14,8 +14,7 @@ from advisor.domain.units import plural
 from advisor.errors import OptionsError
 from advisor.files import STANDARD_STREAM
 from advisor.sim.profiles import NEUTRAL, load_profiles
-from advisor.sim.traces.importing.collect import Imported, Reader
-from advisor.sim.traces.importing.formats import import_trace
+from advisor.sim.traces.importing.formats import Imported, Reader, import_trace
 from advisor.sim.traces.importing.sacct import asked_rows
 from advisor.sim.traces.importing.workload_rows import ImportOptions
 from advisor.sim.traces.sampling import REQUESTS, fill

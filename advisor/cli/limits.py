@@ -34,9 +34,8 @@ from advisor.domain.notice import ALL, Notice
 from advisor.domain.units import DAY_S, plural
 from advisor.errors import ConfigError, NoticeError, OptionsError
 from advisor.journal import SqliteJournal
-from advisor.sim.study.cell import drawn
+from advisor.sim.study.cell import drawn, perturbed
 from advisor.sim.study.limit_advice import LimitAdvice, LimitStudy, NoAdvice, Suggestion, suggested, users_by_waste
-from advisor.sim.study.perturbation import perturbed
 from advisor.sim.traces.trace import Trace
 from advisor.site.delivery import deliver
 from advisor.text import escaped, named

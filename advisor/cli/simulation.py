@@ -16,7 +16,6 @@ from advisor.cli.site_history import cluster_of, site_trace
 from advisor.config import DEFAULT, Config, effective_values
 from advisor.errors import OptionsError, SimulationError
 from advisor.sim.cluster import Cluster
-from advisor.sim.gpu_types import check_gpu_types
 from advisor.sim.runner import SimulationOptions, known_policy
 from advisor.sim.study.cell import Cell
 from advisor.sim.study.comparison import PairedDifference, compare
@@ -24,7 +23,7 @@ from advisor.sim.study.result import RunResult
 from advisor.sim.study.sweep import SweepInterrupted, run_sweep
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import read_trace
-from advisor.sim.unmodelled import unmodelled
+from advisor.sim.unmodelled import check_gpu_types, unmodelled
 from advisor.text import one_line
 from advisor.view.html_report import Origin, check_writable, write_report
 from advisor.view.terminal import print_json, tool_meta

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from advisor.backends.assoc_text import read_queue_limits
 from advisor.backends.process import SlurmCommands
-from advisor.backends.queue_limits import read_queue_limits
 from advisor.cli.options import LIVE
 from advisor.config import Config
 from advisor.errors import OptionsError, SimulationError

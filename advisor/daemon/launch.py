@@ -16,7 +16,7 @@ from advisor.daemon.service import Service
 from advisor.daemon.twin_keeper import TwinKeeper, run_in_child
 from advisor.daemon.weekly_tune import refit, weekly_tune
 from advisor.errors import ConfigError
-from advisor.journal.lock import taken
+from advisor.journal.file import taken
 from advisor.metrics.observer import Metrics
 from advisor.metrics.round import Round
 from advisor.site.delivery import deliver, state_file

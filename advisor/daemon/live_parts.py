@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from advisor.apply.applier import Applier
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.budget import BudgetedCommands, RpcBudget
-from advisor.backends.cluster_choice import chosen_cluster
+from advisor.backends.commands import chosen_cluster
 from advisor.backends.controllers import Standby
 from advisor.backends.diagnostics import read_load
 from advisor.backends.named_jobs import NamedJobs
@@ -249,7 +249,7 @@ def neighbours_known(config: Config) -> "KnownModels | None":
     """Return the models whose interference a policy for places is shown; None where no nodes are named."""
     if not config.planning.name_nodes:
         return None
+    from advisor.predict.interference import known_models
     from advisor.predict.library import Library
-    from advisor.predict.neighbours import known_models
 
     return known_models(Library(Path(config.forecasts.models)))

@@ -10,7 +10,7 @@ from typing import Final
 from advisor import __version__
 from advisor.apply.applier import Applier
 from advisor.apply.step import Reconciled, Step, StepJournal
-from advisor.backends.pacing import next_interval_s, strained
+from advisor.backends.diagnostics import next_interval_s, strained
 from advisor.clock import Clock
 from advisor.config import Config
 from advisor.cycle import Cycle, CycleRecord, StartForecaster

@@ -16,7 +16,7 @@ from advisor.features.observe.known_models import KnownModels
 from advisor.features.policy import KnowsSite, Options, Policy, Scores
 from advisor.journal.cycle_record import Recorded
 from advisor.planning.case import Case
-from advisor.planning.place_speeds import PlaceSpeeds
+from advisor.planning.gang_nodes import PlaceSpeeds
 from advisor.planning.plan_trial import scenario
 from advisor.planning.rollout import Rollout, mean_completion_s
 from advisor.replay.deviations import AsRecorded, cycle_of

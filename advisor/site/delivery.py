@@ -6,9 +6,8 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from advisor.backends.mailer import send_mail
+from advisor.backends.mail_and_webhook import post, send_mail, webhook_url
 from advisor.backends.process import Deadline
-from advisor.backends.webhook import post, webhook_url
 from advisor.domain.mode import Mode
 from advisor.domain.notice import Notice, NoticeSettings
 from advisor.errors import NoticeError

@@ -38,10 +38,10 @@ from advisor.trial.accuracy import (
     coverage_of,
     judged_run_time,
     judged_start,
+    order_of,
     run_time_model,
 )
 from advisor.trial.follower import Follower
-from advisor.trial.run_time_order import order_of
 from advisor.view.breaker_words import breaker_lines, probation_line
 
 _WEEK_S: Final = 7 * DAY_S

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from advisor.apply.gate import OpenGate
+from advisor.apply.step import OpenGate
 from advisor.backends.association_limits import AssociationLimits
 from advisor.backends.confirmed_start import ConfirmedStart
 from advisor.backends.privileges import Level, Privileges

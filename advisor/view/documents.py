@@ -14,7 +14,7 @@ from advisor.domain.overview import Overview
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import gain, plural
-from advisor.planning.timer_out import TimerOut
+from advisor.planning.timers import TimerOut
 from advisor.view.overall import COLUMNS, OthersDocument, change_in_short, cost_in_words, cost_to_others, total
 from advisor.view.sentences import assumption, sentence, timer_out_sentence
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from advisor.domain.diagnosis import Cause, Variant
-from advisor.domain.facts import Evidence
 from advisor.domain.job import Job
+from advisor.domain.plan import Evidence
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration, plural
 
 Words = tuple[str, tuple[str, ...]]

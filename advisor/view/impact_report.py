@@ -7,11 +7,11 @@ from typing import Protocol
 
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.lease import Lease
+from advisor.domain.memory import Wait
 from advisor.domain.outcome import SLOWDOWN_BOUND_S, Arm, JobOutcome
 from advisor.domain.plan import LeverProposals
 from advisor.domain.standings import WINDOW_S, Standings
 from advisor.domain.units import duration, plural
-from advisor.domain.waits import Wait
 from advisor.planning.objective import credits_of
 from advisor.settings import Limits, PlanningSettings
 from advisor.trial.accuracy import Accuracy, run_time_accuracy, start_accuracy

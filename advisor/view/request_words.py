@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from advisor.domain.facts import Evidence
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope, share_of_gpu
 from advisor.domain.job import JobHints
 from advisor.domain.particulars import FairShare
+from advisor.domain.plan import Evidence
 from advisor.domain.units import duration, plural
 from advisor.view.terminal import instant
 

@@ -9,20 +9,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from advisor.domain.actions import Reason
+from advisor.domain.memory import LARGEST_CLASS, gang_class
 from advisor.domain.plan import Expected, Recommendation
 from advisor.domain.releases import first_with
 from advisor.domain.units import duration, gpu_time, plural, span
-from advisor.domain.waits import LARGEST_CLASS, gang_class
 from advisor.planning.beliefs import Basis
 from advisor.planning.compensation import DelayedByAdvice
 from advisor.planning.exchange import Exchanged, TakesPlace
 from advisor.planning.lift import StartsNext
-from advisor.planning.named_places import PlaceForGang
-from advisor.planning.placement import PlaceWorthWaiting
+from advisor.planning.placement import PlaceForGang, PlaceWorthWaiting
 from advisor.planning.sizing import Resizing
 from advisor.planning.soft_limit import RunsShorterThanLimit
-from advisor.planning.timer_out import TimerOut
-from advisor.planning.timers import Timer
+from advisor.planning.timers import Timer, TimerOut
 
 _BASES = {
     Basis.FORECAST: "as forecast",

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from advisor.apply.applier import Applier, Wanted
-from advisor.apply.gate import OpenGate
-from advisor.apply.step import Reconciled
+from advisor.apply.step import OpenGate, Reconciled
 from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, ScontrolActuator
-from advisor.backends.cluster_choice import chosen_cluster
-from advisor.backends.commands import apply_argv
+from advisor.backends.commands import apply_argv, chosen_cluster
 from advisor.backends.named_jobs import NamedJobs
 from advisor.backends.process import SlurmCommands
 from advisor.backends.site_reader import SiteReader

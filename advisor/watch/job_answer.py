@@ -8,15 +8,15 @@ from advisor.config import Config
 from advisor.diagnose.causes import diagnose
 from advisor.diagnose.turn import JobTurn, turn_of
 from advisor.domain.actions import SetNice
+from advisor.domain.diagnosis import CONTENTION
 from advisor.domain.forecast import ForecastBasis
 from advisor.domain.job import Job, JobHints
 from advisor.domain.lease import Lease
 from advisor.domain.particulars import NOTHING_ASKED, Particulars
-from advisor.domain.slurm_reasons import CONTENTION
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.case import Case
 from advisor.planning.plan_trial import is_tried
-from advisor.planning.timer_out import TimerOut, timers_out
+from advisor.planning.timers import TimerOut, timers_out
 from advisor.view.documents import TimerDocument, document_of, shell, timer_document
 from advisor.view.explanations import Explanation, Obstacle, explanation, since_sentence
 from advisor.view.lease_report import (

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.backends.cluster_choice import chosen_cluster
+from advisor.backends.commands import chosen_cluster
 from advisor.config import CLUSTER_VARIABLE, Config, load_config
 
 if TYPE_CHECKING:

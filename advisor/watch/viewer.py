@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from advisor.backends.cluster_choice import chosen_cluster
+from advisor.backends.commands import chosen_cluster
 from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.cycle import ClusterSource, NoForecaster, StartForecaster

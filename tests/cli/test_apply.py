@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from advisor.apply.applier import Applier, Wanted
-from advisor.apply.gate import OpenGate
-from advisor.apply.step import Reconciled
+from advisor.apply.step import OpenGate, Reconciled
 from advisor.cycle import Cycle
 from advisor.domain.actions import SetNice, SetNodeRange
 from advisor.domain.lease import Ending, intended

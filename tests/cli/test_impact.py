@@ -12,10 +12,10 @@ from advisor.domain.actions import Lever, SetNice
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import Interval
 from advisor.domain.lease import Ending, intended
+from advisor.domain.memory import Wait
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange, SeenForecast
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import DAY_S
-from advisor.domain.waits import Wait
 from advisor.journal import SqliteJournal
 from tests.builders import make_stretch, make_wait_sum
 from tests.cli.conftest import Sadvise

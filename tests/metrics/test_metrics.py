@@ -16,12 +16,12 @@ from advisor.domain.actions import SetSwitches
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, LeaseState
 from advisor.domain.load import ControllerLoad
+from advisor.domain.memory import Wait
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import standings_of
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.guard.breakers import BREAKERS
 from advisor.metrics.catalogue import METRICS, OTHER, BoundedValues, class_of
 from advisor.metrics.health import Health

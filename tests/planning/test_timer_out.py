@@ -8,11 +8,10 @@ from advisor.domain.actions import Action, NodeRange, SetNice, SetNodeRange, Set
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.memory import Memory
+from advisor.domain.memory import Memory, Wait
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
-from advisor.planning.timer_out import TimerOut, timers_out
+from advisor.planning.timers import TimerOut, timers_out
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.sentences import timer_out_sentence
 from tests.builders import TAKEN_AT, make_gang, make_job, make_snapshot

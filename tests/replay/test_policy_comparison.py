@@ -16,8 +16,7 @@ from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError, SimulationError
 from advisor.features.observe.graph import Neighbours, Rows
-from advisor.features.observe.known_models import NO_MODELS, KnownModels
-from advisor.features.observe.site_speeds import SiteSpeeds
+from advisor.features.observe.known_models import NO_MODELS, KnownModels, SiteSpeeds
 from advisor.features.policy import Options, Policy, Scores
 from advisor.journal import SqliteJournal
 from advisor.journal.cycle_record import Recorded
@@ -42,8 +41,8 @@ from tests.builders import (
     make_snapshot,
 )
 from tests.made_rounds import ROUND_S
-from tests.planning.rollouts import FakeRollout
 from tests.planning.test_gang_nodes import ON, LastFirst, Waiting
+from tests.planning.test_plan_trial import FakeRollout
 from tests.planning.test_policies import Scripted, queue
 
 

@@ -17,7 +17,7 @@ from advisor.journal import SqliteJournal
 from advisor.journal.base import ORDER_SEEN
 from advisor.settings import Limits
 from advisor.site.round_state import OrderLooks, read_look
-from advisor.trial.run_time_order import order_of
+from advisor.trial.accuracy import order_of
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_job
 from tests.daemon.rounds import Site
 from tests.fake_cluster import FakeCluster, fragmented

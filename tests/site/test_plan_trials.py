@@ -20,10 +20,11 @@ from advisor.journal import opened
 from advisor.journal.views import Done, RowQuery
 from advisor.metrics.observer import Metrics
 from advisor.planning.case import Case
-from advisor.planning.kept_trials import KEPT_S, KeptTrials
 from advisor.planning.plan_trial import (
     GAINS,
+    KEPT_S,
     TRIED,
+    KeptTrials,
     PlanTrial,
     Trial,
     TrialFinding,
@@ -33,7 +34,7 @@ from advisor.planning.plan_trial import (
 )
 from advisor.replay.deviations import Shadow
 from advisor.settings import PlanningSettings
-from advisor.sim.live.trial_child import ANSWER, TrialTask
+from advisor.sim.live.rollout_trial import ANSWER, TrialTask
 from advisor.site.plan_trials import MOST_WAITING, ChildTrial, RunTrial, ShortTrial, run_trial, trials_by
 from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job, make_recommendation, make_snapshot
 from tests.daemon.rounds import Site

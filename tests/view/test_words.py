@@ -18,7 +18,7 @@ from advisor.domain.units import HOUR_S
 from advisor.guard import caps, change_rules, exchange_rules, job_rules
 from advisor.guard.breakers import BREAKERS
 from advisor.planning.beliefs import Basis
-from advisor.planning.plan_trial import TRIAL_RULES
+from advisor.planning.plan_trial import GAINS, TRIED
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.study.comparison import PairedTally
 from advisor.sim.study.statistics import Pairing, RelativeChange
@@ -54,7 +54,7 @@ def rules() -> set[str]:
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, dict)
     ]
-    return {rule for table in tables for rule in table} | set(TRIAL_RULES)
+    return {rule for table in tables for rule in table} | {GAINS, TRIED}
 
 
 def test_every_reason_has_a_sentence_what_its_saving_rests_on_and_a_command() -> None:

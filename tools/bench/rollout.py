@@ -21,12 +21,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from advisor.domain.actions import Action, Reason, SetNice, SetSwitches
-from advisor.domain.facts import Facts
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.gang import GangRequest, GpuCount, SwitchRequest
 from advisor.domain.job import Allocation, Job, JobState
 from advisor.domain.node import GpuPool, Node
-from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.domain.plan import Expected, Facts, Kind, Recommendation
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
@@ -34,7 +33,7 @@ from advisor.planning.case import Case
 from advisor.planning.plan_trial import PlanTrial
 from advisor.planning.rollout import TimedAction
 from advisor.sim.live.continuation import Continuation
-from advisor.sim.live.run_time_draws import by_forecasts, uniforms
+from advisor.sim.live.draws import by_forecasts, uniforms
 from advisor.sim.live.slurm_rollout import SlurmRollout, roll_out
 from advisor.sim.live.snapshot_model import model_of
 from advisor.site.plan_trials import ChildTrial, run_trial

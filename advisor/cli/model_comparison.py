@@ -264,13 +264,9 @@ def _saving(side: PlannedBy) -> str:
     return f"{duration(side.saved_s_low)} to {duration(side.saved_s_high)}" if side.changes else "none"
 
 
-def _time_per_decision(side: PlannedBy) -> str:
-    return "-" if side.s_per_decision is None else f"{side.s_per_decision * 1e6:.0f} us"
-
-
 _ROWS: Mapping[str, Callable[[PlannedBy], str]] = {
     "decisions": lambda side: str(side.decisions),
-    "time per decision": _time_per_decision,
+    "time per decision": lambda side: "-" if side.s_per_decision is None else f"{side.s_per_decision * 1e6:.0f} us",
     "changes": lambda side: str(side.changes),
     "only by this one": lambda side: str(side.only_here),
     "expected saving": _saving,

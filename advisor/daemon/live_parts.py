@@ -177,7 +177,7 @@ class LiveParts:
             against_applying=Standby(commands, self._host()).against_applying,
             forecaster=models,
             policy=opened_policy(config, "policy") if config.daemon.policy else None,
-            shadow=shadow_of(config) if config.daemon.shadow else None,
+            shadow=Shadow(opened_policy(config, "shadow"), config.daemon.shadow) if config.daemon.shadow else None,
         )
 
     def _budget_of(self, config: Config) -> RpcBudget:
@@ -221,11 +221,6 @@ def _load_within(budget: RpcBudget, commands: Commands, site: SiteReader, readin
     load = read_load(commands)
     budget.learn(load.request_times_s, site.read().limit, reading=reading)
     return load
-
-
-def shadow_of(config: Config) -> Shadow:
-    """Return the policy that plans beside the rules; raises `ConfigError` where there is none of that name."""
-    return Shadow(opened_policy(config, "shadow"), config.daemon.shadow)
 
 
 def opened_policy(config: Config, key: str) -> Callable[[], Policy]:

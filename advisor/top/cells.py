@@ -59,11 +59,6 @@ def notes_of(job: WaitingJob) -> str:
     return ", ".join((*out, *job.advice))
 
 
-def saving(row: ChangeDocument) -> str:
-    """Return the job completion time that a recommendation saves, with its range."""
-    return saves_in_words(row.expected)
-
-
 def change_in_words(row: ChangeDocument | ChangeInEffect) -> str:
     """Return the field of a change before and after."""
     return f"{in_words(row.lever, row.before)} -> {in_words(row.lever, row.after)}"
@@ -94,7 +89,7 @@ ADVICE_COLUMNS: Final = (
     RowColumn(title="job", width=8, is_right=True, cell=lambda row: ",".join(map(str, row.job_ids))),
     RowColumn(title="user", width=8, rank=1, cell=lambda row: row.user),
     RowColumn(title="change", width=20, takes_rest=True, cell=change_in_words),
-    RowColumn(title="saves", width=22, cell=saving),
+    RowColumn(title="saves", width=22, cell=lambda row: saves_in_words(row.expected)),
     RowColumn(title="name", width=16, rank=2, cell=lambda row: row.name),
     RowColumn(title="partition", width=10, rank=3, cell=lambda row: row.partition),
     RowColumn(title="reason", width=20, rank=4, cell=lambda row: row.reason),

@@ -15,9 +15,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from advisor.text import escaped
+from advisor.view.table_layout import CUT, GAP
 
-GAP: Final = 2
-CUT: Final = "+"
 _HEADER: Final = Style(bold=True)
 _CURSOR: Final = Style(reverse=True)
 _PLAIN: Final = Style()
@@ -80,33 +79,23 @@ class RowList(ScrollView, can_focus=True):
             self.row_list = row_list
             super().__init__()
 
-        @property
-        def control(self) -> "RowList":
-            """The list whose cursor moved."""
-            return self.row_list
-
     def __init__(self, columns: Sequence[RowColumn], *, key: Callable[[Any], Hashable], id: str) -> None:  # noqa: A002
         super().__init__(id=id)
         self._columns = columns
         self._key = key
         self._empty = ""
-        self._rows: Sequence[Any] = ()
+        self.rows: Sequence[Any] = ()
         self._cursor = 0
 
     @property
     def selected(self) -> Any:
         """The row under the cursor; None without rows."""
-        return self._rows[self._cursor] if self._rows else None
-
-    @property
-    def rows(self) -> Sequence[Any]:
-        """The rows, on the screen or not."""
-        return self._rows
+        return self.rows[self._cursor] if self.rows else None
 
     def show(self, rows: Sequence[Any], *, empty: str = "") -> None:
         """Show other rows; the cursor stays on its row if that is still there. `empty` is shown without rows."""
-        kept = self._key(self.selected) if self._rows else None
-        self._rows, self._empty = rows, empty
+        kept = self._key(self.selected) if self.rows else None
+        self.rows, self._empty = rows, empty
         places = (place for place, row in enumerate(rows) if self._key(row) == kept)
         self._cursor = next(places, min(self._cursor, max(0, len(rows) - 1)))
         self.virtual_size = Size(0, len(rows) + 1)
@@ -117,16 +106,16 @@ class RowList(ScrollView, can_focus=True):
         """Return a line of the screen: the header, or the row that is scrolled to it."""
         width = self.size.width
         columns = fitted(self._columns, width)
-        if not self._rows:
+        if not self.rows:
             text = (self._empty, "")[min(y, 1)]
             return Strip([Segment(cell_text(text, width), _PLAIN)], width)
         if y == 0:
             cells = (cell_text(column.title, own, is_right=column.is_right) for column, own in columns)
             return self._strip([Segment(cell, _HEADER) for cell in cells], width, _HEADER)
         place = y - 1 + self.scroll_offset.y
-        if place >= len(self._rows):
+        if place >= len(self.rows):
             return Strip.blank(width)
-        row = self._rows[place]
+        row = self.rows[place]
         base = _CURSOR if place == self._cursor and self.has_focus else _PLAIN
         segments = [
             Segment(
@@ -147,7 +136,7 @@ class RowList(ScrollView, can_focus=True):
 
     def action_to(self, place: int) -> None:
         """Move the cursor to a place, -1 for the last."""
-        last = max(0, len(self._rows) - 1)
+        last = max(0, len(self.rows) - 1)
         self._cursor = last if place < 0 else min(place, last)
         self._keep_in_sight()
         self.refresh()
@@ -156,7 +145,7 @@ class RowList(ScrollView, can_focus=True):
     def on_click(self, event: Click) -> None:
         """Move the cursor to the row that was clicked."""
         place = event.y - 1 + self.scroll_offset.y
-        if event.y > 0 and place < len(self._rows):
+        if event.y > 0 and place < len(self.rows):
             self.action_to(place)
 
     def on_focus(self) -> None:

@@ -1,6 +1,6 @@
 """Words the weekly digest of the administrators, what `sadvise tune` advises, and the mails to users."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -103,7 +103,7 @@ def user_notice(
         lines += [*_job_lines(outcome), ""]
     if len(ended) > len(shown):
         lines += [f"{plural(len(ended) - len(shown), 'earlier job')} not shown.", ""]
-    lines += [*_standing_lines(standing), ""]
+    lines += [_standing_line(standing), ""]
     lines.append("To keep sadvise away from a job, submit it with --comment='sadvise: off'.")
     return Notice(
         kind=NoticeKind.JOBS_CHANGED,
@@ -199,11 +199,11 @@ def _forecast_line(outcome: JobOutcome) -> str | None:
     return f"before the change a start at {median} was forecast (80 %: {low} to {high}); it started {beside}"
 
 
-def _standing_lines(standing: Standing | None) -> Iterable[str]:
+def _standing_line(standing: Standing | None) -> str:
     if standing is None or not standing.jobs:
-        return ["How your jobs would have waited without sadvise is not known for this week."]
+        return "How your jobs would have waited without sadvise is not known for this week."
     difference, sure = standing.difference_s, "" if standing.is_known else " This can be chance."
     jobs, side = plural(standing.jobs, "job"), "less" if difference.median < 0 else "longer"
     waited = f"waited {duration(abs(difference.median))} {side} in all than on plain Slurm"
     interval = f"difference with its 80 % interval: {difference_words(difference)}"
-    return [f"Your {jobs} of the last 7 days {waited}, estimated by a model of Slurm; {interval}.{sure}"]
+    return f"Your {jobs} of the last 7 days {waited}, estimated by a model of Slurm; {interval}.{sure}"

@@ -10,7 +10,7 @@ from advisor.domain.job import Job, JobState
 from advisor.domain.plan import Evidence
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import MINUTE_S, duration, plural
-from advisor.view.gate_words import GATES, GateCase, Words, gate_words, moment
+from advisor.view.gate_words import GATES, GateCase, Words, moment
 from advisor.view.request_words import asked_in_words, beside_gpus_in_words, gpus_in_words, share_sentence
 
 _GIB_MIB = 1024
@@ -181,9 +181,8 @@ def _words(finding: Finding, diagnosis: Diagnosis) -> Words:
         text, remedies = _RESERVATION_GONE if finding.variant is Variant.RESERVATION_GONE else _PLAIN[cause]
         return text.format(job=diagnosis.job_id), tuple(remedy.format(job=diagnosis.job_id) for remedy in remedies)
     if cause in GATES:
-        return gate_words(
-            cause, GateCase(evidence=finding.evidence, variant=finding.variant, job=job, now=diagnosis.taken_at)
-        )
+        gate = GateCase(evidence=finding.evidence, variant=finding.variant, job=job, now=diagnosis.taken_at)
+        return GATES[cause](gate)
     return _SEEN[cause](_Case(finding=finding, diagnosis=diagnosis, job=job))
 
 
@@ -213,17 +212,13 @@ def _impossible(case: _Case) -> Words:
     asked = asked_in_words(case.job.gang)
     if "required_nodes" in case.evidence:
         text = f"{_node_words(str(case.evidence['required_nodes']))} (--nodelist) can never give {asked}; others can"
-        return text, (_any_node(case.job),)
+        return text, (f"the user, to take any nodes: scontrol update JobId={case.job.job_id} ReqNodeList=",)
     remedy = "waiting does not help: ask for less, for another partition or for more nodes"
     return f"no nodes of its partitions are enough for {asked}, even empty", (remedy,)
 
 
 def _node_words(names: str) -> str:
     return f"nodes {names}" if "," in names else f"node {names}"
-
-
-def _any_node(job: Job) -> str:
-    return f"the user, to take any nodes: scontrol update JobId={job.job_id} ReqNodeList="
 
 
 def _required_nodes(case: _Case) -> Words:

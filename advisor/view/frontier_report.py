@@ -159,11 +159,6 @@ def drawn_notes(sampled: Sequence[str]) -> list[str]:
     return notes
 
 
-def percent_or_zero(percent: float) -> float:
-    """Return a change in percent, 0 where there is none."""
-    return 0.0 if math.isnan(percent) else percent
-
-
 def frontier_page(exploration: Exploration, outcome: TuneOutcome, origin: Origin, *, with_dominated: bool) -> str:
     """Return the frontier as HTML; equal points give equal bytes."""
     trace, points, advised = exploration.trace, outcome.points, outcome.advised
@@ -268,5 +263,10 @@ def _mark(point: Point, numbers: Mapping[str, str], value: float) -> Mark:
     """Return a point with the interval of its change."""
     change, name = point.change, point.setting.name
     return Mark(
-        label=numbers[name], name=name, x=percent_or_zero(change.percent), y=value, low=change.low, high=change.high
+        label=numbers[name],
+        name=name,
+        x=0.0 if math.isnan(change.percent) else change.percent,
+        y=value,
+        low=change.low,
+        high=change.high,
     )

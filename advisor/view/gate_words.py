@@ -53,11 +53,6 @@ def slurm_time(seconds: float) -> str:
     return f"{days}-{hours:02d}:{left:02d}:00" if days else f"{hours}:{left:02d}:00"
 
 
-def gate_words(cause: Cause, gate: GateCase) -> Words:
-    """Return the sentence of a cause, and what would change it."""
-    return GATES[cause](gate)
-
-
 _ENDS: Final[Mapping[str, str]] = {
     "after": "to start",
     "afterany": "to end",
@@ -338,6 +333,7 @@ def _blocking(gate: GateCase) -> Words:
     return text, (f"the user, to start before it: scontrol update JobId={job_id} TimeLimit={shorter}", wait)
 
 
+# The sentence of each cause, and what would change it.
 GATES: Final[Mapping[Cause, Callable[[GateCase], Words]]] = {
     Cause.DEPENDENCY: _dependency,
     Cause.DEPENDENCY_NEVER: _dependency_never,

@@ -181,7 +181,9 @@ class Content:
         self._gains = _Kept(self._read_gains, age_s)
         self._held = _Kept(self._read_models, age_s)
         self._frontier = _Kept(self._read_frontier, age_s)
-        self._daemon = _Kept(self._read_daemon, min(age_s, _DAEMON_AGE_S))
+        self._daemon = _Kept(
+            lambda: daemon_state(self.config, self.journal, SystemClock().now()), min(age_s, _DAEMON_AGE_S)
+        )
 
     @property
     def _hides_names(self) -> bool:
@@ -254,9 +256,6 @@ class Content:
         """Return the present instant, for a file that of its snapshot."""
         seen = None if self.reading.is_live else self.viewer.last
         return SystemClock().now() if seen is None else seen.taken_at
-
-    def _read_daemon(self) -> Overlook:
-        return daemon_state(self.config, self.journal, SystemClock().now())
 
     def _read_frontier(self) -> TunedFrontier | None:
         name = self.config.web.frontier_file

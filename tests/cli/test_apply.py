@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,8 @@ from tests.fake_cluster import FakeCluster, fragmented, gang
 NICE = SetNice(job_id=7, before=0, after=50)
 # What the lines say of the job of the fake cluster, and of one that is gone.
 JOB = "alice|job9|lab|gpu|9"
+UNREADABLE = "squeue prints what cannot be read"
+REVERTED = f"9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4|{JOB}\n"
 GONE = ["", "", "", "", "7"]
 # While there is a file of this name, the disk of the journal counts as full.
 FULL = "full"
@@ -164,13 +167,18 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeClu
     journal.close_file()
 
 
+def done_in(document: Any) -> list[tuple[int, str, str | None]]:
+    """Return the jobs that were changed, with what was done and its outcome."""
+    return [(row["job_id"], row["done"], row["outcome"]) for row in document["changes"]]
+
+
 def test_json_tells_what_was_applied_and_which_rule_left_others_alone(sadvise: Sadvise, cluster: FakeCluster) -> None:
     outcome = sadvise("apply", "--json")
 
     document = json.loads(outcome.out)
     assert outcome.exit_code == 0
     assert (document["meta"]["schema"], document["meta"]["source"]) == ("sadvise.apply/1", "fake")
-    assert [(row["job_id"], row["done"], row["outcome"]) for row in document["changes"]] == [(9, "applied", "applied")]
+    assert done_in(document) == [(9, "applied", "applied")]
     assert document["skipped"] == [{"job_id": 11, "rule": "not_held"}]
 
 
@@ -187,7 +195,7 @@ def test_revert_works_on_a_full_disk_and_the_journal_learns_of_it_when_there_is_
     again = sadvise("revert", "--all", "-P", "-h")
     (tmp_path / FULL).unlink()
 
-    assert reverted.out == f"9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4|{JOB}\n"
+    assert reverted.out == REVERTED
     assert again.out == "" and cluster.jobs == before
     with opened(tmp_path / "kept.sqlite") as journal:
         assert [lease.ending for lease in journal.closed([9])] == [Ending.REVERTED]
@@ -197,12 +205,12 @@ def test_what_is_due_is_reverted_when_the_queue_cannot_be_read(sadvise: Sadvise,
     before = dict(cluster.jobs)
     sadvise("apply")
     cluster.now += 30 * 86_400.0
-    cluster.unreadable = "squeue prints what cannot be read"
+    cluster.unreadable = UNREADABLE
 
     outcome = sadvise("apply", "-P", "-h")
 
-    assert outcome.out == f"9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4|{JOB}\n"
-    assert outcome.err == "sadvise: error: squeue prints what cannot be read; reverted 1 of 1 due change\n"
+    assert outcome.out == REVERTED
+    assert outcome.err == f"sadvise: error: {UNREADABLE}; reverted 1 of 1 due change\n"
     assert outcome.exit_code == 1 and cluster.jobs == before
     assert cluster.read_by_id[-1] == {9}
 
@@ -210,36 +218,34 @@ def test_what_is_due_is_reverted_when_the_queue_cannot_be_read(sadvise: Sadvise,
 def test_json_has_what_was_reverted_when_the_queue_cannot_be_read(sadvise: Sadvise, cluster: FakeCluster) -> None:
     sadvise("apply")
     cluster.now += 30 * 86_400.0
-    cluster.unreadable = "squeue prints what cannot be read"
+    cluster.unreadable = UNREADABLE
 
     document = json.loads(sadvise("apply", "--json").out)
 
     assert document["meta"]["schema"] == "sadvise.apply/1"
-    assert [(row["job_id"], row["done"], row["outcome"]) for row in document["changes"]] == [
-        (9, "taken_back", "applied")
-    ]
+    assert done_in(document) == [(9, "taken_back", "applied")]
     assert document["skipped"] == []
 
 
 def test_nothing_due_is_the_error_alone_when_the_queue_cannot_be_read(sadvise: Sadvise, cluster: FakeCluster) -> None:
-    cluster.unreadable = "squeue prints what cannot be read"
+    cluster.unreadable = UNREADABLE
     without_lease = sadvise("apply")
     read_without_lease = list(cluster.read_by_id)
     cluster.unreadable = ""
     sadvise("apply")
-    cluster.unreadable = "squeue prints what cannot be read"
+    cluster.unreadable = UNREADABLE
 
     not_due = sadvise("apply", "--json")
 
     assert (without_lease.out, not_due.out) == ("", "")
-    assert without_lease.err == not_due.err == "sadvise: error: squeue prints what cannot be read\n"
+    assert without_lease.err == not_due.err == f"sadvise: error: {UNREADABLE}\n"
     assert read_without_lease == [] and cluster.jobs[9].gang.nodes_max == 1
 
 
 def test_what_is_due_and_cannot_be_reverted_is_in_the_error(sadvise: Sadvise, cluster: FakeCluster) -> None:
     sadvise("apply")
     cluster.now += 30 * 86_400.0
-    cluster.unreadable = "squeue prints what cannot be read"
+    cluster.unreadable = UNREADABLE
     cluster.failing = {SetNodeRange: "Slurm denies it"}
     denied = sadvise("apply", "-P", "-h")
     cluster.unreachable = True
@@ -247,10 +253,8 @@ def test_what_is_due_and_cannot_be_reverted_is_in_the_error(sadvise: Sadvise, cl
     unreachable = sadvise("apply", "-P", "-h")
 
     assert denied.out.startswith("9|node_range|taken_back|failed|Slurm denies it|")
-    assert denied.err == "sadvise: error: squeue prints what cannot be read; reverted 0 of 1 due change\n"
-    assert unreachable.err == (
-        "sadvise: error: squeue prints what cannot be read; what is due, if anything, was not reverted: no answer\n"
-    )
+    assert denied.err == f"sadvise: error: {UNREADABLE}; reverted 0 of 1 due change\n"
+    assert unreachable.err == (f"sadvise: error: {UNREADABLE}; what is due, if anything, was not reverted: no answer\n")
 
 
 def test_apply_reverts_what_is_due_on_a_full_disk(sadvise: Sadvise, cluster: FakeCluster, tmp_path: Path) -> None:
@@ -263,7 +267,7 @@ def test_apply_reverts_what_is_due_on_a_full_disk(sadvise: Sadvise, cluster: Fak
 
     outcome = sadvise("apply", "-P", "-h")
 
-    assert outcome.out == f"9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4|{JOB}\n"
+    assert outcome.out == REVERTED
     assert outcome.err == "sadvise: error: its disk is full; reverted 1 of 1 due change\n"
     assert outcome.exit_code == 1 and cluster.jobs == before
 
@@ -273,14 +277,7 @@ def test_people_get_a_table_and_the_rules(sadvise: Sadvise, cluster: FakeCluster
 
     assert first[0].split() == list(COLUMNS)
     assert first[1].split() == [
-        "9",
-        "node_range",
-        "applied",
-        "applied",
-        "scontrol",
-        "update",
-        "JobId=9",
-        "NumNodes=1-1",
+        *["9", "node_range", "applied", "applied", "scontrol", "update", "JobId=9", "NumNodes=1-1"],
         *JOB.split("|"),
     ]
     assert first[2] == "left alone  1 not_held (rules: docs/reasons.md)"
@@ -303,9 +300,7 @@ def test_lines_are_the_changes_alone(sadvise: Sadvise, cluster: FakeCluster) -> 
     assert sadvise("apply", "-P").out == (
         f"{'|'.join(COLUMNS)}\n9|node_range|applied|applied||scontrol update JobId=9 NumNodes=1-1|{JOB}\n"
     )
-    assert sadvise("revert", "9", "-P", "-h").out == (
-        f"9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4|{JOB}\n"
-    )
+    assert sadvise("revert", "9", "-P", "-h").out == REVERTED
 
 
 def test_filters_say_which_jobs_get_changes(sadvise: Sadvise, cluster: FakeCluster) -> None:
@@ -346,7 +341,7 @@ def test_what_a_person_took_back_is_not_applied_again(sadvise: Sadvise, cluster:
     again = json.loads(sadvise("apply", "--json").out)
 
     assert reverted["meta"]["schema"] == "sadvise.revert/1"
-    assert [(row["job_id"], row["done"]) for row in reverted["changes"]] == [(9, "taken_back")]
+    assert done_in(reverted) == [(9, "taken_back", "applied")]
     assert again["changes"] == []
     assert {row["rule"] for row in again["skipped"] if row["job_id"] == 9} == {"no_person_objected"}
     assert cluster.jobs[9].gang.nodes_max == 4
@@ -357,7 +352,7 @@ def test_revert_names_what_others_changed(sadvise: Sadvise, cluster: FakeCluster
     cluster.jobs[9] = gang(nodes_max=2)
     theirs = json.loads(sadvise("revert", "9", "--json").out)
 
-    assert [(row["job_id"], row["done"]) for row in theirs["changes"]] == [(9, "hands_off")]
+    assert done_in(theirs) == [(9, "hands_off", None)]
     assert cluster.jobs[9].gang.nodes_max == 2
     assert sadvise("revert", "9").out.splitlines()[1].startswith("9       node_range  hands_off")
 
@@ -412,7 +407,7 @@ def test_a_nice_that_a_user_can_have_set_is_reverted_where_its_job_is_named(
     reverted = json.loads(sadvise("revert", "--strays", "90", "--json").out)
 
     assert listed.exit_code == 0 and listed.out.startswith("stray   job 90")
-    assert [(row["job_id"], row["outcome"]) for row in reverted["changes"]] == [(90, "applied")]
+    assert done_in(reverted) == [(90, "taken_back", "applied")]
     assert cluster.jobs[90].nice == 0
 
 
@@ -420,7 +415,7 @@ def test_a_queue_that_cannot_be_read_keeps_nothing_from_being_reverted_and_stray
     sadvise: Sadvise, cluster: FakeCluster
 ) -> None:
     sadvise("apply")
-    cluster.unreadable = "squeue prints what cannot be read"
+    cluster.unreadable = UNREADABLE
 
     reverted = sadvise("revert", "--all")
 

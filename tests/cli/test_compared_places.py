@@ -1,7 +1,6 @@
 """`sadvise models compare` with a policy that names nodes: what a rollout leaves out, and what its model expects."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +9,20 @@ import pytest
 from advisor.cli.model_comparison import _places
 from advisor.cycle import Cycle
 from advisor.domain.actions import NodeRange, SetNodeList, SetNodeRange
-from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.journal import SqliteJournal
 from advisor.planning.case import Case
 from advisor.replay.policy_comparison import PlacesCompared, PlanPair, rolled_out
 from advisor.sim.live.slurm_rollout import SlurmRollout
-from tests.builders import TAKEN_AT, make_gang, make_hints, make_job, make_node, make_recommendation, make_snapshot
+from tests.builders import make_recommendation
 from tests.cli.conftest import Sadvise
 from tests.planning.test_gang_nodes import ON
+from tests.replay.test_policy_comparison import running, seen, waiting
 from tests.stand_in_policy import KIND, VERSION, publish_stand_in
 
-TYPES = {"n01": "v100", "n02": "v100", "n03": "a100", "n04": "a100"}
 NAMED_ALONE = (
     "not compared: the plans differ in the nodes that they name for gangs alone, and named nodes are not simulated"
 )
-GANG = make_gang(8, nodes_min=2, nodes_max=2)
 PAIR = NodeRange(low=2, high=2)
 
 
@@ -37,26 +34,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def gang(job_id: int, *nodes: str) -> Job:
-    """Return a gang that waits, or runs on some nodes."""
-    return make_job(job_id, gang=GANG, hints=make_hints("bert"), running_on=nodes)
-
-
-def seen(number: int, *jobs: Job) -> Snapshot:
-    """Return the snapshot of a minute."""
-    held = {name: sum(4 for job in jobs if job.allocation and name in job.allocation.nodes) for name in TYPES}
-    nodes = [make_node(name, gpu_type=gpu_type, used=held[name]) for name, gpu_type in TYPES.items()]
-    return make_snapshot(jobs, nodes, taken_at=TAKEN_AT + 60.0 * number)
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A journal in which Slurm starts two gangs on the slower nodes."""
     return written(
         tmp_path,
-        seen(0, gang(1)),
-        seen(1, gang(1, "n01", "n02"), gang(2)),
-        seen(2, gang(1, "n01", "n02"), gang(2, "n01", "n02")),
+        seen(0, waiting(1)),
+        seen(1, running(1, "n01", "n02"), waiting(2)),
+        seen(2, running(1, "n01", "n02"), running(2, "n01", "n02")),
     )
 
 
@@ -117,7 +102,7 @@ def test_rollout_says_that_named_nodes_are_not_simulated(sadvise: Sadvise, model
 def test_rollout_simulates_the_other_changes_beside_named_nodes() -> None:
     names = make_recommendation(SetNodeList(job_id=1, before=(), after=("n03", "n04")), revert_after_s=120.0)
     smaller = make_recommendation(SetNodeRange(job_id=2, before=PAIR, after=NodeRange(low=1, high=1)))
-    case = Case(snapshot=seen(0, gang(1), gang(2)), settings=ON)
+    case = Case(snapshot=seen(0, waiting(1), waiting(2)), settings=ON)
     pairs = [PlanPair(case=case, plans=([names, smaller], [])), PlanPair(case=case, plans=([names], [names]))]
 
     found = rolled_out(pairs, SlurmRollout(), horizon_s=3600.0, draws=2, done=lambda: None)
@@ -126,7 +111,7 @@ def test_rollout_simulates_the_other_changes_beside_named_nodes() -> None:
 
 
 def test_gang_that_was_not_seen_to_start_is_named_so(sadvise: Sadvise, models: Path, tmp_path: Path) -> None:
-    path = written(tmp_path, seen(0, gang(1)))
+    path = written(tmp_path, seen(0, waiting(1)))
 
     words = words_of(sadvise, models, path)
 
@@ -137,8 +122,10 @@ def test_gang_that_was_not_seen_to_start_is_named_so(sadvise: Sadvise, models: P
 
 
 def test_gangs_that_started_on_named_nodes_are_counted_apart(sadvise: Sadvise, models: Path, tmp_path: Path) -> None:
-    named = replace(gang(1, "n03", "n04"), gang=replace(GANG, required_nodes=("n03", "n04")))
-    path = written(tmp_path, seen(0, gang(1), gang(2)), seen(1, named, gang(2)), seen(2, named, gang(2, "n03", "n04")))
+    named = running(1, "n03", "n04", named=True)
+    path = written(
+        tmp_path, seen(0, waiting(1), waiting(2)), seen(1, named, waiting(2)), seen(2, named, running(2, "n03", "n04"))
+    )
 
     words = words_of(sadvise, models, path)
 

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,3 +115,8 @@ class Site:
         """Read the open leases, as another program would."""
         with opened(self.folder / "journal.sqlite", wait_s=5.0) as journal:
             return journal.leases()
+
+    def audited(self, event: str) -> list[dict[str, Any]]:
+        """Read what the audit holds of an event, oldest first."""
+        with opened(self.folder / "journal.sqlite", wait_s=5.0) as journal:
+            return [dict(row.detail) for row in journal.audit_after(0) if row.event == event]

@@ -56,6 +56,12 @@ def later(site: Site, seconds: float) -> None:
     site.clock.advance(seconds)
 
 
+def endings(site: Site) -> list[Ending | None]:
+    """Return how the changes to the gang ended."""
+    with opened(site.folder / "journal.sqlite") as journal:
+        return [lease.ending for lease in journal.closed([9])]
+
+
 def test_slurmctld_that_dies_in_a_change_gets_no_second_one_and_the_next_rounds_find_out(site: Site) -> None:
     service = site.service()
     site.cluster.is_lost = True
@@ -85,8 +91,7 @@ def test_slurm_that_says_yes_and_does_nothing_is_not_believed(site: Site) -> Non
     assert first.step is not None and [receipt.outcome for receipt in first.step.applied] == [Outcome.FAILED]
     assert [lease.state for lease in intents] == [LeaseState.INTENDED]
     assert again == [HOLD], "nothing more is sent while it may still come true"
-    with opened(site.folder / "journal.sqlite") as journal:
-        assert [lease.ending for lease in journal.closed([9])] == [Ending.NOT_APPLIED]
+    assert endings(site) == [Ending.NOT_APPLIED]
 
 
 @pytest.mark.parametrize("jump_s", [-30 * 86_400.0, -HOUR_S, HOUR_S, 30 * 86_400.0])
@@ -102,9 +107,8 @@ def test_clock_that_jumps_never_keeps_a_change_out_for_longer(site: Site, jump_s
     service.round()
 
     assert site.cluster.jobs[9].gang.nodes_max == 4
-    with opened(site.folder / "journal.sqlite") as journal:
-        # By the clock of a month later the job is late, and is lifted above the others.
-        assert lease.lever not in {other.lever for other in journal.leases()}
+    # By the clock of a month later the job is late, and is lifted above the others.
+    assert lease.lever not in {other.lever for other in site.journal_leases()}
 
 
 @pytest.mark.parametrize("jump_s", [-30 * 86_400.0, 30 * 86_400.0])
@@ -134,10 +138,8 @@ def test_intent_without_effect_ends_after_a_clock_that_was_set_back(site: Site) 
 
     service.round()
 
-    with opened(site.folder / "journal.sqlite") as journal:
-        endings = [lease.ending for lease in journal.closed([9])]
     assert [lease.state for lease in waiting] == [LeaseState.INTENDED]
-    assert endings == [Ending.NOT_APPLIED]
+    assert endings(site) == [Ending.NOT_APPLIED]
 
 
 def test_user_who_undoes_a_change_is_left_alone_for_good(site: Site) -> None:

@@ -279,26 +279,19 @@ def test_leaving_takes_back_what_nobody_else_would(site: Site) -> None:
     assert site.journal_leases() == ()
 
 
-def test_leaving_in_a_pause_takes_back_what_nobody_else_would(site: Site) -> None:
+FROZEN = {"taken_back": 0, "still_out": 1, "because": "paused: paused, and what is due stays"}
+
+
+@pytest.mark.parametrize(("freeze", "outcome"), [(False, {"taken_back": 1, "still_out": 0}), (True, FROZEN)])
+def test_leaving_in_a_pause_reverts_unless_it_freezes(freeze: bool, outcome: dict[str, object], site: Site) -> None:
     service = site.service()
     service.round()
-    pause(site.folder, by="", reason="")
+    pause(site.folder, by="", reason="", freeze=freeze)
 
     left = service.leave(4.0)
 
-    assert left == {"taken_back": 1, "still_out": 0}
-    assert site.journal_leases() == ()
-
-
-def test_leaving_in_a_pause_that_freezes_leaves_everything(site: Site) -> None:
-    service = site.service()
-    service.round()
-    pause(site.folder, by="", reason="", freeze=True)
-
-    left = service.leave(4.0)
-
-    assert left == {"taken_back": 0, "still_out": 1, "because": "paused: paused, and what is due stays"}
-    assert len(site.journal_leases()) == 1
+    assert left == outcome
+    assert len(site.journal_leases()) == outcome["still_out"]
 
 
 def test_leaving_without_slurm_leaves_the_leases_to_the_next_start(site: Site) -> None:

@@ -110,9 +110,7 @@ def test_table_that_cannot_be_written_is_in_the_audit_once_and_stops_nothing(sit
     rounds = [service.round(), service.round()]
 
     assert all(done.step is not None and done.fault == "" for done in rounds)
-    with opened(site.folder / "journal.sqlite", wait_s=5.0) as journal:
-        said = [row.detail["said"] for row in journal.audit() if row.event == "submit_table"]
-    assert said == [f"{site.table}: Is a directory"]
+    assert site.audited("submit_table") == [{"said": f"{site.table}: Is a directory"}]
 
 
 def the_lease(site: Publishing) -> Lease:

@@ -18,7 +18,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import Stretch
 from advisor.domain.units import DAY_S
 from advisor.errors import SlurmError
-from advisor.journal import SqliteJournal, opened
+from advisor.journal import SqliteJournal
 from advisor.sim.live.carried_jobs import PlainStay
 from advisor.sim.live.twin_child import TwinAnswer
 from advisor.site.site_gate import RoundDeadline
@@ -264,11 +264,6 @@ def with_twin(site: Site, keeper: TwinKeeper, interval_s: float = 60.0) -> Servi
     return Service(site.outfit, config, site.clock, site.told.append, twin=keeper)
 
 
-def faults(site: Site) -> list[str]:
-    with opened(site.folder / "journal.sqlite") as journal:
-        return [str(row.detail["fault"]) for row in journal.audit() if row.event == "plain twin"]
-
-
 def test_rounds_go_on_beside_a_child_that_hangs_and_its_fault_is_recorded_once(site: Site, hanging: Path) -> None:
     now = [0.0]
 
@@ -285,8 +280,8 @@ def test_rounds_go_on_beside_a_child_that_hangs_and_its_fault_is_recorded_once(s
     ended(keeper)
     assert is_gone(hanging)
     assert [done.fault for done in (service.round(), service.round())] == ["", ""]
-    (fault,) = faults(site)
-    assert "not run to its end" in fault
+    (row,) = site.audited("plain twin")
+    assert "not run to its end" in row["fault"]
 
 
 def test_stretches_reach_the_journal_and_the_next_plan(site: Site) -> None:

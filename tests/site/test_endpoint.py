@@ -17,6 +17,7 @@ from typing import cast
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from advisor.clock import ManualClock
 from advisor.errors import ConfigError
 from advisor.metrics.observer import Metrics
 from advisor.site import endpoint
@@ -30,24 +31,14 @@ __all__ = ["promtool"]
 ANSWER_S = 60.0
 
 
-class Clock:
-    """A monotonic clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def metrics(clock: Clock) -> Metrics:
-    return Metrics(version="1.2.3", interval_s=ROUND_S, monotonic=clock)
+def metrics(clock: ManualClock) -> Metrics:
+    return Metrics(version="1.2.3", interval_s=ROUND_S, monotonic=clock.now)
 
 
 @pytest.fixture
@@ -109,9 +100,9 @@ def test_promtool_finds_no_fault_with_a_scrape(place: str, metrics: Metrics, pro
     assert (checked.returncode, checked.stdout.decode()) == (0, "")
 
 
-def test_health_is_told_as_json(place: str, metrics: Metrics, clock: Clock) -> None:
+def test_health_is_told_as_json(place: str, metrics: Metrics, clock: ManualClock) -> None:
     metrics.observe(make_round(step(), held_to={"paused": "by root"}))
-    clock.now_s = 12.34
+    clock.time_s = 12.34
 
     answer, body = ask(place, "/healthz")
 
@@ -130,9 +121,9 @@ def test_health_is_told_as_json(place: str, metrics: Metrics, clock: Clock) -> N
     }
 
 
-def test_health_fails_when_no_cycle_has_been_good_lately(place: str, metrics: Metrics, clock: Clock) -> None:
+def test_health_fails_when_no_cycle_has_been_good_lately(place: str, metrics: Metrics, clock: ManualClock) -> None:
     metrics.observe(make_round(step()))
-    clock.now_s = 3 * ROUND_S + 1
+    clock.time_s = 3 * ROUND_S + 1
     metrics.observe(make_round())
 
     answer, body = ask(place, "/healthz")

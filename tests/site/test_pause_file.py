@@ -9,31 +9,21 @@ from advisor.errors import ConfigError
 from advisor.site.pause_file import NAME, Pause, pause, paused, resume
 
 
-def test_pause_says_by_whom_and_why(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("freeze", "text"),
+    [
+        (False, "paused by ada: maintenance"),
+        (True, "paused, and what is due stays, by ada: maintenance"),
+    ],
+)
+def test_pause_says_by_whom_why_and_whether_it_freezes(freeze: bool, text: str, tmp_path: Path) -> None:
     assert paused(tmp_path) is None
 
-    pause(tmp_path, by="ada", reason="maintenance")
+    pause(tmp_path, by="ada", reason="maintenance", freeze=freeze)
     found = paused(tmp_path)
 
     assert found is not None and found.since_time > 0
-    assert found.text == "paused by ada: maintenance"
-
-
-def test_pause_that_freezes_says_so(tmp_path: Path) -> None:
-    pause(tmp_path, by="ada", reason="maintenance", freeze=True)
-    found = paused(tmp_path)
-
-    assert found is not None and found.freezes
-    assert found.text == "paused, and what is due stays, by ada: maintenance"
-
-
-@pytest.mark.parametrize("content", [b"", b'{"by": "ada"}', b'{"freeze": "yes"}', b'{"freeze": 1}'])
-def test_only_a_file_that_says_so_freezes(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / NAME).write_bytes(content)
-
-    found = paused(tmp_path)
-
-    assert found is not None and not found.freezes
+    assert (found.freezes, found.text) == (freeze, text)
 
 
 def test_resume_tells_whether_there_was_a_pause(tmp_path: Path) -> None:
@@ -48,6 +38,9 @@ def test_resume_tells_whether_there_was_a_pause(tmp_path: Path) -> None:
     [
         b"",
         b"{",
+        b'{"by": "ada"}',
+        b'{"freeze": "yes"}',
+        b'{"freeze": 1}',
         b"[1]",
         b'"text"',
         b"\xff\xfe",
@@ -59,28 +52,23 @@ def test_resume_tells_whether_there_was_a_pause(tmp_path: Path) -> None:
         bytes(2**24),
     ],
 )
-def test_any_file_is_a_pause(tmp_path: Path, content: bytes) -> None:
+def test_any_file_is_a_pause_and_only_one_that_says_so_freezes(tmp_path: Path, content: bytes) -> None:
     (tmp_path / NAME).write_bytes(content)
 
     found = paused(tmp_path)
 
-    assert found is not None and found.text.startswith("paused")
+    assert found is not None and found.text.startswith("paused") and not found.freezes
 
 
-def test_pipe_without_a_writer_is_a_pause_and_nobody_waits(tmp_path: Path) -> None:
+def test_pipe_is_a_pause_without_a_writer_and_with_a_silent_one(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / NAME)
 
-    assert paused(tmp_path) is not None
-
-
-def test_silent_pipe_is_a_pause(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / NAME)
+    without = paused(tmp_path)
     writer = os.open(tmp_path / NAME, os.O_RDWR)
-
-    seen = paused(tmp_path)
+    silent = paused(tmp_path)
     os.close(writer)
 
-    assert seen is not None
+    assert without is not None and silent is not None
 
 
 def test_no_more_of_a_file_is_read_than_a_pause_holds(tmp_path: Path) -> None:

@@ -304,10 +304,8 @@ def test_fault_of_a_trial_is_in_the_audit_the_log_and_the_metrics(site: Site) ->
     events = Events()
     events.tell(site.told[0])
     with opened(site.folder / "journal.sqlite") as journal:
-        row = journal.last("plan trial")
         (refused,) = [change for change in journal.changes(RowQuery()) if change.done is Done.REFUSED]
-    assert row is not None
-    assert row.detail == {"tried": 0, "refused": 1, "fault": "late"}
+    assert site.audited("plan trial") == [{"tried": 0, "refused": 1, "fault": "late"}]
     assert (refused.action.job_id, refused.said) == (9, TRIED)
     assert b'sadvise_plan_trials_total{outcome="failed"} 1.0' in metrics.exposition()
     assert "changes other than lifts are not sent" in [event["event"] for event in events.taken()]
@@ -317,8 +315,6 @@ def test_shadow_takes_the_trial_of_the_plan_in_force(site: Site) -> None:
     trial = Decided(TrialFinding.NO_CLEAR_GAIN)
     serving(site, trial, Shadow(lambda: Scripted(1.0), "scripted")).round()
 
-    with opened(site.folder / "journal.sqlite") as journal:
-        row = journal.last("shadow")
+    (row,) = site.audited("shadow")
     assert trial.count == 1
-    assert row is not None
-    assert (row.detail["only_shadow"], row.detail["only_in_force"]) == ("", "")
+    assert (row["only_shadow"], row["only_in_force"]) == ("", "")

@@ -1,6 +1,6 @@
 """Shadow mode: a policy plans beside the rules; the journal keeps what it would do, and Slurm hears nothing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,9 +60,7 @@ def test_difference_is_kept_once_and_nothing_of_it_is_sent(site: Site) -> None:
 
     assert all(each.step is not None and len(each.step.record.recommendations) == 2 for each in done)
     assert site.cluster.sent == []
-    with opened(site.folder / "journal.sqlite") as journal:
-        rows = [row for row in journal.audit() if row.event == SHADOW]
-    assert [row.detail for row in rows] == [
+    assert site.audited(SHADOW) == [
         {
             "policy": "scripted",
             "digest": "",
@@ -105,28 +103,38 @@ def recorded_ids(site: Site) -> tuple[int, ...]:
 def test_policy_that_fails_is_told(site: Site) -> None:
     shadowed(site, Scripted(float("nan"))).round()
 
-    with opened(site.folder / "journal.sqlite") as journal:
-        row = journal.last(SHADOW)
-    assert row is not None and row.detail["same"] == 2
-    assert "finite" in str(row.detail["fault"])
+    (row,) = site.audited(SHADOW)
+    assert row["same"] == 2 and "finite" in row["fault"]
 
 
-def test_shadow_of_the_configuration_is_a_policy_of_the_site(tmp_path: Path) -> None:
-    publish_sizes(tmp_path / "models")
-    file = tmp_path / "sadvise.toml"
-    file.write_text(f'[daemon]\nshadow = "own"\n[forecasts]\nmodels = "{tmp_path / "models"}"\n')
-
-    outfit = LiveParts(ManualClock(TAKEN_AT), RoundDeadline()).build(load_config(file, {}))
-
-    assert outfit.shadow is not None and isinstance(outfit.applier, Applier)
+def outfit_with(folder: Path, key: str, policy: str) -> Outfit:
+    """Build the parts of a daemon whose configuration names a policy; the site has one version of `own`."""
+    publish_sizes(folder / "models")
+    file = folder / "sadvise.toml"
+    file.write_text(f'[daemon]\n{key} = "{policy}"\n[forecasts]\nmodels = "{folder / "models"}"\n')
+    return LiveParts(ManualClock(TAKEN_AT), RoundDeadline()).build(load_config(file, {}))
 
 
-def test_unknown_shadow_is_an_error_of_the_configuration(tmp_path: Path) -> None:
-    file = tmp_path / "sadvise.toml"
-    file.write_text('[daemon]\nshadow = "lineal"\n')
+def test_policies_of_the_configuration_are_those_of_the_site(tmp_path: Path) -> None:
+    shadowed, decided = (outfit_with(tmp_path / key, key, "own") for key in ("shadow", "policy"))
 
-    with pytest.raises(ConfigError, match=r"daemon\.shadow: there is no policy 'lineal'"):
-        LiveParts(ManualClock(TAKEN_AT), RoundDeadline()).build(load_config(file, {}))
+    assert shadowed.shadow is not None and isinstance(shadowed.applier, Applier)
+    assert decided.policy is not None and decided.policy().name == "own"
+
+
+@pytest.mark.parametrize(
+    ("key", "policy", "complaint"),
+    [
+        ("shadow", "lineal", r"daemon\.shadow: there is no policy 'lineal'"),
+        ("shadow", "own@site-7", r"daemon\.shadow: there is no version 'site-7' of policy-own: there are 1"),
+        ("policy", "lineal", r"daemon\.policy: there is no policy 'lineal'"),
+    ],
+)
+def test_policy_that_is_not_there_is_an_error_of_the_configuration(
+    key: str, policy: str, complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        outfit_with(tmp_path, key, policy)
 
 
 def versions_of(site: Site) -> Path:
@@ -143,18 +151,12 @@ def service_with(site: Site, name: str) -> Service:
     return built(site, lambda outfit: replace(outfit, shadow=Shadow(policy, name)))
 
 
-def rows_of(site: Site) -> list[Mapping[str, str | int | float]]:
-    """What the shadow would have done, oldest first."""
-    with opened(site.folder / "journal.sqlite") as journal:
-        return [row.detail for row in journal.audit_after(0) if row.event == SHADOW]
-
-
 def test_version_in_shadow_is_named_and_not_promoted(site: Site) -> None:
     library = Library(versions_of(site))
 
     service_with(site, "own@site-2").round()
 
-    (row,) = rows_of(site)
+    (row,) = site.audited(SHADOW)
     assert (row["policy"], row["shadow"], row["in_force"]) == ("own@site-2", 0, 2)
     assert row["digest"] == library.find("policy-own", "site-2").entry.digests[GRAPH]
     assert library.find("policy-own", None).entry.version == "1"
@@ -170,7 +172,7 @@ def test_version_put_in_use_is_in_shadow_from_the_next_round_on(site: Site) -> N
     library.rollback("policy-own")
     service.round()
 
-    assert [row["in_force"] for row in rows_of(site)] == [0, 2, 0]
+    assert [row["in_force"] for row in site.audited(SHADOW)] == [0, 2, 0]
 
 
 def test_version_that_is_damaged_while_the_daemon_runs_is_a_fault_of_the_shadow_alone(site: Site) -> None:
@@ -182,17 +184,8 @@ def test_version_that_is_damaged_while_the_daemon_runs_is_a_fault_of_the_shadow_
     done = service.round()
 
     assert done.step is not None and len(done.step.record.recommendations) == 2
-    (row,) = rows_of(site)
+    (row,) = site.audited(SHADOW)
     assert "not the file of its digest" in str(row["fault"])
-
-
-def test_version_of_the_configuration_has_to_be_there(tmp_path: Path) -> None:
-    publish_sizes(tmp_path / "models")
-    file = tmp_path / "sadvise.toml"
-    file.write_text(f'[daemon]\nshadow = "own@site-7"\n[forecasts]\nmodels = "{tmp_path / "models"}"\n')
-
-    with pytest.raises(ConfigError, match=r"daemon\.shadow: there is no version 'site-7' of policy-own: there are 1"):
-        LiveParts(ManualClock(TAKEN_AT), RoundDeadline()).build(load_config(file, {}))
 
 
 def decided_by(site: Site, name: str) -> Service:
@@ -230,19 +223,5 @@ def test_rules_decide_where_the_policy_in_use_cannot_be_opened(site: Site) -> No
     rounds = [service.round(), service.round()]
 
     assert all(done.step is not None and len(done.step.record.recommendations) == 2 for done in rounds)
-    with opened(site.folder / "journal.sqlite") as journal:
-        rows = [row for row in journal.audit() if row.event == "policy fault"]
-    assert len(rows) == 1 and "not the file of its digest" in str(rows[0].detail["fault"])
-
-
-def test_policy_of_the_configuration_decides_in_the_daemon(tmp_path: Path) -> None:
-    publish_sizes(tmp_path / "models")
-    file = tmp_path / "sadvise.toml"
-    file.write_text(f'[daemon]\npolicy = "own"\n[forecasts]\nmodels = "{tmp_path / "models"}"\n')
-
-    outfit = LiveParts(ManualClock(TAKEN_AT), RoundDeadline()).build(load_config(file, {}))
-
-    assert outfit.policy is not None and outfit.policy().name == "own"
-    file.write_text('[daemon]\npolicy = "lineal"\n')
-    with pytest.raises(ConfigError, match=r"daemon\.policy: there is no policy 'lineal'"):
-        LiveParts(ManualClock(TAKEN_AT), RoundDeadline()).build(load_config(file, {}))
+    (row,) = site.audited("policy fault")
+    assert "not the file of its digest" in row["fault"]

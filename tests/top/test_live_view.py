@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from textual.pilot import Pilot
 
 from advisor.backends.snapshot_file import write_snapshot
+from advisor.clock import ManualClock
 from advisor.domain.mode import Mode
 from advisor.journal import opened
 from advisor.site.status_file import status_after
@@ -42,15 +43,6 @@ __all__ = ["sadvise"]
 # A busy machine takes its time; a test has 300 s.
 LONGEST_S = 100.0
 MARKUP = ("[red]a[/red]", "[/]", "[@click=app.quit]q[/]", "[bold", "\\[b]", "[link=file:///]x")
-
-
-class Ticks:
-    """A monotonic clock that a test sets."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def screen(view: LiveView) -> str:
@@ -113,11 +105,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return config
 
 
-def site_view(config: Path, ticks: Ticks | None = None, **fields: object) -> LiveView:
+def site_view(config: Path, ticks: ManualClock | None = None, **fields: object) -> LiveView:
     """Return the live view of the cluster of a configuration."""
     reading = Reading(config=config, **fields)  # type: ignore[arg-type]  # the test's own
     clusters = watched_clusters(reading, journal=None, max_age_s=30.0)
-    return LiveView(clusters, interval_s=30.0, monotonic=ticks or Ticks())
+    return LiveView(clusters, interval_s=30.0, monotonic=(ticks or ManualClock()).now)
 
 
 def texts(svg: str) -> list[str]:
@@ -135,7 +127,7 @@ def test_picture_in_the_documents_shows_what_is_drawn_now(name: str) -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 def test_every_key_does_what_the_footer_says(size: tuple[int, int]) -> None:
-    view = demo_view(Ticks())
+    view = demo_view(ManualClock().now)
 
     async def steps(pilot: Pilot[Exception]) -> None:
         assert "Waiting 14" in (first := screen(view))
@@ -241,20 +233,20 @@ def test_order_that_fails_is_a_line_and_nothing_is_applied_without_advice(site: 
 def test_cluster_that_cannot_be_read_shows_the_fault_and_the_last_view(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ticks = Ticks()
+    ticks = ManualClock()
     view = site_view(site, ticks)
 
     async def steps(pilot: Pilot[Exception]) -> None:
         monkeypatch.setenv("PATH", str(site.parent / "run"))
-        ticks.now += LEAST_REFRESH_S + 1.0
+        ticks.advance(LEAST_REFRESH_S + 1.0)
         await pilot.press("r")
         shown = await until(pilot, "not read:")
         assert "this is the state of" in shown and "Waiting 3" in shown
         # It is read again once its interval is over, and not before.
-        ticks.now += 29.0
+        ticks.advance(29.0)
         view._tick()
         before = view.is_reading
-        ticks.now += 2.0
+        ticks.advance(2.0)
         view._tick()
         assert (before, view.is_reading) == (False, True)
         await settled(pilot)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.clock import ManualClock
 from advisor.config import Config, chosen_clusters, load_config
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.forecast import NO_FORECASTS, Forecasts, Interval, JobForecast
@@ -126,18 +127,9 @@ def test_a_plan_about_one_job_agrees_with_the_whole_on_whether_it_is_changed(see
         assert mine[0] == mine[1]
 
 
-class Ticks:
-    """A monotonic clock that a test sets."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def ticks() -> Ticks:
-    return Ticks()
+def ticks() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
@@ -146,31 +138,31 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def viewer(file: Path, ticks: Ticks) -> Viewer:
-    return Viewer(Reading(snapshot=file), Config(), max_age_s=30.0, monotonic=ticks)
+def viewer(file: Path, ticks: ManualClock) -> Viewer:
+    return Viewer(Reading(snapshot=file), Config(), max_age_s=30.0, monotonic=ticks.now)
 
 
-def test_view_is_read_again_once_it_is_old(viewer: Viewer, ticks: Ticks) -> None:
+def test_view_is_read_again_once_it_is_old(viewer: Viewer, ticks: ManualClock) -> None:
     first = viewer.view()
-    ticks.now = 30.0
+    ticks.time_s = 30.0
     assert viewer.view() is first
-    ticks.now = 31.0
+    ticks.time_s = 31.0
     assert viewer.view() is not first
     assert viewer.fault == ""
 
 
 def test_cluster_that_cannot_be_read_keeps_its_view_and_is_asked_no_more_often(
-    viewer: Viewer, ticks: Ticks, file: Path
+    viewer: Viewer, ticks: ManualClock, file: Path
 ) -> None:
     first = viewer.view()
     text = file.read_text()
     file.unlink()
-    ticks.now = 31.0
+    ticks.time_s = 31.0
     assert viewer.view() is first
     assert str(file) in viewer.fault
     file.write_text(text)
     assert viewer.view() is first
-    ticks.now = 62.0
+    ticks.time_s = 62.0
     assert viewer.view() is not first
     assert viewer.fault == ""
 
@@ -181,9 +173,9 @@ def test_without_any_view_the_fault_is_raised(viewer: Viewer, file: Path) -> Non
         viewer.view()
 
 
-def test_others_get_the_view_of_before_while_one_reads(viewer: Viewer, ticks: Ticks, file: Path) -> None:
+def test_others_get_the_view_of_before_while_one_reads(viewer: Viewer, ticks: ManualClock, file: Path) -> None:
     first = viewer.view()
-    ticks.now = 31.0
+    ticks.time_s = 31.0
     seen: list[object] = []
     with viewer._lock:
         reader = threading.Thread(target=lambda: seen.append(viewer.view()))

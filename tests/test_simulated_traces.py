@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import TraceError
-from advisor.sim.traces.importing.drac import COLUMNS
+from advisor.sim.traces.importing.published import DRAC_COLUMNS
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 from tests.published_traces import write_philly, write_traces
 from tools.data.simulated_traces import Workload, data_folder, demand_gpus, nodes_of, read_workload, repeated
@@ -68,7 +68,7 @@ def test_graham_runs_at_the_load_in_its_name(tmp_path: Path) -> None:
     last = "7,2021-05-02 00:00:00,2021-05-02 00:00:00,2021-05-02 00:00:00,1,60,8,4,1000,8,1,cpu=4"
     folder = tmp_path / "traces" / "drac_slurm"
     folder.mkdir(parents=True)
-    text = "\n".join([",".join(COLUMNS), *jobs, last])
+    text = "\n".join([",".join(DRAC_COLUMNS), *jobs, last])
     (folder / "graham_gpu_jobs_until_2021-06-14.csv.gz").write_text(text + "\n", encoding="utf-8")
 
     nodes = {name: read_workload(tmp_path, name).nodes for name in ("graham 0.7", "graham 1.0")}

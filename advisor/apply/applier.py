@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from advisor.apply import leases
-from advisor.apply.gate import Gate, OpenGate
 from advisor.apply.memory_journal import MemoryJournal
-from advisor.apply.step import Reconciled, Step, StepJournal
+from advisor.apply.step import Gate, OpenGate, Reconciled, Step, StepJournal
 from advisor.cycle import ClusterSource, Cycle, CycleRecord
 from advisor.domain.actions import Action, Lever, SetNice, exchanged_with
 from advisor.domain.job import Job, JobState

@@ -1,12 +1,14 @@
-"""The result of one step of the applier, and the journal that stores it."""
+"""The result of one step of the applier, the journal that stores it, and the gate, asked before each change is sent."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.job import Job
 from advisor.domain.lease import Lease
+from advisor.domain.load import Allowance
 from advisor.domain.memory import Journal
-from advisor.domain.plan import Receipt
+from advisor.domain.plan import Receipt, Recommendation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,3 +55,32 @@ class StepJournal(Journal, Protocol):
 
     def returns(self, time: float, reconciled: Reconciled) -> None:
         """Write down what was taken back outside of a cycle."""
+
+
+class Gate(Protocol):
+    """Decides right before sending; returns the reason not to send now in plain words, or None to send."""
+
+    def against_change(self, change: Recommendation, job: Job) -> str | None:
+        """Return why a change must not be applied now; None if it can be."""
+
+    def room(self, wanted: int, *, returning: bool = False) -> Allowance:
+        """Return how many of the wanted changes, or reverts, can be sent now."""
+
+    def against_return(self, lease: Lease) -> str | None:
+        """Return why a change must not be reverted now; None if it can be."""
+
+
+class OpenGate:
+    """A gate that is always open, as for a person at the terminal."""
+
+    def against_change(self, change: Recommendation, job: Job) -> str | None:  # noqa: ARG002  (the protocol's)
+        """Return None: every change can be applied."""
+        return None
+
+    def room(self, wanted: int, *, returning: bool = False) -> Allowance:  # noqa: ARG002  (the protocol's)
+        """Return room for all."""
+        return Allowance(changes=wanted)
+
+    def against_return(self, lease: Lease) -> str | None:  # noqa: ARG002  (the protocol's)
+        """Return None: every change can be reverted."""
+        return None

@@ -14,14 +14,13 @@ from advisor.domain.units import plural
 from advisor.errors import OptionsError
 from advisor.files import STANDARD_STREAM
 from advisor.sim.profiles import NEUTRAL, load_profiles
-from advisor.sim.traces.importing.collect import Imported, Reader
-from advisor.sim.traces.importing.formats import import_trace
+from advisor.sim.traces.importing.formats import Imported, Reader, import_trace
 from advisor.sim.traces.importing.sacct import asked_rows
 from advisor.sim.traces.importing.workload_rows import ImportOptions
 from advisor.sim.traces.sampling import REQUESTS, fill
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import write_trace
-from advisor.view.lines import one_line
+from advisor.text import one_line
 
 
 class TraceFormat(StrEnum):

@@ -15,7 +15,7 @@ from advisor.cli.simulation import (
     setting_of,
     shown_runs,
     spelled_command,
-    study_of,
+    study_of_one,
 )
 from advisor.cli.simulation_options import (
     RUNS,
@@ -34,13 +34,12 @@ from advisor.domain.notice import ALL, Notice
 from advisor.domain.units import DAY_S, plural
 from advisor.errors import ConfigError, NoticeError, OptionsError
 from advisor.journal import SqliteJournal
-from advisor.sim.study.cell import drawn
+from advisor.sim.study.cell import drawn, perturbed
 from advisor.sim.study.limit_advice import LimitAdvice, LimitStudy, NoAdvice, Suggestion, suggested, users_by_waste
-from advisor.sim.study.perturbation import perturbed
 from advisor.sim.traces.trace import Trace
 from advisor.site.delivery import deliver
 from advisor.text import escaped, named
-from advisor.view.frontier_table import drawn_notes
+from advisor.view.frontier_report import drawn_notes
 from advisor.view.limit_words import (
     HEADER,
     advice_document,
@@ -108,7 +107,7 @@ def limits(
             ("--jobs", jobs),
         ],
     )
-    study = study_of(command, [replayed.pair], [seed], setting, settings, first=jobs, skip_bad=skip_bad)
+    study = study_of_one(command, replayed, seed, setting, settings, first=jobs, skip_bad=skip_bad)
     (read,) = study.traces
     whole = drawn(read, study.clusters[read.name], seed)
     found = [suggested(whole, user, killed_ratio=max_killed / 100.0) for user in _chosen(whole, users, top)]

@@ -11,7 +11,7 @@ from advisor.clock import Clock
 from advisor.domain.lease import Lease
 from advisor.errors import JournalError
 from advisor.journal import SqliteJournal, locked, opened_full
-from advisor.journal.identity import JournalFiles, files_of
+from advisor.journal.file import JournalFiles, files_of
 from advisor.settings import JournalSettings
 
 # How long a round waits for `sadvise apply` or `sadvise revert` to release the journal.

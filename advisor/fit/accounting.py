@@ -12,11 +12,11 @@ import numpy as np
 from advisor.backends.tres import NO_TRES, Tres
 from advisor.fit.fitted import Source
 from advisor.predict.run_time_features import EndedJobs, RunTimeTable
-from advisor.sim.traces.bad_rows import BadRow
 from advisor.sim.traces.importing.accounted import Accounted, Record
 from advisor.sim.traces.importing.sacct import LIMITS, asked, records
 from advisor.sim.traces.importing.workload_rows import RowWithoutJob
 from advisor.sim.traces.text_file import opened_text
+from advisor.sim.traces.trace_table import BadRow
 
 if TYPE_CHECKING:
     from advisor.backends.process import Commands

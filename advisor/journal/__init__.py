@@ -1,6 +1,6 @@
 """Keeps the journal: which changes were made and why, durably, to be reverted, audited and replayed."""
 
-from advisor.journal.lock import locked
+from advisor.journal.file import locked
 from advisor.journal.schema import SCHEMA_VERSION
 from advisor.journal.store import SqliteJournal, opened, opened_full
 

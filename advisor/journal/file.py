@@ -1,9 +1,16 @@
-"""Opens the file of the journal, to write or to read, runs transactions, and words SQLite's faults in one line."""
+"""Opens the file of the journal, to write or to read, and runs transactions; SQLite's faults are worded in one line.
 
+Jobs are changed only by the program that holds the lock beside the file. `files_of` recognises the files: whether those
+at a path are the ones that were used last, and as they were.
+"""
+
+import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +37,7 @@ _FAULTS: Mapping[str, str] = {
 # With these faults the file is as it was, and cannot take more.
 _FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_SHMSIZE")
 _ABOVE_BYTES: Final = 16 << 20
+_LOCK_POLL_S: Final = 0.05
 
 
 def connected(path: Path, *, thorough: bool = False) -> sqlite3.Connection:
@@ -190,3 +198,74 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+@contextmanager
+def locked(path: Path, *, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold the lock file beside a journal for a block; the lock ends with the process in any case.
+
+    Raises `JournalError` if another process still holds it after `wait_s`.
+    """
+    lock = path.with_name(f"{path.name}.lock")
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError as err:
+        raise JournalError(f"{path}: {NO_FOLDER}") from err
+    except OSError as err:
+        raise JournalError(f"{lock}: cannot be opened: {err.strerror}: name another file with --journal") from err
+    with open(descriptor, "r+b", buffering=0):  # noqa: PTH123  (a descriptor)
+        deadline = time.monotonic() + wait_s
+        while not taken(descriptor):
+            if time.monotonic() >= deadline:
+                raise JournalError(f"{path}: another sadvise is changing jobs with it: wait until it is done")
+            time.sleep(_LOCK_POLL_S)
+        yield
+
+
+def taken(descriptor: int) -> bool:
+    """Take a lock and return True, or return False if another process holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileState:
+    """One file; `changed_time_ns` is when its content or its name was last changed, which no program can set."""
+
+    device: int
+    inode: int
+    size: int
+    changed_time_ns: int
+
+    def is_file(self, other: "FileState | None") -> bool:
+        """Return whether another state is of the same file."""
+        return other is not None and (self.device, self.inode) == (other.device, other.inode)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalFiles:
+    """The file of a journal and its write-ahead log; None for one that is not there."""
+
+    database: FileState | None
+    log: FileState | None
+
+    def is_same(self, other: "JournalFiles") -> bool:
+        """Return whether every file that is there is the same one in `other`."""
+        pairs = ((self.database, other.database), (self.log, other.log))
+        return all(mine is None or mine.is_file(theirs) for mine, theirs in pairs)
+
+
+def files_of(path: Path) -> JournalFiles:
+    """Return the files of a journal as they are now; raises `OSError` if they cannot be looked at."""
+    return JournalFiles(database=_state(path), log=_state(path.with_name(f"{path.name}-wal")))
+
+
+def _state(path: Path) -> FileState | None:
+    try:
+        seen = path.stat()
+    except FileNotFoundError:
+        return None
+    return FileState(device=seen.st_dev, inode=seen.st_ino, size=seen.st_size, changed_time_ns=seen.st_ctime_ns)

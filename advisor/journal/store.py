@@ -15,12 +15,9 @@ from advisor.domain.units import DAY_S
 from advisor.journal import audit
 from advisor.journal.base import BREAKERS, DRIFTED, ORDER_SEEN, PROVEN
 from advisor.journal.cycles import CycleTables
-from advisor.journal.file import connected, connected_read_only
-from advisor.journal.lease_tables import LeaseTables
-from advisor.journal.lock import locked
-from advisor.journal.outcome_tables import OutcomeTables
+from advisor.journal.file import connected, connected_read_only, locked
 from advisor.journal.reserve import Reserve
-from advisor.journal.standing_tables import StandingTables
+from advisor.journal.sealed_tables import SealedTables
 from advisor.settings import JournalSettings
 
 # The newest rows are kept at any age, so that a clock that jumps ahead does not empty the journal.
@@ -30,10 +27,10 @@ _LASTING: Final = (BREAKERS, PROVEN, DRIFTED, ORDER_SEEN)
 _REVERTED: Final = (Ending.TAKEN_BACK, Ending.REVERTED)
 
 
-class SqliteJournal(LeaseTables, CycleTables, OutcomeTables, StandingTables):
+class SqliteJournal(SealedTables, CycleTables):
     """A journal in a file; open it with `opened`, so that only one program at a time changes jobs with it.
 
-    Its tables are in `lease_tables`, `cycles`, `outcome_tables` and `standing_tables`.
+    Its tables are in `sealed_tables` and `cycles`.
     """
 
     def __init__(

@@ -5,8 +5,10 @@ least interference. It gets them for a short time, and only nodes that are free 
 waits for them, while jobs behind it take what else is free.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -15,17 +17,16 @@ from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.topology import LocalityTier
 from advisor.features.bars import hold
-from advisor.features.observe.graph import ClusterGraph, Residents, Rows, Servers, crossing, graph_of
-from advisor.features.observe.known_models import NO_MODELS, KnownModels
+from advisor.features.nodes import NodeTable, rows_of
+from advisor.features.observe.graph import ClusterGraph, Floats, Residents, Rows, Servers, crossing, graph_of
+from advisor.features.observe.known_models import NO_MODELS, KnownModels, SiteSpeeds
 from advisor.features.observe.least_loss import ScoredChooser
 from advisor.features.observe.pointer import AgentView, Choice, Gang, choose_all, interference_of, report_of
 from advisor.features.observe.snapshot_graph import residents_of_jobs, servers_of_table
 from advisor.features.queue import QueueTable
 from advisor.planning.case import Case
 from advisor.planning.head import TurnInLine
-from advisor.planning.named_places import PlaceForGang
-from advisor.planning.place_speeds import type_codes
-from advisor.planning.placement import can_be_spread, turns_near_head
+from advisor.planning.placement import PlaceForGang, can_be_spread, turns_near_head
 
 
 def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
@@ -164,3 +165,54 @@ def _recommendation(case: Case, job: Job, names: Sequence[str], choice: Choice, 
         expected=Expected(saved_s=0.0, saved_s_low=0.0, saved_s_high=0.0, jobs_helped=1, added_delay_max_s=lease_s),
         revert_after_s=lease_s,
     )
+
+
+def type_codes(table: NodeTable, models: KnownModels) -> Rows:
+    """Return the GPU type of each node by the code that a performance model has for it, that of its most GPUs."""
+    if models.speeds is None or not table.gpu_types:
+        return np.zeros(len(table.names), np.intp)
+    codes = models.speeds.type_codes(table.gpu_types)
+    return np.asarray(codes[table.gpus_total.argmax(axis=1)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceSpeeds:
+    """Forecasts speeds on the nodes of one snapshot, beside the gangs that run there then."""
+
+    case: Case
+    models: KnownModels
+    speeds: SiteSpeeds
+
+    def log_speed(self, job: Job, names: Sequence[str]) -> float | None:
+        """Return the logarithm of the speed of a gang on nodes, None where one of them is not known.
+
+        The slowest GPU type and the server with the most interference decide, since a gang waits for its slowest part.
+        """
+        table = self.case.table
+        rows = np.asarray(sorted(rows_of(table, names)), np.intp)
+        best = self.case.fitter.fit_in_service(job.gang, job.partitions).best_tier
+        if not len(rows) or len(rows) != len(set(names)):
+            return None
+        model = int(self.models.rows([job.hints.model or ""])[0])
+        tier = max(self.case.snapshot.topology.tier_of(names), best)
+        beliefs = self.case.beliefs
+        inflation = beliefs.inflation(job, tier, best).median / beliefs.inflation(job, best, best).median
+        on_place = float(self.speeds.place_weight[model]) * math.log(max(inflation, 1.0))
+        beside = float(self._slowed(model)[rows].max()) if len(rows) > 1 else 0.0
+        return float(self.speeds.log_speed[model, self._types[rows]].min()) - on_place - math.log1p(beside)
+
+    def _slowed(self, model: int) -> Floats:
+        """Return what the running gangs on several nodes add to the run time of a model on each node, `(n_nodes,)`."""
+        residents = self._residents
+        sends = residents.nodes[residents.gang] > 1
+        added = self.speeds.neighbours.added[model, residents.model[residents.gang[sends]]]
+        count = len(self.case.table.names)
+        return np.bincount(residents.server[sends], added, minlength=count).astype(np.float64)
+
+    @cached_property
+    def _types(self) -> Rows:
+        return type_codes(self.case.table, self.models)
+
+    @cached_property
+    def _residents(self) -> Residents:
+        return residents_of_jobs(self.case.snapshot, self.case.table, self.models.rows, lambda _: math.nan)

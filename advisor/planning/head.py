@@ -54,20 +54,18 @@ def turns(
     """
     start_s = _starts_s(queue, freed)
     shown = wanted if asked is None else asked
-    if not any(start_s[row] <= SOON_S or _fits(fitter, queue, row) for row in shown):
+    soon = {row for row in shown if start_s[row] <= SOON_S}
+    idle_fits = {row for row in shown if _fits(fitter, queue, row)}
+    if not soon and not idle_fits:
         return
     timetable = make_timetable()
 
     def starting(rows: Collection[int]) -> set[int]:
-        return {
-            row
-            for row in rows
-            if _fits(fitter, queue, row) and timetable.starts_now(queue.jobs[row], queue.longest_s(row))
-        }
+        return {row for row in rows if timetable.starts_now(queue.jobs[row], queue.longest_s(row))}
 
-    near = starting(shown) | {row for row in shown if start_s[row] <= SOON_S}
+    near = starting(idle_fits) | soon
     # Few jobs are near the head, and only for those the line before them matters.
-    fits = starting(wanted) if near else set()
+    fits = starting([row for row in wanted if _fits(fitter, queue, row)]) if near else set()
     # A pool with a lower number is a higher tier of the same nodes.
     line = [row for rows in queue.rows_by_pool() for row in _until_last(rows.tolist(), queue, tested)]
     last, last_fit = (

@@ -11,7 +11,6 @@ from advisor.planning import (
     elastic,
     exchange,
     lift,
-    named_places,
     placement,
     soft_limit,
 )
@@ -39,7 +38,7 @@ LINE: Final[tuple[Proposer, ...]] = (
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.NICE}), propose=exchange.recommendations),
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.TIME_MIN}), propose=soft_limit.recommendations),
     # A gang that starts now where a policy wants it needs no timer.
-    Proposer(kind=Kind.CONSOLIDATE, levers=frozenset({Lever.NODE_LIST}), propose=named_places.recommendations),
+    Proposer(kind=Kind.CONSOLIDATE, levers=frozenset({Lever.NODE_LIST}), propose=placement.named_places),
     Proposer(
         kind=Kind.CONSOLIDATE,
         levers=frozenset({Lever.NODE_RANGE, Lever.SWITCHES}),

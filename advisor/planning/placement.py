@@ -1,12 +1,15 @@
-"""Proposes to consolidate: sets delay timers at the node and leaf tiers through Slurm's own fields."""
+"""Proposes to consolidate: sets delay timers at the node and leaf tiers through Slurm's own fields.
 
-from collections.abc import Iterator, Sequence
+Where a policy chooses nodes for gangs, it proposes these.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
-from advisor.domain.actions import Action, NodeRange, Reason, SetNodeRange, SetSwitches
+from advisor.domain.actions import Action, Lever, NodeRange, Reason, SetNodeRange, SetSwitches
 from advisor.domain.gang import GangRequest, GpuScope, SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.plan import UNPUBLISHED, Evidence, Expected, Facts, Kind, Recommendation, published
@@ -154,3 +157,32 @@ def _basis(case: Case, job: Job, place: Place) -> Basis:
     if place.spread <= place.closest:
         return Basis.RULE_FOR_MORE_NODES
     return case.beliefs.inflation_basis(job, place.spread)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceForGang(Facts):
+    """The nodes chosen for a gang that can start now; neighbours are gangs that send from these nodes, too."""
+
+    reason = Reason.PLACE_FOR_GANG
+
+    gpus: int
+    nodes: int
+    leaves: int
+    neighbours: int
+    slowed_by_neighbours: float
+    lease_s: float
+    by_policy: str
+
+
+def named_places(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterable[Recommendation]:
+    """Propose nodes for the gangs that can start now, where the site allows it and a policy chooses them.
+
+    Where the policy fails, the rule goes on in its place.
+    """
+    policy = case.decider.policy
+    if not case.settings.name_nodes or policy is None or Lever.NODE_LIST not in policy.levers:
+        return ()
+    # What such a policy sees is imported for it alone.
+    from advisor.planning import gang_nodes
+
+    return gang_nodes.recommendations(case, so_far)

@@ -1,24 +1,30 @@
 """Chooses the closer place for which a gang waits, and how long: delay scheduling with timers that tune themselves.
 
 A gang that could start now, or soon, only on a worse tier than it could have waits for the better one until its timer
-ends: first for few nodes, then for one leaf switch. Our interpretation of Dally, whose timers are not published.
+ends: first for few nodes, then for one leaf switch. Our interpretation of Dally, whose timers are not published. Open
+timers of a job are explained as if they were chosen now.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from advisor.domain.actions import Lever
-from advisor.domain.forecast import Interval
+from advisor.domain.actions import Lever, SetNodeRange
+from advisor.domain.forecast import Forecasts, Interval
 from advisor.domain.gang import GangRequest, GpuScope
 from advisor.domain.job import Job, Sensitivity
+from advisor.domain.lease import LeaseState
+from advisor.domain.memory import Memory
 from advisor.domain.plan import UNPUBLISHED, Facts
+from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import MINUTE_S
 from advisor.features.capacity import Fit, Fitter
 from advisor.features.queue import QueueTable
+from advisor.planning import tuning
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
-from advisor.planning.tuning import timer_s
+from advisor.planning.observing import timer_s, timer_tier
+from advisor.settings import Limits, PlanningSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +104,7 @@ def timer_for(case: Case, queue: QueueTable, row: int, place: Place, *, is_first
     cap_s = case.snapshot.config.max_switch_wait_s if place.tier is LocalityTier.LEAF else float("inf")
     gpus = int(queue.gpus[row])
     there, tuner = place.inflation_there.median, case.tuner
-    tuned_s = timer_s(
+    tuned_s = tuning.timer_s(
         tuner.rates(gpus, place.tier),
         float(run_s[row]),
         place.inflation.low if is_first else place.inflation.median,
@@ -169,3 +175,71 @@ def _place(
         inflation=beliefs.inflation_on_more_nodes(job, closest) if same else beliefs.inflation(job, spread, best),
         inflation_there=beliefs.inflation(job, closest, best),
     )
+
+
+_IN_FORCE = frozenset({LeaseState.OUT, LeaseState.RETURNING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerOut:
+    """A timer of ours that makes a pending job wait for a place: since when, for how long, and how much is left of it.
+
+    `nodes` is the number of nodes that it waits for, None for one leaf switch. `timer` is the timer as it would
+    be chosen now, None where the job would no longer wait for that place.
+    """
+
+    nodes: int | None
+    began_time: float
+    length_s: float
+    left_s: float
+    timer: Timer | None
+
+    @property
+    def ends_time(self) -> float:
+        """Return the end of the wait."""
+        return self.began_time + self.length_s
+
+
+def timers_out(
+    snapshot: Snapshot,
+    job_id: int,
+    settings: PlanningSettings,
+    limits: Limits,
+    forecasts: Forecasts,
+    memory: Memory,
+) -> tuple[TimerOut, ...]:
+    """Return the timers that are out for a pending job by its open leases, in the order in which they began."""
+    job = snapshot.jobs_by_id.get(job_id)
+    if job is None or not job.is_pending:
+        return ()
+    out: list[TimerOut] = []
+    for lease in sorted(memory.leases, key=lambda lease: lease.applied_time):
+        tier = timer_tier(lease.action)
+        if lease.job_id != job_id or lease.ending is not None or lease.state not in _IN_FORCE or tier is None:
+            continue
+        asked = lease.undo.applied_to(job)
+        before = replace(snapshot, jobs=tuple(asked if other is job else other for other in snapshot.jobs))
+        case = Case(
+            snapshot=before, settings=settings, limits=limits, forecasts=forecasts, memory=Memory(waits=memory.waits)
+        )
+        out.append(
+            TimerOut(
+                nodes=lease.action.after.high if isinstance(lease.action, SetNodeRange) else None,
+                began_time=lease.applied_time,
+                length_s=timer_s(lease),
+                left_s=lease.applied_time + timer_s(lease) - snapshot.taken_at,
+                timer=_timer_now(case, asked, tier, timer_s(lease)),
+            )
+        )
+    return tuple(out)
+
+
+def _timer_now(case: Case, job: Job, tier: LocalityTier, length_s: float) -> Timer | None:
+    """Return a timer of a job with its present reasons; None where the job would no longer wait for that place."""
+    queue = case.queue
+    row = next((row for row, other in enumerate(queue.jobs) if other.job_id == job.job_id), None)
+    if row is None:
+        return None
+    fit = case.fitter.fit_in_service(job.gang, job.partitions)
+    place = next((place for place in closer_places(case, job, fit, case.fitter) if place.tier is tier), None)
+    return None if place is None else timer_of(case, queue, row, place, length_s)

@@ -43,10 +43,17 @@ def simulate(
     chosen = known_policy(policy) if isinstance(policy, str) else policy
     if not len(trace):
         raise SimulationError(f"{trace.name}: the trace has no jobs")
-    _check_gpus(trace, chosen)
+    on_slurm = isinstance(chosen, SlurmPolicy | AdvisedSlurm)
+    without_gpus = int(np.count_nonzero(trace.jobs["gpus"] == 0))
+    if without_gpus and not on_slurm:
+        raise SimulationError(
+            f"{trace.name}: {without_gpus} of {len(trace)} jobs ask for no GPU, and {chosen.name} places GPU jobs "
+            "alone: take a policy on the model of slurmctld, such as slurm, or leave these jobs out of the trace"
+        )
     ideal = options.execution == "ideal"
     here = load_profiles() if profiles is None else profiles
-    state = build_state(trace, cluster, here, ideal=ideal, loses_work=chosen.requeue_loses_work)
+    # In Slurm a stopped job goes back to its last checkpoint; other policies save it on demand.
+    state = build_state(trace, cluster, here, ideal=ideal, loses_work=on_slurm)
     rng = np.random.default_rng(seed)
     _believe(state.jobs, options, rng)
     state = state._replace(faults=draw_faults(state, cluster, rng))
@@ -91,16 +98,6 @@ def known_policy(name: str) -> SimulatedPolicy:
     near = get_close_matches(name, POLICIES, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise SimulationError(f"policy {name!r} is not known: {hint}known are {', '.join(POLICIES)}")
-
-
-def _check_gpus(trace: Trace, policy: SimulatedPolicy) -> None:
-    """Raise `SimulationError` for jobs without GPUs under a policy that is not on the model of slurmctld."""
-    count = int(np.count_nonzero(trace.jobs["gpus"] == 0))
-    if count and not isinstance(policy, SlurmPolicy | AdvisedSlurm):
-        raise SimulationError(
-            f"{trace.name}: {count} of {len(trace)} jobs ask for no GPU, and {policy.name} places GPU jobs alone: "
-            "take a policy on the model of slurmctld, such as slurm, or leave these jobs out of the trace"
-        )
 
 
 def _believe(jobs: np.ndarray, options: SimulationOptions, rng: np.random.Generator) -> None:

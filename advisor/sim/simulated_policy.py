@@ -113,10 +113,6 @@ class SimulatedPolicy(Protocol):
     def summary(self) -> str:
         """One line for people."""
 
-    @property
-    def requeue_loses_work(self) -> bool:
-        """Whether a stopped job goes back to its last checkpoint, as in Slurm, or is saved on demand."""
-
     def run(self, problem: Problem) -> State:
         """Run all jobs and return the final state."""
 

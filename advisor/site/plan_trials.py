@@ -11,11 +11,10 @@ from advisor.domain.plan import Recommendation
 from advisor.domain.units import duration
 from advisor.errors import AdvisorError, SimulationError
 from advisor.planning.case import Case
-from advisor.planning.kept_trials import KeptTrials
-from advisor.planning.plan_trial import PlanTrial, Trial, untried
+from advisor.planning.plan_trial import KeptTrials, PlanTrial, Trial, untried
 from advisor.settings import PlanningSettings
 
-_MODULE: Final = "advisor.sim.live.trial_child"
+_MODULE: Final = "advisor.sim.live.rollout_trial"
 # The share of what is left of a round that a trial can take.
 _ROUND_RATIO: Final = 0.5
 # With more waiting jobs, rollouts take minutes.
@@ -64,7 +63,7 @@ class ChildTrial:
     def tried(self, case: Case, changes: Sequence[Recommendation]) -> PlanTrial:
         """Return the trial of judged changes; a fault is part of it."""
         # Commands whose plan holds lifts alone do without the simulator.
-        from advisor.sim.live.trial_child import ANSWER, TrialTask
+        from advisor.sim.live.rollout_trial import ANSWER, TrialTask
 
         if len(case.snapshot.pending) > MOST_WAITING:
             return untried(changes, f"the plan was not rolled out: more than {MOST_WAITING} jobs wait")

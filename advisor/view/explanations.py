@@ -10,9 +10,8 @@ from advisor.domain.job import Job, JobState
 from advisor.domain.plan import Evidence
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import MINUTE_S, duration, plural
-from advisor.view.gangs import asked_in_words, beside_gpus_in_words, gpus_in_words
 from advisor.view.gate_words import GATES, GateCase, Words, gate_words, moment
-from advisor.view.share_words import share_sentence
+from advisor.view.request_words import asked_in_words, beside_gpus_in_words, gpus_in_words, share_sentence
 
 _GIB_MIB = 1024
 

@@ -17,12 +17,10 @@ from advisor.planning.beliefs import Basis
 from advisor.planning.compensation import DelayedByAdvice
 from advisor.planning.exchange import Exchanged, TakesPlace
 from advisor.planning.lift import StartsNext
-from advisor.planning.named_places import PlaceForGang
-from advisor.planning.placement import PlaceWorthWaiting
+from advisor.planning.placement import PlaceForGang, PlaceWorthWaiting
 from advisor.planning.sizing import Resizing
 from advisor.planning.soft_limit import RunsShorterThanLimit
-from advisor.planning.timer_out import TimerOut
-from advisor.planning.timers import Timer
+from advisor.planning.timers import Timer, TimerOut
 
 _BASES = {
     Basis.FORECAST: "as forecast",

@@ -14,8 +14,7 @@ from advisor.errors import AdvisorError
 from advisor.watch.cluster_view import ClusterView, cluster_view, waiting_gpu_jobs
 from advisor.watch.daemon_state import daemon_state
 from advisor.watch.planned import forecaster_of, plan_now
-from advisor.watch.queue_source import open_queue
-from advisor.watch.reading import Reading
+from advisor.watch.reading import Reading, open_queue
 
 
 class Viewer:

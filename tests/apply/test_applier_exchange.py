@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.apply.applier import INTENT_GRACE_S, OTHER_HALF, Applier
-from advisor.apply.gate import OpenGate
+from advisor.apply.step import OpenGate
 from advisor.cycle import Cycle
 from advisor.domain.actions import Action
 from advisor.domain.job import Job

@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from advisor.apply.leases import TRANSITIONS, Ended, Sight, next_lease, sight_of, without_place
+from advisor.apply.memory_journal import MemoryJournal
 from advisor.domain.actions import NodeRange, SetNice, SetNodeList, SetNodeRange
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.node import Node
 from tests.builders import TAKEN_AT, make_gang, make_job, make_node, make_snapshot
+from tests.journal.contract import check
 
 GRACE_S = 120.0
 NICE = SetNice(job_id=1, before=0, after=20)
@@ -117,3 +119,7 @@ def test_pending_gang_has_lost_its_place_once_a_named_node_is_not_free(node: Nod
     lost = without_place([intended(action, TAKEN_AT - 30.0)], make_snapshot([gang], nodes))
 
     assert lost == (frozenset({1}) if is_lost else frozenset())
+
+
+def test_journal_in_memory_keeps_to_the_contract() -> None:
+    check(MemoryJournal())

@@ -246,22 +246,6 @@ def test_a_figure_without_an_interval_is_said_to_have_none(sadvise: Sadvise, tmp
     assert "mean of the queueing delay, as chosen: too little data, 13 blocks bound no interval" in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fault"),
-    [(("--json", "-P"), "--json excludes -P"), (("--since", "soon"), "--since 'soon'")],
-)
-def test_wrong_options_are_one_line(sadvise: Sadvise, journal: Path, arguments: tuple[str, ...], fault: str) -> None:
-    said = sadvise("report", "--journal", str(journal), *arguments)
-
-    assert said.exit_code != 0 and fault in said.err and said.err.count("\n") == 1
-
-
-def test_a_journal_that_is_not_there_is_one_line(sadvise: Sadvise, tmp_path: Path) -> None:
-    said = sadvise("report", "--journal", str(tmp_path / "none.sqlite"))
-
-    assert said.exit_code == 1 and said.err.count("\n") == 1 and not (tmp_path / "none.sqlite").exists()
-
-
 @pytest.fixture
 def compared_journal(tmp_path: Path) -> Path:
     """The file of a journal by which one user gained, one gave, and one is unsure."""

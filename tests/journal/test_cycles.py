@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from advisor.apply.applier import Applier
 from advisor.apply.step import Reconciled, Step
@@ -20,6 +22,7 @@ from advisor.domain.units import HOUR_S
 from advisor.errors import JournalError
 from advisor.journal import SqliteJournal, store
 from advisor.journal.cycle_record import Recorder
+from advisor.journal.differences import Difference, difference, mapped, restored
 from advisor.journal.views import Done, PastChange, RowQuery
 from advisor.settings import JournalSettings, Limits
 from tests.builders import TAKEN_AT, make_job, make_snapshot
@@ -414,3 +417,34 @@ def test_recorded_cycles_are_those_read_one_by_one_across_frames(
     assert ids == (4, 5, 6, 7, 8)
     assert list(journal.recorded_cycles(ids)) == [journal.recorded(number) for number in ids]
     assert [whole.cycle_id for whole in journal.recorded_cycles([2, 99])] == [2]
+
+
+ITEMS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2)), max_size=8)
+
+
+@given(earlier=ITEMS, later=ITEMS)
+def test_later_list_comes_back(earlier: list[tuple[int, int]], later: list[tuple[int, int]]) -> None:
+    found = difference(earlier, later, lambda item: item[0])
+
+    assert restored(earlier, found) == tuple(later)
+
+
+def test_only_what_changed_is_told() -> None:
+    earlier = [[1, "a"], [2, "b"], [3, "c"], [4, "d"]]
+
+    found = difference(earlier, [[1, "a"], [3, "C"], [4, "d"], [5, "e"]], lambda item: item[0])
+
+    assert found == Difference(dropped=(1,), changed=((2, [3, "C"]),), added=([5, "e"],))
+    assert mapped(found, lambda item: item[1]) == Difference(dropped=(1,), changed=((2, "C"),), added=("e",))
+
+
+def test_another_order_is_told() -> None:
+    found = difference(["a", "b"], ["c", "b", "a"], lambda item: item)
+
+    assert found == Difference(added=("c",), order=(2, 1, 0))
+
+
+@pytest.mark.parametrize("found", [Difference(changed=((3, "x"),)), Difference(order=(1, 9), added=("x",))])
+def test_difference_to_another_list_is_refused(found: Difference[str]) -> None:
+    with pytest.raises(ValueError, match="does not follow"):
+        restored(["a", "b"], found)

@@ -1,6 +1,7 @@
 """A disk that fills, a file that must not be written or is damaged, and who may read it."""
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from advisor.domain.lease import intended
 from advisor.errors import JournalError
 from advisor.journal import SqliteJournal, locked, opened
+from advisor.journal.file import files_of
 from tests.journal.contract import NICE, NOW, wait
 
 ROOT = Path(__file__).parents[2]
@@ -314,3 +316,39 @@ def test_log_that_cannot_be_read_is_no_reason_to_read_half_the_file(path: Path) 
 
     with pytest.raises(JournalError, match="cannot be opened"):
         SqliteJournal.read_only(path)
+
+
+@pytest.fixture
+def file_path(tmp_path: Path) -> Path:
+    file_path = tmp_path / "journal.sqlite"
+    file_path.write_bytes(b"pages")
+    file_path.with_name("journal.sqlite-wal").write_bytes(b"log")
+    return file_path
+
+
+def test_files_that_grew_are_the_same(file_path: Path) -> None:
+    before = files_of(file_path)
+    file_path.write_bytes(b"more pages")
+
+    assert before.is_same(files_of(file_path))
+    assert before.database != files_of(file_path).database
+
+
+@pytest.mark.parametrize("name", ["journal.sqlite", "journal.sqlite-wal"])
+def test_copy_in_place_of_a_file_is_another(file_path: Path, name: str) -> None:
+    before = files_of(file_path)
+    file = file_path.with_name(name)
+
+    shutil.copy2(file, file_path.with_name("copy"))
+    file_path.with_name("copy").replace(file)
+
+    assert not before.is_same(files_of(file_path))
+
+
+@pytest.mark.parametrize("name", ["journal.sqlite", "journal.sqlite-wal"])
+def test_file_that_is_gone_is_not_the_same_and_a_new_one_is_no_other(file_path: Path, name: str) -> None:
+    whole = files_of(file_path)
+    file_path.with_name(name).unlink()
+
+    assert not whole.is_same(files_of(file_path))
+    assert files_of(file_path).is_same(whole)

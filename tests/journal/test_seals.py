@@ -18,13 +18,14 @@ from advisor.domain.lease import Ending, LeaseState, intended
 from advisor.domain.memory import Memory
 from advisor.domain.outcome import JobOutcome
 from advisor.domain.units import DAY_S
-from advisor.journal import SqliteJournal
+from advisor.errors import JournalError
+from advisor.journal import SCHEMA_VERSION, SqliteJournal, opened
 from advisor.journal.rows import LEASE_COLUMNS
 from advisor.journal.schema import migrate
 from advisor.journal.seals import SEALED, add_functions
 from tests.builders import make_job, make_stretch
 from tests.fake_cluster import fragmented
-from tests.journal.contract import NICE, NOW, RANGE, SWITCHES, wait
+from tests.journal.contract import ACTIONS, NICE, NOW, RANGE, SWITCHES, wait
 
 # The columns of a lease after the third, from the lease of any job.
 COPIED = f"{LEASE_COLUMNS.split(', ', 3)[3]} FROM leases LIMIT 1"
@@ -172,3 +173,120 @@ def test_tables_that_are_neither_sealed_nor_in_the_chain_decide_nothing(tmp_path
     assert emptied == untouched
     assert [receipt.action.job_id for receipt in untouched[0].reconciled.taken_back] == [9]
     assert without_leases != untouched
+
+
+# Written by the code of each schema.
+SCRIPTS = Path(__file__).parents[1] / "recorded" / "journal"
+# Names of nodes came later.
+CLOSED, *OPEN = ACTIONS[:-1]
+
+
+def written(tmp_path: Path, schema: int) -> Path:
+    """Return a journal of an earlier schema."""
+    old_path = tmp_path / "journal.sqlite"
+    with closing(sqlite3.connect(old_path, isolation_level=None)) as database:
+        database.executescript((SCRIPTS / f"schema-{schema}.sql").read_text())
+    old_path.chmod(0o644)
+    return old_path
+
+
+@pytest.fixture
+def old_path(tmp_path: Path) -> Path:
+    return written(tmp_path, 1)
+
+
+def version(old_path: Path) -> int:
+    with closing(sqlite3.connect(old_path)) as database:
+        return int(database.execute("PRAGMA user_version").fetchone()[0])
+
+
+def check_content(journal: SqliteJournal) -> None:
+    """Check that all that stood in the recorded file is there."""
+    assert journal.cluster() == "here"
+    # One more is in the file, of a stop of a running job, which no version reverts.
+    assert sorted(str(lease.action) for lease in journal.leases()) == sorted(map(str, OPEN))
+    assert {(lease.state, lease.user, lease.added_delay_s) for lease in journal.leases()} == {(LeaseState.OUT, "", 0.0)}
+    assert {(lease.request, lease.lost) for lease in journal.leases()} == {(None, "")}
+    assert [(lease.action, lease.ending) for lease in journal.closed([5])] == [(CLOSED, Ending.TAKEN_BACK)]
+    assert journal.waits(0.0) == (wait(NOW),)
+    assert journal.observed_until() == NOW + 1.0
+
+
+def test_previous_schema_is_brought_up_to_date_with_all_that_stood_there(old_path: Path) -> None:
+    with opened(old_path) as journal:
+        check_content(journal)
+        assert journal.verify().rows == 0
+
+    assert version(old_path) == SCHEMA_VERSION
+
+
+def test_audit_of_schema_2_still_verifies_and_is_sealed_from_then_on(tmp_path: Path) -> None:
+    old_path = written(tmp_path, 2)
+    looked_at = SqliteJournal.read_only(old_path)
+    read_only, objections = looked_at.verify(), [lease.added_delay_s for lease in looked_at.leases()]
+    looked_at.close_file()
+
+    with opened(old_path) as journal:
+        migrated = journal.verify()
+        journal.note(NOW, "started", {})
+        journal._database.execute("DROP TRIGGER leases_sealed_at_update")
+        journal._database.execute("UPDATE leases SET added_delay_s = 0.0")
+        meddled = journal.verify()
+
+    assert (read_only.rows, read_only.is_intact) == (migrated.rows, migrated.is_intact) == (15, True)
+    assert set(objections) == {60.0}
+    assert (meddled.rows, meddled.broken, meddled.tables) == (16, None, ("leases",))
+    assert version(old_path) == SCHEMA_VERSION
+
+
+def test_copy_of_the_file_as_it_was_stays_beside_it(old_path: Path) -> None:
+    with opened(old_path):
+        pass
+
+    copy = old_path.with_name("journal.sqlite.schema-1")
+    assert version(copy) == 1
+    assert copy.stat().st_mode & 0o777 == old_path.stat().st_mode & 0o777 == 0o600
+    with closing(sqlite3.connect(copy)) as database:
+        assert database.execute("SELECT count(*) FROM leases").fetchone() == (6,)
+
+
+def test_copy_that_a_failed_attempt_left_is_replaced(old_path: Path) -> None:
+    copy = old_path.with_name("journal.sqlite.schema-1")
+    copy.write_text("half a copy")
+
+    with opened(old_path):
+        pass
+
+    assert version(copy) == 1
+
+
+def test_without_its_copy_a_file_is_not_changed(old_path: Path) -> None:
+    old_path.with_name("journal.sqlite.schema-1").mkdir()
+
+    with pytest.raises(JournalError, match=r"schema-1: cannot be written, and without it .* is not changed"):
+        SqliteJournal(old_path)
+
+    assert version(old_path) == 1
+
+
+def test_migration_that_fails_leaves_the_file_as_it_was(old_path: Path) -> None:
+    with closing(sqlite3.connect(old_path, isolation_level=None)) as database:
+        database.execute("CREATE TABLE records (in_the TEXT, way TEXT)")
+
+    with pytest.raises(JournalError, match="table records already exists"):
+        SqliteJournal(old_path)
+
+    assert version(old_path) == 1
+    with closing(sqlite3.connect(old_path)) as database:
+        assert "user" not in [row[1] for row in database.execute("PRAGMA table_info(leases)")]
+
+
+def test_who_only_looks_reads_the_previous_schema_and_leaves_it(old_path: Path) -> None:
+    before = old_path.read_bytes()
+
+    journal = SqliteJournal.read_only(old_path)
+
+    check_content(journal)
+    journal.close_file()
+    assert old_path.read_bytes() == before
+    assert not old_path.with_name("journal.sqlite.schema-1").exists()

@@ -19,7 +19,7 @@ from advisor.domain.lease import Lease, LeaseState, intended
 from advisor.domain.memory import Journal
 from advisor.errors import JournalError, JournalFullError
 from advisor.journal import SCHEMA_VERSION, SqliteJournal, opened
-from advisor.journal.lock import locked
+from advisor.journal.file import locked
 from advisor.journal.seals import add_functions
 from tests.journal.contract import ACTIONS, NICE, NOW, check, wait
 from tests.programs import killed_after

@@ -432,7 +432,7 @@ def read_as_text(fault: str) -> Snapshot:
 
 
 def test_health_names_the_pause_and_the_open_breakers() -> None:
-    health = Health(interval_s=ROUND_S, breakers=["people_object", "slurm_errors"])
+    health = Health(interval_s=ROUND_S)
 
     health.observe(make_round(step(), mode=Mode.RECOMMEND, held_to={"paused": "", "slurm_errors": "", "control": ""}))
     report = health.report()

@@ -46,8 +46,7 @@ from tests.builders import (
     make_stretch,
 )
 from tests.examples import examples
-from tests.planning.queues import WEIGHTED, busy, lifts_of, shorts
-from tests.planning.simulated_rounds import simulated_rounds
+from tests.planning.queues import WEIGHTED, busy, lifts_of, shorts, simulated_rounds
 from tests.planning.test_soft_limit import run_time
 from tests.sim.building import make_trace
 
@@ -510,7 +509,7 @@ def test_lifts_are_those_of_the_simulated_policy(
     limits = Limits(fairness=fairness, lane_ratio=lane_ratio, fairness_window_s=HOUR_S)
     planning = PlanningSettings(lift_places=lift_places, lift_work_s=lift_work_s)
     leases: list[Lease] = []
-    rounds = simulated_rounds(trace, TWO, Lifter.of, cycles, leases, limits=limits, planning=planning)
+    rounds = simulated_rounds(trace, TWO, Lifter, cycles, leases, limits=limits, planning=planning)
     for now, case, run_policy in rounds:
         # The simulated policy does not ask what a lift is expected to lose.
         with pytest.MonkeyPatch.context() as patched:

@@ -112,34 +112,10 @@ def test_wait_is_never_longer_than_the_bound_on_added_delay() -> None:
     }
 
 
-def test_insensitive_gang_never_waits() -> None:
-    assert timers(Cycle().judge(one_idle_node_per_leaf(waiting(sensitivity=Sensitivity.LOW)))) == {}
-
-
-def test_short_job_has_nothing_to_wait_for() -> None:
-    assert timers(Cycle().judge(one_idle_node_per_leaf(waiting(hours=0.25)))) == {}
-
-
 def test_timer_is_cut_to_the_longest_wait_slurm_grants() -> None:
     snapshot = one_idle_node_per_leaf(waiting(), max_switch_wait="300")
 
     assert timers(Cycle().judge(snapshot)) == {1: SwitchRequest(count=1, max_wait_s=300.0)}
-
-
-def test_gang_that_fits_one_leaf_now_needs_no_timer() -> None:
-    assert timers(Cycle().judge(make_snapshot([waiting()]))) == {}
-
-
-def test_gang_that_no_leaf_can_hold_does_not_wait() -> None:
-    three = make_gang(8, scope=GpuScope.NODE, nodes_min=3, nodes_max=3)
-
-    assert timers(Cycle().judge(make_snapshot([waiting(three)]))) == {}
-
-
-def test_gang_with_its_own_switch_wait_is_left_alone() -> None:
-    own = replace(TWO_NODES, switches=SwitchRequest(count=1, max_wait_s=60.0))
-
-    assert timers(Cycle().judge(one_idle_node_per_leaf(waiting(own)))) == {}
 
 
 def test_gang_held_to_few_nodes_until_the_timer_ends() -> None:
@@ -151,11 +127,6 @@ def test_gang_held_to_few_nodes_until_the_timer_ends() -> None:
     assert record.recommendations[0].revert_after_s == 30 * 60.0
 
 
-def test_node_count_the_user_left_open_is_not_touched() -> None:
-    # Slurm cannot be told to leave it open again, so the change could not be taken back.
-    assert timers(Cycle().judge(half_idle_nodes(waiting(make_gang(8))))) == {}
-
-
 def test_gang_that_could_start_soon_is_given_a_timer_before() -> None:
     running = [
         make_job(9, gpus=8, running_on=["n02"], started_ago_s=0.0, time_limit_s=900.0),
@@ -165,43 +136,6 @@ def test_gang_that_could_start_soon_is_given_a_timer_before() -> None:
     nodes = [make_node(f"n0{number}", used=8) for number in range(1, 5)]
 
     assert 1 in timers(Cycle().judge(make_snapshot([waiting(), ahead(), *running], nodes)))
-
-
-def test_gang_far_from_starting_is_not_given_a_timer() -> None:
-    running = [make_job(9, gpus=8, running_on=["n02"], started_ago_s=0.0, time_limit_s=DAY_S)]
-    nodes = [make_node(f"n0{number}", used=8) for number in range(1, 5)]
-
-    assert timers(Cycle().judge(make_snapshot([waiting(), *running], nodes))) == {}
-
-
-def test_single_gpus_and_requests_per_socket_are_left_alone() -> None:
-    single = replace(waiting(make_gang(1)), job_id=2)
-    sockets = replace(waiting(make_gang(4, scope=GpuScope.SOCKET, nodes_min=2, nodes_max=2)), job_id=3)
-
-    assert timers(Cycle().judge(make_snapshot([single, sockets]))) == {}
-
-
-def test_unlimited_gang_has_no_known_saving() -> None:
-    unlimited = replace(waiting(), time_limit_s=None)
-
-    assert timers(Cycle().judge(one_idle_node_per_leaf(unlimited))) == {}
-
-
-@pytest.mark.parametrize("kind", [TopologyKind.FLAT, TopologyKind.BLOCK])
-def test_other_topologies_do_not_wait_for_switches(kind: TopologyKind) -> None:
-    snapshot = one_idle_node_per_leaf(waiting())
-    other = replace(snapshot, topology=make_topology(kind=kind))
-
-    assert timers(Cycle().judge(other)) == {}
-
-
-def test_slurms_own_delay_makes_the_advisor_stand_down() -> None:
-    snapshot = one_idle_node_per_leaf(waiting(), bf_topopt_enable="")
-    on_node = half_idle_nodes(waiting(RANGE))
-    on_node = replace(on_node, config=snapshot.config)
-
-    assert timers(Cycle().judge(snapshot)) == {}
-    assert timers(Cycle().judge(on_node)) == {}
 
 
 def test_inflation_grows_with_the_tier() -> None:
@@ -216,17 +150,46 @@ def test_inflation_grows_with_the_tier() -> None:
     ]
 
 
-def test_gang_that_counts_gpus_per_node_keeps_its_node_range() -> None:
-    per_node = make_gang(4, scope=GpuScope.NODE, nodes_min=1, nodes_max=4)
+PER_NODE = make_gang(4, scope=GpuScope.NODE, nodes_min=1, nodes_max=4)
+PER_SOCKET = make_gang(4, scope=GpuScope.SOCKET, nodes_min=2, nodes_max=2)
+THREE_NODES = make_gang(8, scope=GpuScope.NODE, nodes_min=3, nodes_max=3)
+OWN_SWITCHES = replace(TWO_NODES, switches=SwitchRequest(count=1, max_wait_s=60.0))
+# All nodes are full; one of the first leaf comes free in a day, and of the others nothing is known.
+FAR_OFF = make_snapshot(
+    [waiting(), make_job(9, gpus=8, running_on=["n02"], started_ago_s=0.0, time_limit_s=DAY_S)],
+    [make_node(f"n0{number}", used=8) for number in range(1, 5)],
+)
+DRAINED = [make_node("n01", flags=("DRAIN",)), *(make_node(f"n0{number}", gpus=4) for number in (2, 3, 4))]
+TOPOPT = {"bf_topopt_enable": ""}
 
-    assert timers(Cycle().judge(half_idle_nodes(waiting(per_node)))) == {}
 
-
-def test_gang_does_not_wait_for_a_node_that_is_out_of_service() -> None:
-    nodes = [make_node("n01", flags=("DRAIN",)), *(make_node(f"n0{number}", gpus=4) for number in (2, 3, 4))]
-
-    assert timers(Cycle().judge(make_snapshot([waiting(RANGE)], nodes))) == {}
-
-
-def test_gang_whose_features_restrict_it_is_left_alone() -> None:
-    assert timers(Cycle().judge(one_idle_node_per_leaf(waiting(replace(TWO_NODES, features="h100"))))) == {}
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        pytest.param(one_idle_node_per_leaf(waiting(sensitivity=Sensitivity.LOW)), id="not sensitive"),
+        pytest.param(one_idle_node_per_leaf(waiting(hours=0.25)), id="short"),
+        pytest.param(one_idle_node_per_leaf(replace(waiting(), time_limit_s=None)), id="no limit, so no known saving"),
+        pytest.param(one_idle_node_per_leaf(waiting(OWN_SWITCHES)), id="own wait for switches"),
+        pytest.param(one_idle_node_per_leaf(waiting(replace(TWO_NODES, features="h100"))), id="restricted by features"),
+        pytest.param(make_snapshot([waiting()]), id="fits one leaf now"),
+        pytest.param(make_snapshot([waiting(THREE_NODES)]), id="no leaf can hold it"),
+        pytest.param(make_snapshot([replace(waiting(make_gang(1)), job_id=2)]), id="a single GPU"),
+        pytest.param(make_snapshot([replace(waiting(PER_SOCKET), job_id=3)]), id="GPUs per socket"),
+        pytest.param(make_snapshot([waiting(RANGE)], DRAINED), id="the node is out of service"),
+        pytest.param(FAR_OFF, id="far from starting"),
+        # Slurm cannot be made to leave it open again, so the change could not be taken back.
+        pytest.param(half_idle_nodes(waiting(make_gang(8))), id="open node count"),
+        pytest.param(half_idle_nodes(waiting(PER_NODE)), id="GPUs per node"),
+        pytest.param(one_idle_node_per_leaf(waiting(), **TOPOPT), id="Slurm delays on its own: leaf"),
+        pytest.param(
+            replace(half_idle_nodes(waiting(RANGE)), config=make_config(scheduler_parameters=TOPOPT)),
+            id="Slurm delays on its own: node",
+        ),
+        *(
+            pytest.param(replace(one_idle_node_per_leaf(waiting()), topology=make_topology(kind=kind)), id=kind)
+            for kind in (TopologyKind.FLAT, TopologyKind.BLOCK)
+        ),
+    ],
+)
+def test_gang_gets_no_timer(snapshot: Snapshot) -> None:
+    assert timers(Cycle().judge(snapshot)) == {}

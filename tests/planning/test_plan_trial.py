@@ -1,8 +1,9 @@
-"""Which changes of a cycle go out after rollouts: the lifts unless they clearly lose, the rest only if it gains."""
+"""A rollout in which every change shifts the completion of all jobs by a known amount."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pytest
 
 from advisor.domain.actions import (
@@ -31,10 +32,40 @@ from advisor.planning.plan_trial import (
     try_plan,
     untried,
 )
-from advisor.planning.rollout import TimedAction
+from advisor.planning.rollout import PlanEffect, RolloutValues, Scenario, TimedAction, effect_of, interval_of_mean
 from tests.builders import make_cluster, make_gang, make_job, make_recommendation, size_of
-from tests.planning.rollouts import FakeRollout
-from tests.sim.live.rollout_contract import RAISED, check
+from tests.sim.live.test_slurm_rollout import RAISED, check
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakeRollout:
+    """Shift the completion of all jobs by `shift_s[action](draw)` for each change; `calls` holds all plans."""
+
+    shift_s: Mapping[Action, Callable[[int], float]]
+    calls: list[list[frozenset[Action]]] = field(default_factory=list)
+
+    def values(
+        self, case: Case, plans: Sequence[Scenario], *, horizon_s: float, draws: int, first_draw: int = 0
+    ) -> RolloutValues:
+        self.calls.append([frozenset(timed.action for timed in plan) for plan in plans])
+        jobs = case.snapshot.jobs
+        start_s = np.zeros((len(plans), draws, len(jobs)))
+        for number, plan in enumerate(plans):
+            for place, draw in enumerate(range(first_draw, first_draw + draws)):
+                shift_s = sum(self.shift_s[timed.action](draw) for timed in plan if timed.action in self.shift_s)
+                start_s[number, place] = 5000.0 + 10.0 * np.random.default_rng(draw).random() + shift_s
+        completion_s = start_s + 600.0
+        return RolloutValues(
+            job_ids=np.array([job.job_id for job in jobs]),
+            gpus=np.ones(len(jobs), dtype=np.int64),
+            was_pending=np.array([job.is_pending for job in jobs]),
+            start_s=start_s,
+            end_s=completion_s,
+            completion_s=completion_s,
+            horizon_s=horizon_s,
+            left_out=(),
+        )
+
 
 CASE = Case(snapshot=make_cluster([make_job(number, gang=make_gang(1)) for number in range(1, 9)]))
 SIZE = TrialSize(plans=8, draws=4)
@@ -271,3 +302,69 @@ def _with_ends(plans: list[list[Action]]) -> list[frozenset[Action]]:
 
 def test_fake_keeps_to_the_contract_of_rollouts() -> None:
     check(FakeRollout(shift_s={RAISED[0].action: always(-5.0)}))
+
+
+HORIZON_S = 1000.0
+
+
+def values(start_s: list[list[list[float]]], completion_s: list[list[list[float]]]) -> RolloutValues:
+    """Return two plans, in draws, of two jobs that wait and one that runs."""
+    starts, ends = np.array(start_s), np.array(completion_s)
+    return RolloutValues(
+        job_ids=np.array([1, 2, 3]),
+        gpus=np.ones(3, dtype=np.int64),
+        was_pending=np.array([True, True, False]),
+        start_s=starts,
+        end_s=ends,
+        completion_s=ends,
+        horizon_s=HORIZON_S,
+        left_out=("a sentence",),
+    )
+
+
+def test_differences_are_means_over_all_jobs_and_the_other_way_round() -> None:
+    before, after = [[500.0, 100.0, 0.0]] * 2, [[100.0, 200.0, 0.0]] * 2
+    gain = effect_of(values([before, after], [[[900.0, 300.0, 60.0]] * 2, [[500.0, 400.0, 60.0]] * 2]))
+    loss = effect_of(values([after, before], [[[500.0, 400.0, 60.0]] * 2, [[900.0, 300.0, 60.0]] * 2]))
+
+    assert (gain.completion_s.median, gain.wait_s.median) == pytest.approx((-100.0, -150.0))
+    assert (gain.jobs, gain.waiting, gain.draws, gain.sooner, gain.later) == (3, 2, 2, 1, 1)
+    assert gain.gains and not loss.gains
+    assert loss.completion_s.median == pytest.approx(100.0)
+    assert gain.left_out == ("a sentence",)
+
+
+def test_jobs_beyond_the_horizon_wait_until_it() -> None:
+    effect = effect_of(values([[[np.nan, 0.0, 0.0]], [[400.0, 0.0, 0.0]]], [[[1100.0, 9.0, 9.0]], [[500.0, 9.0, 9.0]]]))
+
+    assert effect.wait_s.median == pytest.approx(-300.0)
+    assert (effect.sooner, effect.later) == (1, 0)
+
+
+def test_interval_takes_two_draws_at_least() -> None:
+    one, two = interval_of_mean(np.array([3.0])), interval_of_mean(np.array([0.0, 2.0]))
+
+    assert (one.low, one.median, one.high) == (3.0, 3.0, 3.0)
+    assert (two.low, two.median, two.high) == pytest.approx((1.0 - 3.078, 1.0, 1.0 + 3.078))
+
+
+def test_gain_is_judged_by_the_interval_of_its_expectation() -> None:
+    draws = [[0.0, 0.0, 0.0]] * 10
+
+    def shifted(*per_draw: float) -> PlanEffect:
+        return effect_of(values([draws, draws], [draws, [[shift, 0.0, 0.0] for shift in per_draw]]))
+
+    # A mean of -4 s over three jobs is -12 s for one; the 90 % quantile of Student's t is 1.383 with 9 degrees.
+    wide, narrow = (shifted(*[-12.0 + reach, -12.0 - reach] * 5) for reach in (60.0, 6.0))
+
+    assert (wide.completion_s.low, wide.completion_s.median, wide.completion_s.high) == pytest.approx(
+        (-4.0 - 1.383 * 20.0 / 3.0, -4.0, -4.0 + 1.383 * 20.0 / 3.0), rel=1e-3
+    )
+    assert not wide.gains
+    assert narrow.gains
+
+
+def test_one_plan_of_several_is_compared_with_another() -> None:
+    plans = [[[100.0, 0.0, 0.0]] * 2, [[70.0, 0.0, 0.0]] * 2, [[130.0, 0.0, 0.0]] * 2]
+
+    assert effect_of(values(plans, plans), 2, 1).completion_s.median == pytest.approx(20.0)

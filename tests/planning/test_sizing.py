@@ -10,6 +10,7 @@ from advisor.domain.gang import GangRequest, GpuCount, GpuScope
 from advisor.domain.job import ArrayRecord, Job
 from advisor.domain.lease import LeaseState, intended
 from advisor.domain.memory import Memory
+from advisor.domain.snapshot import Snapshot
 from advisor.planning.sizing import options, resized
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.sentences import sentence
@@ -150,27 +151,30 @@ def test_job_does_not_shrink_if_its_partition_does_not_admit_the_limit(longest_m
     assert new_sizes(Cycle().judge(snapshot)) == sizes
 
 
-def test_job_does_not_shrink_when_waiting_costs_less() -> None:
-    snapshot = make_snapshot(blocked_cluster(elastic(1, 8), hours=5), [make_node("n01", used=6)])
-
-    assert new_sizes(Cycle().judge(snapshot)) == {}
-
-
-def test_wait_without_known_end_is_no_reason_to_shrink() -> None:
-    snapshot = make_snapshot([elastic(1, 8)], [make_node("n01", used=6)])
-
-    assert new_sizes(Cycle().judge(snapshot)) == {}
+ALONE, ONE_NODE, TWO_IDLE = elastic(2, 8), [make_node("n01")], [make_node("n01", used=6)]
+AHEAD = make_job(2, gpus=8, priority=2000, time_limit_s=DAY_S)
+SOCKETS = make_job(2, gang=make_gang(4, scope=GpuScope.SOCKET))
 
 
-def test_job_without_a_limit_is_not_sized() -> None:
-    unlimited = replace(elastic(2, 8), time_limit_s=None)
-
-    assert new_sizes(Cycle().judge(make_snapshot([unlimited], [make_node("n01")]))) == {}
-
-
-def test_unread_configuration_leaves_sizes_alone() -> None:
-    snapshot = make_snapshot([elastic(2, 8)], [make_node("n01")], config=make_config(scheduler_type=""))
-
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        pytest.param(make_snapshot(blocked_cluster(elastic(1, 8), hours=5), TWO_IDLE), id="waiting costs less"),
+        pytest.param(make_snapshot([elastic(1, 8)], TWO_IDLE), id="wait without known end"),
+        pytest.param(make_snapshot([replace(ALONE, time_limit_s=None)], ONE_NODE), id="no limit"),
+        pytest.param(make_snapshot([ALONE], ONE_NODE, config=make_config(scheduler_type="")), id="no configuration"),
+        # Slurm would not start it: it would delay the one ahead.
+        pytest.param(make_snapshot([AHEAD, *blocked_cluster(elastic(1, 8))], TWO_IDLE), id="behind one that waits"),
+        pytest.param(
+            make_snapshot([replace(ALONE, gang=replace(ALONE.gang, features="h100"))], ONE_NODE), id="no such features"
+        ),
+        pytest.param(make_snapshot([ALONE, SOCKETS], ONE_NODE), id="a job of unknown size waits"),
+        pytest.param(
+            make_snapshot([replace(ALONE, array=ArrayRecord(array_job_id=1, waiting="0-9"))], ONE_NODE), id="array"
+        ),
+    ],
+)
+def test_job_keeps_its_size(snapshot: Snapshot) -> None:
     assert new_sizes(Cycle().judge(snapshot)) == {}
 
 
@@ -217,20 +221,6 @@ def test_size_changes_in_the_form_the_user_asked(
     assert (None if action is None else action.after.gpus) == after
 
 
-def test_job_behind_one_that_waits_for_the_same_gpus_does_not_shrink() -> None:
-    # Slurm would not start it: it would delay the one ahead.
-    head = make_job(2, gpus=8, priority=2000, time_limit_s=DAY_S)
-    snapshot = make_snapshot([head, *blocked_cluster(elastic(1, 8))], [make_node("n01", used=6)])
-
-    assert new_sizes(Cycle().judge(snapshot)) == {}
-
-
-def test_job_without_room_for_its_features_is_not_sized() -> None:
-    featured = replace(elastic(2, 8), gang=replace(elastic(2, 8).gang, features="h100"))
-
-    assert new_sizes(Cycle().judge(make_snapshot([featured], [make_node("n01")]))) == {}
-
-
 def test_nobody_grows_while_a_job_of_another_tier_waits_for_the_same_nodes() -> None:
     partitions = [make_partition("gpu", nodes=["n01"], priority_tier=10), make_partition("low", nodes=["n01"])]
     low = replace(elastic(2, 8), partitions=("low",))
@@ -238,18 +228,6 @@ def test_nobody_grows_while_a_job_of_another_tier_waits_for_the_same_nodes() -> 
 
     assert new_sizes(Cycle().judge(make_snapshot([low, high], [make_node("n01")], partitions=partitions))) == {}
     assert new_sizes(Cycle().judge(make_snapshot([low], [make_node("n01")], partitions=partitions))) == {1: 8}
-
-
-def test_nobody_grows_while_a_job_of_unknown_size_waits() -> None:
-    sockets = make_job(2, gang=make_gang(4, scope=GpuScope.SOCKET))
-
-    assert new_sizes(Cycle().judge(make_snapshot([elastic(2, 8), sockets], [make_node("n01")]))) == {}
-
-
-def test_elastic_array_keeps_its_size() -> None:
-    array = replace(elastic(2, 8), array=ArrayRecord(array_job_id=1, waiting="0-9"))
-
-    assert new_sizes(Cycle().judge(make_snapshot([array], [make_node("n01")]))) == {}
 
 
 def test_nobody_grows_while_tasks_of_an_array_wait() -> None:

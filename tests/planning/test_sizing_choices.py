@@ -1,6 +1,6 @@
 """Which GPUs a resize counts on: those of jobs that start, of other types, and of other resizes are not there twice."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,6 +12,7 @@ from advisor.domain.gang import SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.node import GpuPool, Node
 from advisor.domain.topology import LocalityTier
+from advisor.planning.growth import GrowthStep, grown
 from advisor.planning.sizing import Resizing
 from advisor.settings import PlanningSettings
 from tests.builders import HOUR_S, make_gang, make_job, make_node, make_snapshot, make_topology
@@ -186,3 +187,30 @@ def test_node_of_two_types_gives_each_type_its_own_idle_gpus() -> None:
     # Four a100 are idle, which the job takes; that eight h100 are idle helps it to no more.
     assert sizes([typed(elastic(2, 8), "a100")], [node]) == {}
     assert sizes([typed(elastic(2, 8), "h100")], [node]) == {1: 8}
+
+
+def halving(*worth: float, most: int = 8) -> Callable[[int, int], GrowthStep | None]:
+    """Return the steps of jobs that double, each step worth half of the one before."""
+    return lambda place, size: GrowthStep(2 * size, worth[place] / size) if 2 * size <= most else None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        pytest.param(0, [1, 1], id="nothing is left"),
+        pytest.param(1, [1, 2], id="the first step goes to the job that values it most"),
+        pytest.param(3, [1, 4], id="and the second, for the half is still more"),
+        pytest.param(4, [2, 4], id="the rest goes to the other"),
+        pytest.param(6, [4, 4], id="a step that is not left for does not stop the others"),
+    ],
+)
+def test_each_step_goes_to_the_job_that_values_it_most(gpus: int, expected: list[int]) -> None:
+    assert grown([1, 1], gpus, halving(1.0, 3.0)) == expected
+
+
+def test_ties_go_to_the_first() -> None:
+    assert grown([1, 1], 1, halving(1.0, 1.0)) == [2, 1]
+
+
+def test_job_whose_step_cannot_be_taken_grows_no_further() -> None:
+    assert grown([1, 1], 20, halving(1.0, 3.0), lambda place, _gpus: place == 0) == [8, 1]

@@ -11,7 +11,7 @@ from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.memory import Memory, Wait
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.planning.timer_out import TimerOut, timers_out
+from advisor.planning.timers import TimerOut, timers_out
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.sentences import timer_out_sentence
 from tests.builders import TAKEN_AT, make_gang, make_job, make_snapshot

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Action, Lever, NodeRange, Reason, SetNice, SetNodeRange, SetSwitches
-from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
+from advisor.domain.forecast import Forecasts, JobForecast, Placement
 from advisor.domain.gang import GangRequest, SwitchRequest
 from advisor.domain.job import Job, Sensitivity
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
@@ -32,6 +32,7 @@ from tests.builders import (
 from tests.examples import examples
 from tests.planning.test_placement import RANGE, ahead, half_idle_nodes, one_idle_node_per_leaf, timers, waiting
 from tests.planning.test_planner import contended
+from tests.planning.test_with_forecasts import exactly
 
 NODE, LEAF = LocalityTier.NODE, LocalityTier.LEAF
 HELD = SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
@@ -186,24 +187,6 @@ def test_gang_larger_than_a_node_is_held_to_the_fewest_nodes(
     assert f"fit {held.high} nodes" in sentence(change)
 
 
-@pytest.mark.parametrize(
-    "gang",
-    [
-        make_gang(12, nodes_max=2),
-        make_gang(12, nodes_min=3, nodes_max=4, tasks=3),
-        make_gang(12),
-        make_gang(40, nodes_max=4),
-    ],
-    ids=["no room", "least above the fewest", "open", "fits nowhere"],
-)
-def test_range_without_room_is_left_as_it_is(gang: GangRequest) -> None:
-    assert timers(Cycle().judge(spread(waiting(gang), idle=4, leaf=4))) == {}
-
-
-def test_gang_that_fits_its_fewest_nodes_now_needs_no_timer() -> None:
-    assert timers(Cycle().judge(spread(waiting(make_gang(12, nodes_max=4)), idle=6, leaf=4))) == {}
-
-
 def test_gang_is_not_held_to_few_nodes_where_more_sit_closer_together() -> None:
     # Three small nodes of one leaf hold it, or two large ones under two leaves; now it takes small ones of both leaves.
     small = [make_node(f"n0{number}", 4, used=1 if number < 4 else 0) for number in (1, 2, 3, 4)]
@@ -233,8 +216,22 @@ def test_timer_is_set_shortly_before_the_first_chance_and_not_long_before() -> N
     assert timers(Cycle().judge(free_in(700.0, gang))) == {}
 
 
-def test_gang_that_takes_one_node_only_has_no_leaves_to_wait_for() -> None:
-    assert timers(Cycle().judge(free_in(500.0, make_gang(8, nodes_max=1)))) == {}
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        pytest.param(spread(waiting(make_gang(12, nodes_max=2)), idle=4, leaf=4), id="no room"),
+        pytest.param(
+            spread(waiting(make_gang(12, nodes_min=3, nodes_max=4, tasks=3)), idle=4, leaf=4),
+            id="least too high",
+        ),
+        pytest.param(spread(waiting(make_gang(12)), idle=4, leaf=4), id="open"),
+        pytest.param(spread(waiting(make_gang(40, nodes_max=4)), idle=4, leaf=4), id="fits nowhere"),
+        pytest.param(spread(waiting(make_gang(12, nodes_max=4)), idle=6, leaf=4), id="fits its fewest nodes now"),
+        pytest.param(free_in(500.0, make_gang(8, nodes_max=1)), id="one node only, so no leaves to wait for"),
+    ],
+)
+def test_gang_is_not_held_to_few_nodes(snapshot: Snapshot) -> None:
+    assert timers(Cycle().judge(snapshot)) == {}
 
 
 def test_gang_that_no_lever_can_hold_to_one_node_waits_for_one_leaf() -> None:
@@ -345,11 +342,6 @@ def test_cost_of_more_nodes_is_by_rule_and_no_more_than_that_of_more_leaves() ->
     assert by_rule.inflation_on_more_nodes(job, LEAF).median == pytest.approx(1.1 * 1.1)
     assert forecast.inflation_on_more_nodes(job, LEAF).median == pytest.approx(1 / 0.98)
     assert forecast.inflation_on_more_nodes(job, LocalityTier.SPINE).median == pytest.approx(1.1 / 0.98)
-
-
-def exactly(value: float) -> Interval:
-    """An interval without width."""
-    return Interval(low=value, median=value, high=value)
 
 
 @st.composite

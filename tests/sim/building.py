@@ -5,16 +5,27 @@ from typing import Any
 
 import numpy as np
 
-from advisor.sim.cluster import Cluster, parse_cluster
+from advisor.sim.cluster import Cluster, SlurmParameters, parse_cluster
 from advisor.sim.profiles import load_profiles
 from advisor.sim.run_outcome import Run
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem, SimulatedPolicy, SimulationOptions, Stopwatch
 from advisor.sim.state import PENDING, State, build_state
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
+from advisor.sim.traces.trace_columns import NAMES_FIELD
 from tests.sim.internals import end, expired, start
 
+PROFILES = load_profiles()
 IDEAL = SimulationOptions(execution="ideal")
+# First come, first served, with passes at every instant.
+FIRST_COME = SlurmParameters(
+    priority_weight_age=0.0,
+    priority_weight_fairshare=0.0,
+    tick_s=0.0,
+    batch_sched_delay_s=0.0,
+    limit_check_s=0.0,
+    bf_resolution_s=1.0,
+)
 
 
 def make_trace(jobs: Sequence[Mapping[str, Any]], *, users: tuple[str, ...] = ("ann", "bob", "cy")) -> Trace:
@@ -44,27 +55,50 @@ def make_trace(jobs: Sequence[Mapping[str, Any]], *, users: tuple[str, ...] = ("
     return Trace(name="made", jobs=rows, users=users, models=models)
 
 
+def names_of(trace: Trace, column: str) -> list[str | None]:
+    """Return the name in a column of every job; None for the code -1."""
+    table = getattr(trace, NAMES_FIELD[column])
+    return [table[code] if code >= 0 else None for code in trace.jobs[column].tolist()]
+
+
 def starts_and_ends(run: Run) -> list[tuple[float, float]]:
     """List the first start and the end of every job."""
     return [(float(row["start_time"]), float(row["end_time"])) for row in run.outcomes]
 
 
 def run_of(
-    trace: Trace,
+    jobs: Trace | Sequence[Mapping[str, Any]],
     cluster: str | Cluster,
     policy: str | SimulatedPolicy,
     options: SimulationOptions = IDEAL,
     seed: int = 0,
 ) -> Run:
     """Simulate, by default without inflation and restart cost."""
+    trace = jobs if isinstance(jobs, Trace) else make_trace(jobs)
     where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     return simulate(trace, where, policy, seed=seed, options=options)
+
+
+def times_of(
+    jobs: Trace | Sequence[Mapping[str, Any]],
+    cluster: str | Cluster,
+    policy: str | SimulatedPolicy,
+    options: SimulationOptions = IDEAL,
+) -> list[tuple[float, float]]:
+    """Simulate; list the first start and the end of every job."""
+    return starts_and_ends(run_of(jobs, cluster, policy, options))
+
+
+def profile(name: str) -> np.void:
+    """Return the row of a profile."""
+    row: np.void = PROFILES.rows[PROFILES.names.index(name)]
+    return row
 
 
 def make_state(trace: Trace, cluster: str | Cluster, *, ideal: bool = False, loses_work: bool = False) -> State:
     """Build the arrays of a run before the first submission."""
     where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
-    return build_state(trace, where, load_profiles(), ideal=ideal, loses_work=loses_work)
+    return build_state(trace, where, PROFILES, ideal=ideal, loses_work=loses_work)
 
 
 def submit(state: State, row: int, now: float) -> None:
@@ -94,6 +128,28 @@ def run_out(state: State) -> None:
     while state.tally["timers"][0]:
         row = int(state.timers[0])
         end(state, row, float(state.jobs["timer"][row]), expired(state, row))
+
+
+def ended(
+    jobs: Trace | Sequence[Mapping[str, Any]],
+    cluster: str | Cluster,
+    *gpus_by_node: Mapping[int, int],
+    at: Sequence[float] = (),
+    ideal: bool = False,
+    loses_work: bool = False,
+) -> State:
+    """Start each job on its nodes, at 0 or at its own time, and let all run to their ends."""
+    trace = jobs if isinstance(jobs, Trace) else make_trace(jobs)
+    state = make_state(trace, cluster, ideal=ideal, loses_work=loses_work)
+    for row, gpus in enumerate(gpus_by_node):
+        place(state, row, gpus, at[row] if at else 0.0)
+    run_out(state)
+    return state
+
+
+def ends(state: State) -> list[float]:
+    """List the end of every job."""
+    return [float(at) for at in state.jobs["end_time"]]
 
 
 def occupy(state: State, gpus_in_use: Sequence[int]) -> None:

@@ -1,9 +1,9 @@
 """Functions of the engine that tests call one by one, and that the simulator does not call from Python."""
 
 from advisor.sim.engine.native import native
-from advisor.sim.gang_patience import GangPatience
+from advisor.sim.engine.tables import GangPatience, Victims
+from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.state import State
-from advisor.sim.victims import Victims
 
 
 @native
@@ -86,3 +86,33 @@ def tuned_timer_s(
     p: GangPatience, gang_class: int, tier: int, run_s: float, here: float, there: float, bound_s: float
 ) -> float:
     """Return how long a gang waits for a closer place."""
+
+
+@native
+def priority_of(s: State, m: Slurm, row: int, now: float) -> float:
+    """Return the priority of a pending job in its first partition; whole points, at least 1, as Slurm has them."""
+
+
+@native
+def insert(s: State, m: Slurm, row: int) -> None:
+    """Insert a job into the line, once for each partition; equal priorities are ordered by submit time and id."""
+
+
+@native
+def strike(s: State, m: Slurm, place: int) -> None:
+    """Remove the entry at a place from the line; the caller updates the count of pending jobs."""
+
+
+@native
+def reprioritise(s: State, m: Slurm, now: float) -> bool:
+    """Recalculate the priority of every pending job and sort the line; return whether that changed the order."""
+
+
+@native
+def charge(s: State, m: Slurm, row: int, now: float) -> None:
+    """Charge the use of a running job since its last charge to its user and account, in whole seconds as in Slurm."""
+
+
+@native
+def leaves_picked(s: State) -> int:
+    """Count the leaves of the picked nodes; the nodes of a leaf are adjacent."""

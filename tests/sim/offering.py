@@ -7,14 +7,12 @@ import numpy as np
 from advisor.domain.topology import LocalityTier
 from advisor.planning.tuning import EDGES_S
 from advisor.sim.cluster import Cluster
-from advisor.sim.engine.tables import Integers
-from advisor.sim.gang_patience import GangPatience
-from advisor.sim.policies.delay_scheduling import offer
-from advisor.sim.profiles import inflation, load_profiles
+from advisor.sim.engine.tables import GangPatience, Integers
+from advisor.sim.policies.engine_calls import offer
+from advisor.sim.profiles import inflation
 from advisor.sim.state import RUNNING, State
-from tests.sim.building import make_state, make_trace, occupy, submit
+from tests.sim.building import make_state, make_trace, occupy, profile, submit
 
-PROFILES = load_profiles()
 # Leaves of three nodes of 4 GPUs; a node sends 10 Gb/s, and a leaf a quarter of what its nodes do.
 SIX = "nodes=6,gpus=4,leaf=3,nic_gbps=10,oversubscription=4"
 NODE_S, LEAF_S = 600.0, 1800.0
@@ -80,5 +78,4 @@ def held_by(state: State, row: int) -> dict[int, int]:
 
 def slower(gpus: int, nodes: int, gbps: float, best_nodes: int, best_gbps: float) -> float:
     """Return the inflation of the sensitive model by the formula of the profiles."""
-    row = PROFILES.rows[PROFILES.names.index(SENSITIVE)]
-    return float(inflation(row, gpus, nodes, gbps, best_nodes, best_gbps))
+    return float(inflation(profile(SENSITIVE), gpus, nodes, gbps, best_nodes, best_gbps))

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
 from advisor.domain.actions import Action, Lever, NodeRange, SetNice, SetNodeRange, SetSwitches, SetTimeMin
@@ -45,9 +47,9 @@ def queue_of_one_long_and_four_short() -> list[dict[str, Any]]:
 
 
 def test_short_jobs_go_before_a_long_one() -> None:
-    trace = make_trace(queue_of_one_long_and_four_short())
+    jobs = queue_of_one_long_and_four_short()
 
-    plain, advised = (run_of(trace, one_node(), policy, EAGER) for policy in ("slurm", "rules"))
+    plain, advised = (run_of(jobs, one_node(), policy, EAGER) for policy in ("slurm", "rules"))
 
     # Plain Slurm runs them in the order of submission; advised, the four of 500 s each run first.
     assert starts_and_ends(plain)[1][0] == 1000.0
@@ -56,20 +58,17 @@ def test_short_jobs_go_before_a_long_one() -> None:
     assert (advised.outcomes["end"] == End.FINISHED).all()
 
 
-def test_without_lifts_advice_changes_nothing_where_all_jobs_are_rigid() -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(replace(EAGER, limits=Limits(nice_min=0)), id="without lifts, where all jobs are rigid"),
+        pytest.param(replace(EAGER, advise_every_s=1e9), id="too late"),
+    ],
+)
+def test_advice_that_can_do_nothing_changes_nothing(options: SimulationOptions) -> None:
     trace = make_trace(queue_of_one_long_and_four_short())
-    idle = replace(EAGER, limits=Limits(nice_min=0))
 
-    plain, advised = run_of(trace, one_node(), "slurm", idle), run_of(trace, one_node(), "rules", idle)
-
-    assert bytes_of(advised) == bytes_of(plain)
-
-
-def test_advice_that_comes_too_late_changes_nothing() -> None:
-    trace = make_trace(queue_of_one_long_and_four_short())
-    late = replace(EAGER, advise_every_s=1e9)
-
-    plain, advised = run_of(trace, one_node(), "slurm", late), run_of(trace, one_node(), "rules", late)
+    plain, advised = (run_of(trace, one_node(), policy, options) for policy in ("slurm", "rules"))
 
     assert bytes_of(advised) == bytes_of(plain)
 
@@ -102,24 +101,15 @@ def leased(applier: Applier) -> list[int]:
     return [lease.job_id for lease in applier.journal.leases()]
 
 
-def test_a_change_is_taken_back_when_it_is_due() -> None:
+@pytest.mark.parametrize(("due_time", "is_due"), [(100.0, True), (100.5, False)])
+def test_a_change_is_taken_back_when_it_is_due(due_time: float, is_due: bool) -> None:
     applier, simulated = advisor_at_work()
-    lend(applier, simulated, due_time=100.0)
+    lend(applier, simulated, due_time=due_time)
 
     advise(applier, simulated)
 
-    assert simulated.job(2).gang.switches is None
-    assert leased(applier) == []
-
-
-def test_a_change_that_is_not_due_stays() -> None:
-    applier, simulated = advisor_at_work()
-    lend(applier, simulated, due_time=100.5)
-
-    advise(applier, simulated)
-
-    assert simulated.job(2).gang.switches == ASKED.after
-    assert leased(applier) == [3]
+    assert simulated.job(2).gang.switches == (None if is_due else ASKED.after)
+    assert leased(applier) == ([] if is_due else [3])
 
 
 def test_a_change_that_somebody_else_changed_is_left_to_them() -> None:
@@ -176,10 +166,10 @@ def test_an_elastic_gang_behind_a_wider_one_is_lifted_and_then_starts_smaller() 
     full = {"gpus": 4, "run_time_s": 15 * HOUR_S, "time_limit_s": 20 * HOUR_S}
     ahead = {"submit_time": 5, "gpus": 24, "nodes_max": 6, "run_time_s": 9 * HOUR_S, "time_limit_s": 10 * HOUR_S}
     wide = {"submit_time": 10, "gpus": 16, "gpus_min": 8, "gpus_max": 16, "nodes_max": 0, "run_time_s": HOUR_S}
-    trace = make_trace([*[full] * 4, ahead, {**wide, "time_limit_s": 4 * HOUR_S, "checkpoint_interval_s": 600}])
+    jobs = [*[full] * 4, ahead, {**wide, "time_limit_s": 4 * HOUR_S, "checkpoint_interval_s": 600}]
     cluster = Cluster(nodes=(NodeGroup(count=6, gpus=4, leaf=2),), slurm=SLURM)
 
-    lifted, sized, both = (run_of(trace, cluster, policy, BY_RULE) for policy in ("lift", "slurm+sizes", "lift+sizes"))
+    lifted, sized, both = (run_of(jobs, cluster, policy, BY_RULE) for policy in ("lift", "slurm+sizes", "lift+sizes"))
 
     assert lifted.outcomes["resizes"].sum() == sized.outcomes["resizes"].sum() == 0
     assert starts_and_ends(lifted)[5] == (15 * HOUR_S, 16 * HOUR_S)

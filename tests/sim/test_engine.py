@@ -8,19 +8,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, Failures, NodeChange, NodeGroup, NodeReservation, StateChange, parse_cluster
 from advisor.sim.engine import build
 from advisor.sim.engine.layout import Block, header
 from advisor.sim.engine.tables import LAYOUT_FILE, TABLES
+from advisor.sim.profiles import gpu_share_inflation
 from advisor.sim.run_outcome import End
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.slurm.queue_tables import AssociationTable, PartitionTable, QosTable
-from advisor.sim.state import State
+from advisor.sim.state import NONE, PENDING, RUNNING, State
 from advisor.sim.traces.trace import Trace
-from tests.sim.building import make_state, make_trace, run_of
-from tests.sim.internals import usable_gpus
+from tests.sim.building import ends, make_state, make_trace, place, profile, run_of, run_out, submit
+from tests.sim.internals import preempt, set_timer, start_as_guest, usable_gpus
 
 ROOT = Path(__file__).parents[2]
 SHARED = "nodes=8,gpus=4,leaf=2,nic_gbps=50,spine_oversubscription=4,node_gbps=20,node_shared=true"
@@ -214,3 +217,107 @@ def run_checked() -> None:
         run = run_of(divided, limited, policy, SimulationOptions())
         assert {End.FINISHED, End.IMPOSSIBLE} <= set(run.outcomes["end"].tolist())
     sys.stdout.write("checked\n")
+
+
+JOBS = 12
+# A row and its next timer; NaN stands for none.
+STEPS = st.lists(st.tuples(st.integers(0, JOBS - 1), st.sampled_from([0.0, 1.0, 2.0, 3.0, np.inf])))
+
+
+@given(steps=STEPS)
+def test_the_first_of_the_timers_is_always_the_earliest(steps: list[tuple[int, float]]) -> None:
+    state = make_state(make_trace([{}] * JOBS), "nodes=1,gpus=1")
+    jobs = state.jobs
+
+    for row, due in steps:
+        jobs["watch_time"][row] = due
+        set_timer(state, row)
+        held = np.flatnonzero(jobs["timer"] < np.inf)
+
+        assert np.flatnonzero(jobs["heap_slot"] != NONE).tolist() == held.tolist()
+        assert state.tally["timers"][0] == len(held)
+        assert state.timers[jobs["heap_slot"][held]].tolist() == held.tolist()
+        if len(held):
+            # Equal timers by the row.
+            assert state.timers[0] == min(held, key=lambda each: (jobs["timer"][each], each))
+
+
+def test_taking_the_first_again_and_again_sorts() -> None:
+    state = make_state(make_trace([{}] * 5), "nodes=1,gpus=1")
+    state.jobs["watch_time"] = [3.0, 1.0, 2.0, 1.0, 0.0]
+    for row in range(5):
+        set_timer(state, row)
+
+    taken = []
+    while state.tally["timers"][0]:
+        taken.append(int(state.timers[0]))
+        state.jobs["watch_time"][taken[-1]] = np.inf
+        set_timer(state, taken[-1])
+
+    assert taken == [4, 1, 3, 2, 0]
+
+
+def pair() -> State:
+    """A host of two GPUs and a guest, running since 0 and 100, with 1000 s of work each."""
+    trace = make_trace(
+        [
+            {"gpus": 2, "run_time_s": 1000, "model": "lm"},
+            {"gpus": 2, "run_time_s": 1000, "model": "recommendation"},
+        ]
+    )
+    state = make_state(trace, "nodes=1,gpus=4,restart_s=30")
+    place(state, 0, {0: 2}, 0.0)
+    submit(state, 1, 100.0)
+    start_as_guest(state, 1, 0, 100.0)
+    return state
+
+
+def pair_inflations() -> tuple[float, float]:
+    host, guest = profile("lm"), profile("recommendation")
+    return gpu_share_inflation(host, guest), gpu_share_inflation(guest, host)
+
+
+def test_host_and_guest_slow_each_other_until_the_first_ends() -> None:
+    state = pair()
+
+    run_out(state)
+
+    of_host, of_guest = pair_inflations()
+    host_ends = 100.0 + 900.0 * of_host
+    guest_ends = host_ends + 1000.0 - (host_ends - 100.0) / of_guest
+    assert ends(state) == pytest.approx([host_ends, guest_ends])
+    assert state.jobs["held_gpu_s"] == pytest.approx([2 * host_ends, 2 * (guest_ends - 100.0)])
+
+
+def test_a_guest_takes_no_gpus() -> None:
+    state = pair()
+
+    assert state.nodes["gpus_free"].tolist() == [2]
+    assert state.tally["gpus_free"].tolist() == [2]
+    assert state.node_jobs[0, :2].tolist() == [0, 1]
+    assert state.jobs["is_guest"].tolist() == [0, 1]
+
+
+def test_a_guest_inherits_the_gpus_of_a_host_that_is_stopped() -> None:
+    state = pair()
+
+    preempt(state, 0, 200.0)
+
+    assert state.nodes["gpus_free"].tolist() == [2]
+    assert state.jobs["is_guest"].tolist() == [0, 0]
+    assert state.jobs["partner"].tolist() == [NONE, NONE]
+    run_out(state)
+    assert ends(state)[1] == pytest.approx(200.0 + 1000.0 - 100.0 / pair_inflations()[1])
+    assert state.nodes["gpus_free"].tolist() == [4]
+
+
+def test_a_host_runs_on_alone_when_its_guest_is_stopped() -> None:
+    state = pair()
+
+    preempt(state, 1, 200.0)
+
+    assert state.nodes["gpus_free"].tolist() == [2]
+    assert state.jobs["phase"].tolist() == [RUNNING, PENDING]
+    run_out(state)
+    assert ends(state)[0] == pytest.approx(200.0 + 900.0 - 100.0 / pair_inflations()[0])
+    assert state.nodes["gpus_free"].tolist() == [4]

@@ -7,19 +7,13 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, Network, NodeGroup
-from advisor.sim.profiles import exposed_s, inflation, load_profiles, step_s
+from advisor.sim.profiles import exposed_s, inflation, step_s
 from advisor.sim.run_outcome import End
-from advisor.sim.state import ENDED, State
-from tests.sim.building import contended_gbps, make_state, make_trace, place, run_out
+from advisor.sim.state import ENDED
+from tests.sim.building import PROFILES, contended_gbps, ended, ends, make_state, make_trace, place, profile, run_out
 from tests.sim.internals import book, preempt
 
-PROFILES = load_profiles()
 NIC_GBPS = 100.0
-
-
-def profile(name: str) -> np.void:
-    row: np.void = PROFILES.rows[PROFILES.names.index(name)]
-    return row
 
 
 def speed(name: str, gpu_type: str) -> float:
@@ -34,22 +28,13 @@ def two_leaves(*, gpus: int = 2, oversubscription: float = 4.0, nodes: int = 8) 
     )
 
 
-def ends(state: State) -> list[float]:
-    return [float(at) for at in state.jobs["end_time"]]
-
-
 def test_two_gangs_over_the_same_uplink_share_it_as_long_as_both_run() -> None:
-    trace = make_trace(
-        [
-            {"gpus": 4, "nodes_max": 2, "run_time_s": 1000, "model": "gpt2"},
-            {"gpus": 4, "nodes_max": 2, "run_time_s": 300, "model": "gpt2"},
-        ]
-    )
-    state = make_state(trace, two_leaves())
+    jobs = [
+        {"gpus": 4, "nodes_max": 2, "run_time_s": 1000, "model": "gpt2"},
+        {"gpus": 4, "nodes_max": 2, "run_time_s": 300, "model": "gpt2"},
+    ]
 
-    place(state, 0, {0: 2, 4: 2}, 0.0)
-    place(state, 1, {1: 2, 5: 2}, 0.0)
-    run_out(state)
+    state = ended(jobs, two_leaves(), {0: 2, 4: 2}, {1: 2, 5: 2})
 
     # Alone a gang has an uplink of 100 Gb/s to itself, which is what the best placement, two nodes of one leaf, has.
     # Together each has 50 Gb/s. The second ends first; from then on the first runs as if alone.
@@ -65,11 +50,7 @@ def test_two_gangs_over_the_same_uplink_share_it_as_long_as_both_run() -> None:
 
 
 def test_a_gang_alone_on_an_uplink_that_suffices_runs_as_on_its_best_placement() -> None:
-    trace = make_trace([{"gpus": 4, "nodes_max": 2, "run_time_s": 1000, "model": "gpt2"}])
-    state = make_state(trace, two_leaves())
-
-    place(state, 0, {0: 2, 4: 2}, 0.0)
-    run_out(state)
+    state = ended([{"gpus": 4, "nodes_max": 2, "run_time_s": 1000, "model": "gpt2"}], two_leaves(), {0: 2, 4: 2})
 
     assert ends(state) == [1000.0]
     assert state.segments["tier"][0] == 2
@@ -77,11 +58,7 @@ def test_a_gang_alone_on_an_uplink_that_suffices_runs_as_on_its_best_placement()
 
 def test_a_gang_that_comes_later_slows_the_one_that_runs() -> None:
     gang = {"gpus": 4, "nodes_max": 2, "run_time_s": 1000, "model": "gpt2"}
-    state = make_state(make_trace([gang, gang]), two_leaves())
-
-    place(state, 0, {0: 2, 4: 2}, 0.0)
-    place(state, 1, {1: 2, 5: 2}, 400.0)
-    run_out(state)
+    state = ended([gang, gang], two_leaves(), {0: 2, 4: 2}, {1: 2, 5: 2}, at=(0.0, 400.0))
 
     # The first has 600 s of work left when they meet and ends first; by then the second has done 600 s of its own.
     slower = inflation(profile("gpt2"), 4, 2, 50.0, 2, 100.0)
@@ -90,22 +67,18 @@ def test_a_gang_that_comes_later_slows_the_one_that_runs() -> None:
 
 
 def test_nodes_of_a_gang_under_one_leaf_share_its_uplink() -> None:
-    trace = make_trace([{"gpus": 6, "nodes_max": 3, "run_time_s": 1000, "model": "gpt2"}])
-    state = make_state(trace, two_leaves(oversubscription=8.0))
+    jobs = [{"gpus": 6, "nodes_max": 3, "run_time_s": 1000, "model": "gpt2"}]
 
-    place(state, 0, {0: 2, 1: 2, 4: 2}, 0.0)
-    run_out(state)
+    state = ended(jobs, two_leaves(oversubscription=8.0), {0: 2, 1: 2, 4: 2})
 
     # An uplink carries 4 x 100 / 8 = 50 Gb/s: 25 for each of the two nodes of the first leaf. Three nodes fit there.
     assert ends(state) == pytest.approx([1000.0 * inflation(profile("gpt2"), 6, 3, 25.0, 3, 100.0)])
 
 
 def test_a_gang_larger_than_a_leaf_is_held_against_what_the_uplinks_give_it_alone() -> None:
-    trace = make_trace([{"gpus": 16, "nodes_max": 8, "run_time_s": 1000, "model": "gpt2"}])
-    state = make_state(trace, two_leaves())
+    jobs = [{"gpus": 16, "nodes_max": 8, "run_time_s": 1000, "model": "gpt2"}]
 
-    place(state, 0, dict.fromkeys(range(8), 2), 0.0)
-    run_out(state)
+    state = ended(jobs, two_leaves(), dict.fromkeys(range(8), 2))
 
     # 100 Gb/s for the four nodes of each leaf: 25 each, which is also the best that a gang of eight nodes can have.
     assert ends(state) == [1000.0]
@@ -113,27 +86,18 @@ def test_a_gang_larger_than_a_leaf_is_held_against_what_the_uplinks_give_it_alon
 
 def test_gangs_that_cross_other_uplinks_do_not_slow_each_other() -> None:
     gang = {"gpus": 4, "nodes_max": 2, "run_time_s": 1000, "model": "gpt2"}
-    state = make_state(make_trace([gang, gang]), two_leaves(nodes=16))
-
-    place(state, 0, {0: 2, 4: 2}, 0.0)
-    place(state, 1, {8: 2, 12: 2}, 0.0)
-    run_out(state)
+    state = ended([gang, gang], two_leaves(nodes=16), {0: 2, 4: 2}, {8: 2, 12: 2})
 
     assert ends(state) == [1000.0, 1000.0]
 
 
 def test_two_gangs_on_the_same_nodes_share_their_nics() -> None:
-    trace = make_trace(
-        [
-            {"gpus": 4, "nodes_min": 2, "nodes_max": 2, "run_time_s": 1000, "model": "gpt2"},
-            {"gpus": 4, "nodes_min": 2, "nodes_max": 2, "run_time_s": 100, "model": "bert"},
-        ]
-    )
-    state = make_state(trace, two_leaves(gpus=4))
+    jobs = [
+        {"gpus": 4, "nodes_min": 2, "nodes_max": 2, "run_time_s": 1000, "model": "gpt2"},
+        {"gpus": 4, "nodes_min": 2, "nodes_max": 2, "run_time_s": 100, "model": "bert"},
+    ]
 
-    place(state, 0, {0: 2, 1: 2}, 0.0)
-    place(state, 1, {0: 2, 1: 2}, 0.0)
-    run_out(state)
+    state = ended(jobs, two_leaves(gpus=4), {0: 2, 1: 2}, {0: 2, 1: 2})
 
     # The best placement of both is one node of four GPUs. Each NIC leaves a gang 100 / (1 + pressure of the other).
     gpt2, bert = profile("gpt2"), profile("bert")
@@ -145,17 +109,12 @@ def test_two_gangs_on_the_same_nodes_share_their_nics() -> None:
 
 
 def test_a_job_within_one_node_is_not_slowed_by_its_neighbours() -> None:
-    trace = make_trace(
-        [
-            {"gpus": 2, "run_time_s": 1000, "model": "gpt2"},
-            {"gpus": 4, "nodes_min": 2, "nodes_max": 2, "run_time_s": 1000, "model": "gpt2"},
-        ]
-    )
-    state = make_state(trace, two_leaves(gpus=4))
+    jobs = [
+        {"gpus": 2, "run_time_s": 1000, "model": "gpt2"},
+        {"gpus": 4, "nodes_min": 2, "nodes_max": 2, "run_time_s": 1000, "model": "gpt2"},
+    ]
 
-    place(state, 0, {0: 2}, 0.0)
-    place(state, 1, {0: 2, 1: 2}, 0.0)
-    run_out(state)
+    state = ended(jobs, two_leaves(gpus=4), {0: 2}, {0: 2, 1: 2})
 
     # Nor does it slow the gang beside it: it sends nothing.
     assert ends(state) == pytest.approx([1000.0, 1000.0 * inflation(profile("gpt2"), 4, 2, NIC_GBPS, 1, NIC_GBPS)])
@@ -164,12 +123,9 @@ def test_a_job_within_one_node_is_not_slowed_by_its_neighbours() -> None:
 
 def test_pressure_and_crossings_are_gone_when_all_have_ended() -> None:
     gang = {"gpus": 4, "nodes_min": 2, "nodes_max": 2, "model": "bert"}
-    state = make_state(make_trace([gang, gang, gang]), two_leaves(gpus=4))
+    jobs = [gang, gang, gang]
 
-    place(state, 0, {0: 2, 4: 2}, 0.0)
-    place(state, 1, {0: 2, 1: 2}, 10.0)
-    place(state, 2, {1: 2, 4: 2}, 20.0)
-    run_out(state)
+    state = ended(jobs, two_leaves(gpus=4), {0: 2, 4: 2}, {0: 2, 1: 2}, {1: 2, 4: 2}, at=(0.0, 10.0, 20.0))
 
     assert state.nodes["pressure"] == pytest.approx(np.zeros(8))
     assert state.leaves["crossing"].tolist() == [0, 0]
@@ -182,12 +138,9 @@ MIXED = Cluster(
 
 
 def test_a_job_of_any_type_runs_faster_on_a_faster_gpu() -> None:
-    trace = make_trace([{"run_time_s": 1000, "model": "bert"}, {"run_time_s": 1000, "model": "bert"}])
-    state = make_state(trace, MIXED)
+    jobs = [{"run_time_s": 1000, "model": "bert"}, {"run_time_s": 1000, "model": "bert"}]
 
-    place(state, 0, {0: 1}, 0.0)
-    place(state, 1, {2: 1}, 0.0)
-    run_out(state)
+    state = ended(jobs, MIXED, {0: 1}, {2: 1})
 
     # The run time refers to the first group's type.
     assert ends(state) == pytest.approx([1000.0, 1000.0 * speed("bert", "v100") / speed("bert", "a100")])
@@ -195,20 +148,13 @@ def test_a_job_of_any_type_runs_faster_on_a_faster_gpu() -> None:
 
 def test_the_run_time_of_a_job_that_asks_for_a_type_refers_to_that_type() -> None:
     trace = replace(make_trace([{"run_time_s": 1000, "model": "bert", "gpu_type": 1}]), gpu_types=("v100", "a100"))
-    state = make_state(trace, MIXED)
-
-    place(state, 0, {3: 1}, 0.0)
-    run_out(state)
+    state = ended(trace, MIXED, {3: 1})
 
     assert ends(state) == [1000.0]
 
 
 def test_the_slowest_gpus_set_the_pace_of_a_gang() -> None:
-    trace = make_trace([{"gpus": 4, "nodes_max": 2, "run_time_s": 1000, "model": "bert"}])
-    state = make_state(trace, MIXED)
-
-    place(state, 0, {1: 2, 2: 2}, 0.0)
-    run_out(state)
+    state = ended([{"gpus": 4, "nodes_max": 2, "run_time_s": 1000, "model": "bert"}], MIXED, {1: 2, 2: 2})
 
     # Two leaves of two nodes without oversubscription: 200 Gb/s of uplink, so the NICs decide. V100 are the reference.
     assert ends(state) == [1000.0]
@@ -220,10 +166,7 @@ def test_a_gang_of_faster_gpus_needs_more_bandwidth() -> None:
         nodes=(NodeGroup(count=1, gpus=4, gpu_type="v100"), NodeGroup(count=2, gpus=4, gpu_type="a100")),
         network=Network(nic_gbps=NIC_GBPS),
     )
-    state = make_state(trace, cluster)
-
-    place(state, 0, {1: 2, 2: 2}, 0.0)
-    run_out(state)
+    state = ended(trace, cluster, {1: 2, 2: 2})
 
     faster = speed("gpt2", "a100")
     slower = inflation(profile("gpt2"), 4, 2, NIC_GBPS / faster, 1, NIC_GBPS / faster)
@@ -232,11 +175,9 @@ def test_a_gang_of_faster_gpus_needs_more_bandwidth() -> None:
 
 
 def test_a_resized_job_runs_at_the_pace_of_its_profile() -> None:
-    trace = make_trace([{"gpus": 4, "gpus_min": 1, "gpus_max": 4, "run_time_s": 1000, "model": "gpt2"}])
-    state = make_state(trace, "nodes=1,gpus=4")
+    jobs = [{"gpus": 4, "gpus_min": 1, "gpus_max": 4, "run_time_s": 1000, "model": "gpt2"}]
 
-    place(state, 0, {0: 2}, 0.0)
-    run_out(state)
+    state = ended(jobs, "nodes=1,gpus=4", {0: 2})
 
     gpt2 = profile("gpt2")
     assert ends(state) == pytest.approx([1000.0 * step_s(gpt2, 2) / step_s(gpt2, 4)])
@@ -244,11 +185,9 @@ def test_a_resized_job_runs_at_the_pace_of_its_profile() -> None:
 
 
 def test_under_ideal_execution_half_the_gpus_take_twice_as_long() -> None:
-    trace = make_trace([{"gpus": 4, "gpus_min": 1, "gpus_max": 4, "run_time_s": 1000, "model": "gpt2"}])
-    state = make_state(trace, "nodes=2,gpus=1", ideal=True)
+    jobs = [{"gpus": 4, "gpus_min": 1, "gpus_max": 4, "run_time_s": 1000, "model": "gpt2"}]
 
-    place(state, 0, {0: 1, 1: 1}, 0.0)
-    run_out(state)
+    state = ended(jobs, "nodes=2,gpus=1", {0: 1, 1: 1}, ideal=True)
 
     assert ends(state) == [2000.0]
 
@@ -303,11 +242,7 @@ def test_a_requeued_job_falls_back_to_its_last_checkpoint(interval_s: float, lef
 
 
 def test_a_job_that_ends_loses_nothing() -> None:
-    trace = make_trace([{"gpus": 2, "run_time_s": 100}])
-    state = make_state(trace, "nodes=1,gpus=2", loses_work=True)
-
-    place(state, 0, {0: 2}, 0.0)
-    run_out(state)
+    state = ended([{"gpus": 2, "run_time_s": 100}], "nodes=1,gpus=2", {0: 2}, loses_work=True)
 
     assert state.jobs["lost_gpu_s"].tolist() == [0.0]
     assert state.jobs["phase"].tolist() == [ENDED]

@@ -1,24 +1,50 @@
 """Where gangs go under policies that place jobs themselves, and who has to make room."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from advisor.sim.cluster import Cluster, NodeGroup
-from advisor.sim.gang_placement import pick
-from advisor.sim.policies.dally_preempt import make_room_close
+from advisor.sim.engine.tables import Victims, build_victims
+from advisor.sim.policies.engine_calls import make_room_close, pick
 from advisor.sim.state import State
-from advisor.sim.victims import build_victims
-from tests.sim.building import make_state, make_trace, occupy, picked, place, run_of, starts_and_ends
+from advisor.sim.traces.trace import Trace
+from tests.sim.building import make_state, make_trace, occupy, picked, place, times_of
 from tests.sim.internals import make_room, make_room_anywhere, pick_anywhere, pick_leaf, usable_gpus
 
 EIGHT = "nodes=8,gpus=4,leaf=4"
+
+
+def preempted(
+    choose: Callable[[State, Victims, int, float], int],
+    jobs: Trace | Sequence[Mapping[str, Any]],
+    cluster: str | Cluster,
+    *gpus_by_node: Mapping[int, int],
+    keys: Sequence[float],
+) -> list[int]:
+    """Let all jobs but the last run on these nodes; return which of them make room for the last, whose key is 1."""
+    state = make_state(jobs if isinstance(jobs, Trace) else make_trace(jobs), cluster)
+    for row, gpus in enumerate(gpus_by_node):
+        place(state, row, gpus, 0.0)
+    state.jobs["key"] = [*keys, 1]
+    victims = build_victims(state)
+    count = choose(state, victims, len(gpus_by_node), 1.0)
+    return [int(row) for row in victims.rows[:count]]
 
 
 def state_with(gpus: int, in_use: list[int], cluster: str | Cluster = EIGHT) -> State:
     state = make_state(make_trace([{"gpus": gpus, "nodes_max": 0}]), cluster)
     occupy(state, in_use)
     return state
+
+
+def picks(choose: Callable[[State, int, int], bool], gpus: int, in_use: list[int]) -> list[tuple[int, int]]:
+    """Return the nodes that a gang gets and the GPUs on each, in their order."""
+    state = state_with(gpus, in_use)
+    assert choose(state, 0, gpus)
+    return list(picked(state).items())
 
 
 @pytest.mark.parametrize(
@@ -40,12 +66,7 @@ def state_with(gpus: int, in_use: list[int], cluster: str | Cluster = EIGHT) -> 
     ],
 )
 def test_a_gang_goes_where_the_large_gaps_stay_whole(gpus: int, in_use: list[int], expected: dict[int, int]) -> None:
-    state = state_with(gpus, in_use)
-
-    found = pick(state, 0, gpus)
-
-    assert found
-    assert list(picked(state).items()) == list(expected.items())
+    assert picks(pick, gpus, in_use) == list(expected.items())
 
 
 @pytest.mark.parametrize(
@@ -92,12 +113,7 @@ def test_a_node_that_is_down_holds_nothing() -> None:
     ],
 )
 def test_a_gang_spread_under_one_leaf_takes_few_parts(gpus: int, in_use: list[int], expected: dict[int, int]) -> None:
-    state = state_with(gpus, in_use)
-
-    found = pick_leaf(state, 0, gpus)
-
-    assert found
-    assert list(picked(state).items()) == list(expected.items())
+    assert picks(pick_leaf, gpus, in_use) == list(expected.items())
 
 
 @pytest.mark.parametrize(
@@ -112,12 +128,7 @@ def test_a_gang_spread_under_one_leaf_takes_few_parts(gpus: int, in_use: list[in
     ],
 )
 def test_a_gang_spread_anywhere_takes_few_leaves(gpus: int, in_use: list[int], expected: dict[int, int]) -> None:
-    state = state_with(gpus, in_use)
-
-    found = pick_anywhere(state, 0, gpus)
-
-    assert found
-    assert list(picked(state).items()) == list(expected.items())
+    assert picks(pick_anywhere, gpus, in_use) == list(expected.items())
 
 
 def test_a_gang_does_not_fit_under_a_leaf_that_has_too_little() -> None:
@@ -169,50 +180,27 @@ def test_a_gang_of_a_type_whose_nodes_are_small_takes_several_of_them() -> None:
     jobs = make_trace([{"gpus": 4, "nodes_max": 2, "gpu_type": 0}])
     trace = replace(jobs, gpu_types=("v100",))
 
-    run = run_of(trace, cluster, "fifo")
-
-    assert starts_and_ends(run) == [(0, 100)]
+    assert times_of(trace, cluster, "fifo") == [(0, 100)]
 
 
 def test_preemption_takes_one_job_from_the_node_where_it_costs_least() -> None:
-    jobs = [{"gpus": 3}, {"gpus": 2}, {"gpus": 1}, {"gpus": 2}, {"gpus": 2, "nodes_max": 0}]
-    state = make_state(make_trace(jobs), "nodes=2,gpus=4")
-    place(state, 0, {0: 3}, 0.0)
-    place(state, 1, {1: 2}, 0.0)
-    place(state, 2, {1: 1}, 0.0)
-    state.jobs["key"] = [5, 3, 4, 0, 1]
-    victims = build_victims(state)
-
-    count = make_room(state, victims, 4, 1.0)
+    jobs = [{"gpus": 3}, {"gpus": 2}, {"gpus": 1}, {"gpus": 2, "nodes_max": 0}]
 
     # The second node has one GPU free and needs one more: its job of one GPU, which comes last there, is enough.
-    assert victims.rows[:count].tolist() == [2]
+    assert preempted(make_room, jobs, "nodes=2,gpus=4", {0: 3}, {1: 2}, {1: 1}, keys=[5, 3, 4]) == [2]
 
 
-def test_preemption_spares_jobs_that_come_before() -> None:
+@pytest.mark.parametrize(("key", "count"), [(0, 0), (2, 2)])
+def test_preemption_spares_jobs_that_come_before(key: float, count: int) -> None:
     jobs = [{"gpus": 4}, {"gpus": 4}, {"gpus": 8, "nodes_max": 0}]
-    state = make_state(make_trace(jobs), "nodes=2,gpus=4")
-    place(state, 0, {0: 4}, 0.0)
-    place(state, 1, {1: 4}, 0.0)
-    victims = build_victims(state)
 
-    state.jobs["key"] = [5, 0, 1]
-    too_few = make_room(state, victims, 2, 1.0)
-    state.jobs["key"] = [5, 2, 1]
-    both = make_room(state, victims, 2, 1.0)
-
-    assert (too_few, both) == (0, 2)
+    assert len(preempted(make_room, jobs, "nodes=2,gpus=4", {0: 4}, {1: 4}, keys=[5, key])) == count
 
 
 def test_preemption_is_of_no_use_where_cpus_are_missing() -> None:
     jobs = [{"gpus": 4}, {"gpus": 4, "cpus_per_gpu": 100, "nodes_min": 4, "nodes_max": 0}]
-    state = make_state(make_trace(jobs), "nodes=1,gpus=4")
-    place(state, 0, {0: 4}, 0.0)
-    state.jobs["key"] = [5, 1]
 
-    count = make_room(state, build_victims(state), 1, 1.0)
-
-    assert count == 0
+    assert preempted(make_room, jobs, "nodes=1,gpus=4", {0: 4}, keys=[5]) == []
 
 
 @pytest.mark.parametrize(("gpus", "nodes_max"), [(4, 1), (8, 0)], ids=["one node", "whole nodes"])
@@ -222,88 +210,53 @@ def test_preemption_helps_a_gang_that_takes_all_of_a_node(
     gpus: int, nodes_max: int, request_of: int, fits_node: bool, field: str, share: int
 ) -> None:
     gang = {"gpus": gpus, "nodes_max": nodes_max, field: share + request_of}
-    state = make_state(make_trace([{"gpus": 4}, {"gpus": 4}, gang]), "nodes=2,gpus=4")
-    place(state, 0, {0: 4}, 0.0)
-    place(state, 1, {1: 4}, 0.0)
-    state.jobs["key"] = [5, 5, 1]
 
-    count = make_room(state, build_victims(state), 2, 1.0)
+    stopped = preempted(make_room, [{"gpus": 4}, {"gpus": 4}, gang], "nodes=2,gpus=4", {0: 4}, {1: 4}, keys=[5, 5])
 
-    assert count == (gpus // 4 if fits_node else 0)
+    assert len(stopped) == (gpus // 4 if fits_node else 0)
 
 
 def test_a_node_whose_jobs_come_before_is_not_emptied_though_gpus_would_suffice() -> None:
-    jobs = [{"gpus": 4}, {"gpus": 4}, {"gpus": 2}, {"gpus": 2}, {"gpus": 8, "nodes_max": 0}]
-    state = make_state(make_trace(jobs), "nodes=3,gpus=4")
-    place(state, 0, {0: 4}, 0.0)
-    place(state, 2, {1: 2}, 0.0)
-    place(state, 3, {2: 2}, 0.0)
-    state.jobs["key"] = [5, 5, 0, 0, 1]
-
-    count = make_room(state, build_victims(state), 4, 1.0)
+    jobs = [{"gpus": 4}, {"gpus": 2}, {"gpus": 2}, {"gpus": 8, "nodes_max": 0}]
 
     # Four GPUs are free and four would be, but two nodes keep a job that comes before.
-    assert count == 0
+    assert preempted(make_room, jobs, "nodes=3,gpus=4", {0: 4}, {1: 2}, {2: 2}, keys=[5, 0, 0]) == []
 
 
 def test_a_gang_on_several_emptied_nodes_is_preempted_once() -> None:
     jobs = [{"gpus": 8, "nodes_max": 2}, {"gpus": 8, "nodes_max": 2}]
-    state = make_state(make_trace(jobs), "nodes=2,gpus=4")
-    place(state, 0, {0: 4, 1: 4}, 0.0)
-    state.jobs["key"] = [5, 1]
-    victims = build_victims(state)
 
-    count = make_room(state, victims, 1, 1.0)
-
-    assert victims.rows[:count].tolist() == [0]
+    assert preempted(make_room, jobs, "nodes=2,gpus=4", {0: 4, 1: 4}, keys=[5]) == [0]
 
 
 def test_a_small_job_makes_a_gang_over_several_nodes_go() -> None:
     jobs = [{"gpus": 6, "nodes_max": 2}, {"gpus": 2, "nodes_max": 1}, {"gpus": 4, "nodes_max": 1}]
-    state = make_state(make_trace(jobs), "nodes=2,gpus=4")
-    place(state, 0, {0: 4, 1: 2}, 0.0)
-    place(state, 1, {1: 2}, 0.0)
-    state.jobs["key"] = [5, 5, 1]
-    victims = build_victims(state)
-
-    count = make_room(state, victims, 2, 1.0)
 
     # Either node costs at least the gang; on the second the other job would have to go as well.
-    assert victims.rows[:count].tolist() == [0]
+    assert preempted(make_room, jobs, "nodes=2,gpus=4", {0: 4, 1: 2}, {1: 2}, keys=[5, 5]) == [0]
 
 
-def test_room_is_made_for_a_gang_under_the_leaf_where_that_costs_least() -> None:
+@pytest.mark.parametrize(("choose", "stopped"), [(make_room, [3, 4]), (make_room_close, [3, 2])])
+def test_room_is_made_for_a_gang_under_the_leaf_where_that_costs_least(
+    choose: Callable[[State, Victims, int, float], int], stopped: list[int]
+) -> None:
     # Leaves of two nodes: the first would cost 3 + 3 GPUs, the second 4 + 1, and two single nodes elsewhere only 1 + 2.
     sizes = [3, 3, 4, 1, 2, 4]
     jobs = [*({"gpus": gpus} for gpus in sizes), {"gpus": 8, "nodes_max": 0}]
-    state = make_state(make_trace(jobs), "nodes=6,gpus=4,leaf=2")
-    for row, gpus in enumerate(sizes):
-        place(state, row, {row: gpus}, 0.0)
-    state.jobs["key"] = 5.0
-    victims = build_victims(state)
+    held = [{node: gpus} for node, gpus in enumerate(sizes)]
 
-    anywhere = make_room(state, victims, 6, 1.0)
-    anywhere_victims = victims.rows[:anywhere].tolist()
-    close = make_room_close(state, victims, 6, 1.0)
-
-    assert anywhere_victims == [3, 4]
-    assert victims.rows[:close].tolist() == [3, 2]
+    assert preempted(choose, jobs, "nodes=6,gpus=4,leaf=2", *held, keys=[5] * 6) == stopped
 
 
-def test_room_is_made_under_no_leaf_where_one_of_its_nodes_keeps_a_job() -> None:
+@pytest.mark.parametrize(
+    ("keys", "stopped"),
+    [pytest.param([5, 0, 0, 5], [], id="over leaves only"), pytest.param([5, 0, 5, 5], [2, 3], id="in the second")],
+)
+def test_room_is_made_under_no_leaf_where_one_of_its_nodes_keeps_a_job(keys: list[float], stopped: list[int]) -> None:
     jobs = [{"gpus": 4}] * 4 + [{"gpus": 8, "nodes_max": 0}]
-    state = make_state(make_trace(jobs), "nodes=4,gpus=4,leaf=2")
-    for row in range(4):
-        place(state, row, {row: 4}, 0.0)
-    victims = build_victims(state)
+    held = [{node: 4} for node in range(4)]
 
-    state.jobs["key"] = [5, 0, 0, 5, 1]
-    over_leaves_only = make_room_close(state, victims, 4, 1.0)
-    state.jobs["key"] = [5, 0, 5, 5, 1]
-    in_the_second = make_room_close(state, victims, 4, 1.0)
-
-    assert over_leaves_only == 0
-    assert victims.rows[:in_the_second].tolist() == [2, 3]
+    assert preempted(make_room_close, jobs, "nodes=4,gpus=4,leaf=2", *held, keys=keys) == stopped
 
 
 @pytest.mark.parametrize(
@@ -312,59 +265,36 @@ def test_room_is_made_under_no_leaf_where_one_of_its_nodes_keeps_a_job() -> None
 )
 def test_where_there_is_nothing_closer_room_is_made_anywhere(gpus: int, expected: list[int]) -> None:
     jobs = [{"gpus": 4}, {"gpus": 3}, {"gpus": 4}, {"gpus": gpus, "nodes_max": 0}]
-    state = make_state(make_trace(jobs), "nodes=3,gpus=4,leaf=2")
-    for row in range(3):
-        place(state, row, {row: int(state.jobs["gpus"][row])}, 0.0)
-    state.jobs["key"] = [5, 5, 5, 1]
-    victims = build_victims(state)
+    held = [{0: 4}, {1: 3}, {2: 4}]
 
-    count = make_room_close(state, victims, 3, 1.0)
-
-    assert victims.rows[:count].tolist() == expected
+    assert preempted(make_room_close, jobs, "nodes=3,gpus=4,leaf=2", *held, keys=[5, 5, 5]) == expected
 
 
-def test_for_a_gang_that_goes_anywhere_the_highest_keys_make_room_wherever_they_run() -> None:
-    jobs = [{"gpus": 2}, {"gpus": 2}, {"gpus": 2}, {"gpus": 2}, {"gpus": 4, "nodes_max": 0}]
-    state = make_state(make_trace(jobs), "nodes=3,gpus=3")
-    for row, node in enumerate((0, 1, 2)):
-        place(state, row, {node: 2}, 0.0)
-    victims = build_victims(state)
-
-    state.jobs["key"] = [4, 6, 5, 0, 1]
-    one = make_room_anywhere(state, victims, 4, 1.0)
-    highest = victims.rows[:one].tolist()
-    state.jobs["key"] = [5, 5, 5, 0, 1]
-    make_room_anywhere(state, victims, 4, 1.0)
-    last_of_equal_ones = int(victims.rows[0])
+@pytest.mark.parametrize(
+    ("keys", "stopped"),
+    [pytest.param([4, 6, 5], [1], id="the highest key"), pytest.param([5, 5, 5], [2], id="the last of equal ones")],
+)
+def test_for_a_gang_that_goes_anywhere_the_highest_keys_make_room_wherever_they_run(
+    keys: list[float], stopped: list[int]
+) -> None:
+    jobs = [{"gpus": 2}, {"gpus": 2}, {"gpus": 2}, {"gpus": 4, "nodes_max": 0}]
 
     # One GPU is free on each node, so one more is needed.
-    assert highest == [1]
-    assert last_of_equal_ones == 2
+    assert preempted(make_room_anywhere, jobs, "nodes=3,gpus=3", {0: 2}, {1: 2}, {2: 2}, keys=keys) == stopped
 
 
 def test_a_gang_that_goes_anywhere_needs_no_room_where_enough_is_free() -> None:
     jobs = [{"gpus": 2}, {"gpus": 2}, {"gpus": 2, "nodes_max": 0}]
-    state = make_state(make_trace(jobs), "nodes=2,gpus=3")
-    place(state, 0, {0: 2}, 0.0)
-    place(state, 1, {1: 2}, 0.0)
-    state.jobs["key"] = [5, 5, 1]
 
-    assert make_room_anywhere(state, build_victims(state), 2, 1.0) == 0
+    assert preempted(make_room_anywhere, jobs, "nodes=2,gpus=3", {0: 2}, {1: 2}, keys=[5, 5]) == []
 
 
-def test_a_gang_that_goes_anywhere_gets_no_room_from_jobs_that_come_before_or_run_where_it_cannot() -> None:
+@pytest.mark.parametrize(("keys", "stopped"), [([5, 0, 9], []), ([5, 6, 9], [1, 0])])
+def test_a_gang_that_goes_anywhere_gets_no_room_from_jobs_that_come_before_or_run_where_it_cannot(
+    keys: list[float], stopped: list[int]
+) -> None:
     groups = (NodeGroup(count=2, gpus=2, gpu_type="v100"), NodeGroup(count=1, gpus=2, gpu_type="a100"))
-    jobs = [{"gpus": 2}, {"gpus": 2}, {"gpus": 2}, {"gpus": 4, "nodes_max": 0, "gpu_type": 0}]
-    trace = replace(make_trace(jobs), gpu_types=("v100",))
-    state = make_state(trace, Cluster(nodes=groups))
-    for row in range(3):
-        place(state, row, {row: 2}, 0.0)
-    victims = build_victims(state)
+    jobs = make_trace([{"gpus": 2}, {"gpus": 2}, {"gpus": 2}, {"gpus": 4, "nodes_max": 0, "gpu_type": 0}])
+    trace = replace(jobs, gpu_types=("v100",))
 
-    state.jobs["key"] = [5, 0, 9, 1]
-    too_few = make_room_anywhere(state, victims, 3, 1.0)
-    state.jobs["key"] = [5, 6, 9, 1]
-    both = make_room_anywhere(state, victims, 3, 1.0)
-
-    assert too_few == 0
-    assert victims.rows[:both].tolist() == [1, 0]
+    assert preempted(make_room_anywhere, trace, Cluster(nodes=groups), {0: 2}, {1: 2}, {2: 2}, keys=keys) == stopped

@@ -6,20 +6,24 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, Network, NodeGroup
-from advisor.sim.profiles import exposed_s, inflation, load_profiles
-from advisor.sim.state import State
-from tests.sim.building import contended_gbps, make_state, make_trace, pick_of, place, run_out, submit
+from advisor.sim.profiles import exposed_s, inflation
+from tests.sim.building import (
+    contended_gbps,
+    ended,
+    ends,
+    make_state,
+    make_trace,
+    pick_of,
+    place,
+    profile,
+    run_out,
+    submit,
+)
 from tests.sim.internals import best_gbps, picked_inflation, start_as_guest
 
-PROFILES = load_profiles()
 NIC_GBPS = 100.0
 PCIE_GBPS = 128.0
 NVSWITCH_GBPS = 2400.0
-
-
-def profile(name: str) -> np.void:
-    row: np.void = PROFILES.rows[PROFILES.names.index(name)]
-    return row
 
 
 def leaves_of_four(nodes: int = 8, gpus: int = 2, **network: Any) -> Cluster:
@@ -34,17 +38,9 @@ def gangs_of(*models: str, run_time_s: float = 1000.0, **asked: Any) -> list[dic
     return [{"gpus": 2, "nodes_max": 0, "run_time_s": run_time_s, "model": model, **asked} for model in models]
 
 
-def ends(state: State) -> list[float]:
-    return [float(at) for at in state.jobs["end_time"]]
-
-
 def test_gangs_on_one_node_divide_its_pcie_as_long_as_both_run() -> None:
     jobs = [*gangs_of("gpt2"), *gangs_of("bert", run_time_s=100.0)]
-    state = make_state(make_trace(jobs), leaves_of_four(gpus=4, node_gbps=PCIE_GBPS, node_shared=True))
-
-    place(state, 0, {0: 2}, 0.0)
-    place(state, 1, {0: 2}, 0.0)
-    run_out(state)
+    state = ended(jobs, leaves_of_four(gpus=4, node_gbps=PCIE_GBPS, node_shared=True), {0: 2}, {0: 2})
 
     # Alone each has 128 Gb/s, which is what its run time refers to; together 128 / (1 + pressure of the other).
     gpt2, bert = profile("gpt2"), profile("bert")
@@ -60,11 +56,7 @@ def test_gangs_on_one_node_divide_its_pcie_as_long_as_both_run() -> None:
 
 
 def test_gangs_on_one_nvswitch_do_not_slow_each_other() -> None:
-    state = make_state(make_trace(gangs_of("gpt2", "gpt2")), leaves_of_four(gpus=4, node_gbps=NVSWITCH_GBPS))
-
-    place(state, 0, {0: 2}, 0.0)
-    place(state, 1, {0: 2}, 0.0)
-    run_out(state)
+    state = ended(gangs_of("gpt2", "gpt2"), leaves_of_four(gpus=4, node_gbps=NVSWITCH_GBPS), {0: 2}, {0: 2})
 
     # One node is the best placement, so the run time is that of the trace; 2 (2 - 1) / 2 of the traffic is waited for.
     exposed = float(profile("gpt2")["traffic_gbps"]) / NVSWITCH_GBPS
@@ -74,21 +66,14 @@ def test_gangs_on_one_nvswitch_do_not_slow_each_other() -> None:
 
 def test_one_gpu_sends_nothing_over_pcie() -> None:
     jobs = [*gangs_of("gpt2"), *gangs_of("gpt2", gpus=1)]
-    state = make_state(make_trace(jobs), leaves_of_four(gpus=4, node_gbps=PCIE_GBPS, node_shared=True))
-
-    place(state, 0, {0: 2}, 0.0)
-    place(state, 1, {0: 1}, 0.0)
-    run_out(state)
+    state = ended(jobs, leaves_of_four(gpus=4, node_gbps=PCIE_GBPS, node_shared=True), {0: 2}, {0: 1})
 
     assert ends(state) == [1000.0, 1000.0]
     assert state.jobs["exposed_gpu_s"][1] == 0.0
 
 
 def test_a_gang_spread_for_no_need_is_compared_with_what_it_waits_for_on_one_node() -> None:
-    state = make_state(make_trace(gangs_of("gpt2")), leaves_of_four(node_gbps=PCIE_GBPS, nic_gbps=10.0))
-
-    place(state, 0, {0: 1, 1: 1}, 0.0)
-    run_out(state)
+    state = ended(gangs_of("gpt2"), leaves_of_four(node_gbps=PCIE_GBPS, nic_gbps=10.0), {0: 1, 1: 1})
 
     traffic_gbps = float(profile("gpt2")["traffic_gbps"])
     assert ends(state) == pytest.approx([1000.0 * (1.0 + traffic_gbps / 10.0) / (1.0 + traffic_gbps / PCIE_GBPS)])
@@ -112,10 +97,7 @@ def test_a_gang_over_two_nodes_takes_its_part_of_their_pcie() -> None:
 
 
 def test_a_node_slower_than_its_nic_is_what_a_gang_of_several_nodes_waits_for() -> None:
-    state = make_state(make_trace(gangs_of("gpt2", gpus=4)), leaves_of_four(node_gbps=64.0))
-
-    place(state, 0, {0: 2, 1: 2}, 0.0)
-    run_out(state)
+    state = ended(gangs_of("gpt2", gpus=4), leaves_of_four(node_gbps=64.0), {0: 2, 1: 2})
 
     # Two nodes are the fewest that hold it, so this is also the best that it can have.
     exposed = 1.5 * float(profile("gpt2")["traffic_gbps"]) / 64.0
@@ -123,40 +105,22 @@ def test_a_node_slower_than_its_nic_is_what_a_gang_of_several_nodes_waits_for() 
     assert state.jobs["exposed_gpu_s"] == pytest.approx([4000.0 * exposed / (1.0 + exposed)])
 
 
-@pytest.mark.parametrize(("oversubscription", "share_gbps"), [(1.0, 100.0), (4.0, 50.0), (10.0, 20.0)])
-def test_an_oversubscribed_uplink_is_divided(oversubscription: float, share_gbps: float) -> None:
-    jobs = gangs_of("gpt2", "gpt2", gpus=4)
-    state = make_state(make_trace(jobs), leaves_of_four(oversubscription=oversubscription))
+@pytest.mark.parametrize("link", ["oversubscription", "spine_oversubscription"])
+@pytest.mark.parametrize(("ratio", "share_gbps"), [(1.0, 100.0), (4.0, 50.0), (10.0, 20.0)])
+def test_an_oversubscribed_uplink_or_spine_is_divided(link: str, ratio: float, share_gbps: float) -> None:
+    network: dict[str, Any] = {link: ratio}
 
-    place(state, 0, {0: 2, 4: 2}, 0.0)
-    place(state, 1, {1: 2, 5: 2}, 0.0)
-    run_out(state)
+    state = ended(gangs_of("gpt2", "gpt2", gpus=4), leaves_of_four(**network), {0: 2, 4: 2}, {1: 2, 5: 2})
 
-    # An uplink carries 4 x 100 / oversubscription for two gangs with one node each, and a NIC no more than 100.
-    assert ends(state) == pytest.approx([1000.0 * inflation(profile("gpt2"), 4, 2, share_gbps, 2, NIC_GBPS)] * 2)
-
-
-@pytest.mark.parametrize(("oversubscription", "share_gbps"), [(1.0, 100.0), (4.0, 50.0), (10.0, 20.0)])
-def test_an_oversubscribed_spine_is_divided(oversubscription: float, share_gbps: float) -> None:
-    jobs = gangs_of("gpt2", "gpt2", gpus=4)
-    state = make_state(make_trace(jobs), leaves_of_four(spine_oversubscription=oversubscription))
-
-    place(state, 0, {0: 2, 4: 2}, 0.0)
-    place(state, 1, {1: 2, 5: 2}, 0.0)
-    run_out(state)
-
-    # The spine carries 2 x 400 / oversubscription for four nodes, and a NIC no more than 100.
+    # An uplink carries 4 x 100 / ratio for two gangs with one node each, the spine 2 x 400 / ratio for four nodes, and
+    # a NIC no more than 100.
     assert ends(state) == pytest.approx([1000.0 * inflation(profile("gpt2"), 4, 2, share_gbps, 2, NIC_GBPS)] * 2)
 
 
 def test_gangs_under_different_leaves_divide_a_spine_that_binds() -> None:
     jobs = [*gangs_of("gpt2", gpus=4), *gangs_of("gpt2", gpus=4, run_time_s=300.0)]
     cluster = leaves_of_four(nodes=16, oversubscription=4.0, spine_oversubscription=2.0)
-    state = make_state(make_trace(jobs), cluster)
-
-    place(state, 0, {0: 2, 4: 2}, 0.0)
-    place(state, 1, {8: 2, 12: 2}, 0.0)
-    run_out(state)
+    state = ended(jobs, cluster, {0: 2, 4: 2}, {8: 2, 12: 2})
 
     # Four uplinks of 100 Gb/s over a spine of 200: two loaded ones have all they carry, four have half of it.
     parted = 300.0 * inflation(profile("gpt2"), 4, 2, 50.0, 2, NIC_GBPS)
@@ -180,10 +144,7 @@ def test_a_gang_elsewhere_is_paced_anew_only_where_the_spine_binds(
 
 def test_a_gang_larger_than_a_leaf_is_held_against_what_the_spine_gives_it_alone() -> None:
     jobs = gangs_of("gpt2", gpus=16)
-    state = make_state(make_trace(jobs), leaves_of_four(spine_oversubscription=4.0))
-
-    place(state, 0, dict.fromkeys(range(8), 2), 0.0)
-    run_out(state)
+    state = ended(jobs, leaves_of_four(spine_oversubscription=4.0), dict.fromkeys(range(8), 2))
 
     # 200 Gb/s for eight nodes.
     assert best_gbps(state, 8) == 25.0
@@ -200,10 +161,7 @@ def test_the_best_placement_has_the_links_of_its_tier_alone(nodes: int, gbps: fl
 
 
 def test_by_default_one_node_is_no_limit() -> None:
-    state = make_state(make_trace(gangs_of("gpt2")), leaves_of_four())
-
-    place(state, 0, {0: 2}, 0.0)
-    run_out(state)
+    state = ended(gangs_of("gpt2"), leaves_of_four(), {0: 2})
 
     assert best_gbps(state, 1) == float("inf")
     assert ends(state) == [1000.0]
@@ -231,12 +189,9 @@ def test_what_a_gang_will_get_across_leaves_is_what_it_gets_once_it_runs(nodes: 
 
 def test_all_links_are_free_when_all_have_ended() -> None:
     cluster = leaves_of_four(nodes=16, gpus=4, node_gbps=PCIE_GBPS, node_shared=True, spine_oversubscription=8.0)
-    state = make_state(make_trace(gangs_of("bert", "bert", "bert", gpus=4, gpus_min=1)), cluster)
+    jobs = gangs_of("bert", "bert", "bert", gpus=4, gpus_min=1)
 
-    place(state, 0, {0: 2, 4: 2}, 0.0)
-    place(state, 1, {0: 2}, 10.0)
-    place(state, 2, {4: 2, 8: 2}, 20.0)
-    run_out(state)
+    state = ended(jobs, cluster, {0: 2, 4: 2}, {0: 2}, {4: 2, 8: 2}, at=(0.0, 10.0, 20.0))
 
     assert state.nodes["pressure"] == pytest.approx(np.zeros(16))
     assert state.nodes["inner_pressure"] == pytest.approx(np.zeros(16))

@@ -10,16 +10,15 @@ import pytest
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.run_outcome import End, Run
-from advisor.sim.slurm.priority import insert, prioritise
 from advisor.sim.slurm.queue_tables import PartitionTable
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm.slurm_state import Slurm
-from advisor.sim.slurm.slurmctld import run_slurm
+from advisor.sim.slurm.slurmctld import prioritise, run_slurm
 from advisor.sim.state import State
 from advisor.sim.traces.trace import Trace
-from tests.sim.building import make_state, make_trace, run_of, starts_and_ends
-from tests.sim.slurm.test_backfill import FIRST_COME
+from tests.sim.building import FIRST_COME, make_state, make_trace, run_of, starts_and_ends
+from tests.sim.internals import insert
 
 NODES = NodeGroup(count=4, gpus=4)
 NAMES = Cluster(nodes=(NODES,)).node_names
@@ -102,9 +101,7 @@ def test_backfill_keeps_a_reservation_of_a_higher_tier_on_shared_nodes() -> None
 def test_a_job_starts_only_on_nodes_of_its_partition() -> None:
     trace = named(["left"] * 3, [FULL_NODE] * 3)
 
-    run = run_of(trace, cluster_of(part("left", 0, 2), part("right", 2, 4)), "slurm")
-
-    assert starts(run) == [0, 0, 100]
+    assert starts(run_of(trace, cluster_of(part("left", 0, 2), part("right", 2, 4)), "slurm")) == [0, 0, 100]
 
 
 def test_a_job_of_two_partitions_starts_in_the_one_with_nodes_and_leaves_the_other() -> None:
@@ -228,8 +225,8 @@ def test_backfill_tests_no_more_jobs_of_a_user_than_allowed() -> None:
     ]
     one_node = Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=FIRST_COME)
 
-    free = run_of(make_trace(jobs), one_node, "slurm")
-    bounded = run_of(make_trace(jobs), replace(one_node, slurm=replace(FIRST_COME, bf_max_job_user=1)), "slurm")
+    free = run_of(jobs, one_node, "slurm")
+    bounded = run_of(jobs, replace(one_node, slurm=replace(FIRST_COME, bf_max_job_user=1)), "slurm")
 
     # The first job of ann uses up her test of each pass.
     assert starts(free)[2:] == [30, 120]
@@ -253,7 +250,7 @@ def test_backfill_tests_no_more_jobs_of_one_kind_than_allowed(slurm: SlurmParame
     ]
     one_node = Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=slurm)
 
-    assert starts(run_of(make_trace(jobs), one_node, "slurm")) == [0, 500, 600]
+    assert starts(run_of(jobs, one_node, "slurm")) == [0, 500, 600]
 
 
 def test_backfill_starts_no_more_jobs_in_a_pass_than_allowed() -> None:
@@ -264,7 +261,7 @@ def test_backfill_starts_no_more_jobs_in_a_pass_than_allowed() -> None:
     ]
     one_node = Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=replace(FIRST_COME, bf_max_job_start=1))
 
-    assert starts(run_of(make_trace(jobs), one_node, "slurm"))[2:] == [30, 120]
+    assert starts(run_of(jobs, one_node, "slurm"))[2:] == [30, 120]
 
 
 @pytest.mark.parametrize(
@@ -281,4 +278,4 @@ def test_a_job_without_the_right_to_reserve_holds_nothing(slurm: SlurmParameters
     one_node = Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=slurm)
 
     # The third does not wait for the second.
-    assert starts(run_of(make_trace(jobs), one_node, "slurm")) == [0, 92, 2]
+    assert starts(run_of(jobs, one_node, "slurm")) == [0, 92, 2]

@@ -14,7 +14,7 @@ from advisor.sim.run_outcome import End, Run
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.traces.trace import Trace
 from tests.sim.building import IDEAL, bytes_of, make_trace, run_of
-from tests.sim.stepping import stepping
+from tests.sim.watching import stepping
 
 MEASURED = SimulationOptions(advise_every_s=100.0)
 EVERY_POLICY = pytest.mark.parametrize("policy", list(POLICIES))

@@ -18,8 +18,7 @@ from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import build_state
 from advisor.sim.study.metrics import by_gpus, count_ends, summarise
 from advisor.sim.traces.trace import Trace
-from tests.sim.building import make_trace, run_of, starts_and_ends
-from tests.sim.slurm.test_slurmctld import FIRST_COME
+from tests.sim.building import FIRST_COME, make_trace, run_of, starts_and_ends
 
 MEASURED = SimulationOptions()
 Jobs = Sequence[Mapping[str, Any]]
@@ -181,10 +180,13 @@ def test_a_constraint_that_is_not_modelled_is_refused(features: str) -> None:
         slurm_run([{"features": features}], cluster_of(*FEATURED))
 
 
-def test_a_constraint_that_no_node_meets_is_impossible() -> None:
-    run = slurm_run([{"features": "old&new"}, {"features": "newest"}], cluster_of(*FEATURED))
-
-    assert count_ends(run).impossible == 2
+@pytest.mark.parametrize(
+    "asked",
+    [{"features": "old&new"}, {"features": "newest"}, {"required_nodes": "a1,b1"}, {"required_nodes": "z9"}],
+    ids=["features of no node", "an unknown feature", "more nodes than it takes", "an unknown node"],
+)
+def test_a_constraint_or_node_list_that_no_node_meets_is_impossible(asked: dict[str, str]) -> None:
+    assert count_ends(slurm_run([asked], cluster_of(*FEATURED))).impossible == 1
 
 
 def test_node_lists_require_and_exclude_nodes() -> None:
@@ -208,12 +210,6 @@ def test_a_gang_with_an_open_node_count_takes_all_nodes_that_it_requires() -> No
     jobs = [{"gpus": 3, "nodes_max": 0, "required_nodes": "a1,c2"}]
 
     assert nodes_of(jobs, cluster_of(*FEATURED)) == [("a1", "c2")]
-
-
-def test_more_required_nodes_than_nodes_are_impossible() -> None:
-    run = slurm_run([{"gpus": 1, "required_nodes": "a1,b1"}, {"required_nodes": "z9"}], cluster_of(*FEATURED))
-
-    assert count_ends(run).impossible == 2
 
 
 def test_lighter_nodes_are_taken_first() -> None:
@@ -319,16 +315,14 @@ def test_what_the_cluster_does_not_name_does_not_count() -> None:
 @pytest.mark.parametrize("policy", ["fifo", "tetris", "dally"])
 def test_policies_that_place_gpus_alone_refuse_jobs_without(policy: str) -> None:
     with pytest.raises(SimulationError, match=f"1 of 2 jobs ask for no GPU, and {policy} places GPU jobs alone"):
-        run_of(make_trace([{}, {"gpus": 0, "cpus": 1}]), "nodes=1,gpus=2", policy)
+        run_of([{}, {"gpus": 0, "cpus": 1}], "nodes=1,gpus=2", policy)
 
 
 @pytest.mark.parametrize("policy", ["rules", "forecast-oracle"])
 def test_the_advisor_runs_beside_jobs_without_gpus(policy: str) -> None:
     jobs = [{"gpus": 4}, {"gpus": 4, "submit_time": 1}, {"gpus": 0, "cpus": 9}, {"gpus": 0, "cpus": 9}]
 
-    run = run_of(make_trace(jobs), cluster_of(LARGE), policy)
-
-    assert count_ends(run).finished == 4
+    assert count_ends(run_of(jobs, cluster_of(LARGE), policy)).finished == 4
 
 
 @pytest.mark.parametrize("policy", ["order-limits", "order-oracle", "order-fair"])
@@ -341,7 +335,7 @@ def test_a_line_is_sorted_with_jobs_without_gpus_by_the_gpus_that_their_cpus_com
         {**size, "gpus": 2},
     ]
 
-    run = run_of(make_trace(jobs), "nodes=1,gpus=4,cpus=8", policy)
+    run = run_of(jobs, "nodes=1,gpus=4,cpus=8", policy)
 
     assert run.outcomes["start_time"].argsort(kind="stable").tolist() == [0, 3, 2, 1]
 

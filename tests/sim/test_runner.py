@@ -7,8 +7,9 @@ import pytest
 
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, Failures, NodeGroup, parse_cluster
+from advisor.sim.engine.tables import build_victims
 from advisor.sim.node_events import draw_faults
-from advisor.sim.policies.queue_policy import run_queue
+from advisor.sim.policies.engine_calls import run_queue
 from advisor.sim.policies.rounds import RoundView, run_rounds
 from advisor.sim.queueing import DONE, Key, Queue, build_queue
 from advisor.sim.run_outcome import End
@@ -16,9 +17,8 @@ from advisor.sim.runner import known_policy, simulate
 from advisor.sim.simulated_policy import Problem, SimulationOptions
 from advisor.sim.state import FAULT_DTYPE, State, with_room
 from advisor.sim.traces.trace import Trace
-from advisor.sim.victims import build_victims
 from tests.sim.building import IDEAL, bytes_of, make_problem, make_state, make_trace, run_of, starts_and_ends
-from tests.sim.stepping import check_books
+from tests.sim.watching import check_books
 
 ONE_GPU = parse_cluster("nodes=1,gpus=1")
 
@@ -32,14 +32,14 @@ def faults(*events: tuple[float, int, int]) -> np.ndarray:
     return np.array(list(events), FAULT_DTYPE)
 
 
-def test_an_unknown_policy_is_refused_with_the_nearest() -> None:
-    with pytest.raises(SimulationError, match=r"policy 'srft' is not known: did you mean srtf\? known are slurm, fifo"):
-        known_policy("srft")
-
-
-def test_a_policy_like_no_other_is_refused_with_the_list() -> None:
-    with pytest.raises(SimulationError, match="policy 'zzzzzz' is not known: known are slurm"):
-        known_policy("zzzzzz")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("srft", r"is not known: did you mean srtf\? known are slurm, fifo"), ("zzzzzz", "is not known: known are slurm")],
+    ids=["with the nearest", "like no other"],
+)
+def test_an_unknown_policy_is_refused(name: str, message: str) -> None:
+    with pytest.raises(SimulationError, match=f"policy '{name}' {message}"):
+        known_policy(name)
 
 
 def test_a_trace_without_jobs_is_refused() -> None:
@@ -82,16 +82,14 @@ def test_advice_needs_a_period() -> None:
 
 def test_noise_makes_beliefs_wrong_by_that_share_for_some_seed() -> None:
     # 100 s and 90 s: off by half, the longer may look the shorter.
-    trace = make_trace(
-        [
-            {"submit_time": 0, "run_time_s": 10},
-            {"submit_time": 1, "run_time_s": 100},
-            {"submit_time": 2, "run_time_s": 90},
-        ]
-    )
+    jobs = [
+        {"submit_time": 0, "run_time_s": 10},
+        {"submit_time": 1, "run_time_s": 100},
+        {"submit_time": 2, "run_time_s": 90},
+    ]
     noisy = replace(IDEAL, speeds="noisy=50")
 
-    seen = {starts_and_ends(run_of(trace, ONE_GPU, "sjf", noisy, seed))[2][0] for seed in range(12)}
+    seen = {starts_and_ends(run_of(jobs, ONE_GPU, "sjf", noisy, seed))[2][0] for seed in range(12)}
 
     # The third first, or after the second.
     assert seen == {10.0, 110.0}
@@ -108,29 +106,23 @@ def test_noise_makes_beliefs_wrong_by_that_share_for_some_seed() -> None:
 )
 def test_what_does_not_fit_the_idle_cluster_is_impossible(policy: str, job: dict[str, int]) -> None:
     cluster = Cluster(nodes=(NodeGroup(count=1, gpus=4), NodeGroup(count=2, gpus=2)))
-    trace = make_trace([{**job}, {"submit_time": 5}, {**job, "submit_time": 6}])
+    jobs = [{**job}, {"submit_time": 5}, {**job, "submit_time": 6}]
 
-    run = run_of(trace, cluster, policy)
-
-    assert run.outcomes["end"].tolist() == [End.IMPOSSIBLE, End.FINISHED, End.IMPOSSIBLE]
+    assert run_of(jobs, cluster, policy).outcomes["end"].tolist() == [End.IMPOSSIBLE, End.FINISHED, End.IMPOSSIBLE]
 
 
 def test_a_gang_that_fills_unlike_nodes_is_impossible_where_placement_wants_whole_ones() -> None:
     cluster = Cluster(nodes=(NodeGroup(count=1, gpus=4), NodeGroup(count=2, gpus=2)))
 
-    run = run_of(make_trace([{"gpus": 7, "nodes_max": 0}]), cluster, "fifo")
-
     # One node of four and then one of three are wanted; there is none of three.
-    assert run.outcomes["end"].tolist() == [End.IMPOSSIBLE]
+    assert run_of([{"gpus": 7, "nodes_max": 0}], cluster, "fifo").outcomes["end"].tolist() == [End.IMPOSSIBLE]
 
 
 def test_a_job_of_a_type_the_cluster_lacks_is_impossible() -> None:
     cluster = Cluster(nodes=(NodeGroup(count=1, gpus=1, gpu_type="v100"),))
     trace = replace(make_trace([{"gpu_type": 0}, {"gpu_type": 1}]), gpu_types=("h100", "v100"))
 
-    run = run_of(trace, cluster, "fifo")
-
-    assert run.outcomes["end"].tolist() == [End.IMPOSSIBLE, End.FINISHED]
+    assert run_of(trace, cluster, "fifo").outcomes["end"].tolist() == [End.IMPOSSIBLE, End.FINISHED]
 
 
 def test_a_nameless_cluster_serves_every_type() -> None:
@@ -232,9 +224,9 @@ def test_rounds_go_on_while_a_job_can_arrive() -> None:
 
 def test_failures_are_drawn_from_the_seed() -> None:
     cluster = Cluster(nodes=(NodeGroup(count=2, gpus=1),), failures=Failures(node_mtbf_h=1.0, repair_h=0.5))
-    trace = make_trace([{"submit_time": 0, "run_time_s": 3000}, {"submit_time": 36_000, "run_time_s": 3000}])
+    jobs = [{"submit_time": 0, "run_time_s": 3000}, {"submit_time": 36_000, "run_time_s": 3000}]
 
-    runs = [run_of(trace, cluster, "fifo", SimulationOptions(), seed) for seed in (1, 1, 2)]
+    runs = [run_of(jobs, cluster, "fifo", SimulationOptions(), seed) for seed in (1, 1, 2)]
 
     assert bytes_of(runs[0]) == bytes_of(runs[1])
     assert bytes_of(runs[0]) != bytes_of(runs[2])

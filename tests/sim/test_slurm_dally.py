@@ -23,7 +23,7 @@ from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch, 
 from advisor.sim.state import State, outcomes
 from advisor.sim.traces.trace import Trace
 from tests.examples import examples
-from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends
+from tests.sim.building import bytes_of, make_state, make_trace, run_of, times_of
 from tests.sim.test_advised import EAGER, one_node, queue_of_one_long_and_four_short
 
 HOUR_S = 3600.0
@@ -89,23 +89,12 @@ def two_nodes(*, first_free_s: float) -> tuple[Trace, Cluster]:
     return make_trace(jobs), Cluster(nodes=(NodeGroup(count=2, gpus=4), LARGE), slurm=SLURM)
 
 
-def test_gang_waits_for_one_node_where_slurm_would_spread_it() -> None:
-    trace, cluster = two_nodes(first_free_s=1000.0)
-
-    plain, timed = run_of(trace, cluster, "slurm", BY_RULE), run_of(trace, cluster, "slurm+dally", BY_RULE)
-
-    assert starts_and_ends(plain)[6][0] == 250.0
-    assert starts_and_ends(timed)[6][0] == 1000.0
-
-
 def test_node_range_is_given_back_the_moment_its_timer_ends() -> None:
     trace, cluster = two_nodes(first_free_s=20 * HOUR_S)
     options = replace(BY_RULE, advise_every_s=130.0, limits=Limits(min_job_age_s=0.0, max_added_delay_s=1200.0))
 
-    timed = run_of(trace, cluster, "slurm+dally", options)
-
     # Held from the first cycle at 130 s on, ten minutes, in the middle between two cycles.
-    assert starts_and_ends(timed)[6][0] == 730.0
+    assert times_of(trace, cluster, "slurm+dally", options)[6][0] == 730.0
 
 
 def two_leaves() -> tuple[Trace, Cluster]:
@@ -123,13 +112,13 @@ def two_leaves() -> tuple[Trace, Cluster]:
     return make_trace(jobs), Cluster(nodes=(NodeGroup(count=4, gpus=4, leaf=2), LARGE), slurm=SLURM)
 
 
-def test_gang_waits_for_one_leaf_where_slurm_would_spread_it() -> None:
-    trace, cluster = two_leaves()
+@pytest.mark.parametrize("closest", ["node", "leaf"])
+def test_gang_waits_for_one_node_or_leaf_where_slurm_would_spread_it(closest: str) -> None:
+    trace, cluster = two_nodes(first_free_s=1000.0) if closest == "node" else two_leaves()
 
-    plain, timed = run_of(trace, cluster, "slurm", BY_RULE), run_of(trace, cluster, "slurm+dally", BY_RULE)
+    plain, timed = (times_of(trace, cluster, policy, BY_RULE) for policy in ("slurm", "slurm+dally"))
 
-    assert starts_and_ends(plain)[6][0] == 250.0
-    assert starts_and_ends(timed)[6][0] == 1000.0
+    assert (plain[6][0], timed[6][0]) == (250.0, 1000.0)
 
 
 def test_tuner_learns_from_the_gang_that_got_its_place() -> None:
@@ -164,9 +153,9 @@ def make_trace_with(trace: Trace, job: dict[str, Any]) -> Trace:
 
 
 def test_nothing_but_timers_is_applied() -> None:
-    trace = make_trace(queue_of_one_long_and_four_short())
+    jobs = queue_of_one_long_and_four_short()
 
-    plain, timed = (run_of(trace, one_node(), policy, EAGER) for policy in ("slurm", "slurm+dally"))
+    plain, timed = (run_of(jobs, one_node(), policy, EAGER) for policy in ("slurm", "slurm+dally"))
 
     # The rules would move the long one behind the others.
     assert bytes_of(timed) == bytes_of(plain)
@@ -266,7 +255,5 @@ def test_gang_that_finds_no_leaf_waits_for_its_whole_timer() -> None:
     trace.jobs["run_time_s"][2] = 20 * HOUR_S
     options = replace(BY_RULE, limits=Limits(min_job_age_s=0.0, max_added_delay_s=1200.0))
 
-    timed = run_of(trace, cluster, "slurm+dally", options)
-
     # Submitted at 10, asked at 100 to wait ten minutes, counted from there; the next backfill sees that they are over.
-    assert 700.0 <= starts_and_ends(timed)[6][0] <= 730.0
+    assert 700.0 <= times_of(trace, cluster, "slurm+dally", options)[6][0] <= 730.0

@@ -18,7 +18,7 @@ from advisor.errors import JournalError
 from advisor.journal.disclosure import disclosure_of
 from advisor.site import lease_socket
 from advisor.site.lease_socket import MOST_CONNECTIONS, MOST_OF_ONE_USER, NAME, LeaseWindow, asked, shown, uid_of
-from tests.journal.test_disclosure import ALL, lease
+from tests.journal.test_reserve import ALL, lease
 from tests.needs import SYSTEM_PYTHON
 
 # Sends what the socket says to standard output, in a process of another user.

@@ -36,7 +36,7 @@ def sizer_of(simulated: SimulatedSlurm, trace: Trace, cluster: Cluster, *, knows
     """Return what sizes the jobs of a run, by the truth or by limits and rules."""
     problem = make_problem(trace, cluster, simulated.state, SimulationOptions(limits=LIMITS))
     run_times = (by_run_times if knows else by_limits)(problem, simulated.slurm)
-    mover = Lifter.of(problem, simulated.slurm, run_times)
+    mover = Lifter(problem, simulated.slurm, run_times)
     speeds = true_speeds if knows else speeds_by_rule
     return Sizes(speeds=speeds, choose=by_score(by_price), knows_run_s=knows).sizer(problem, mover)
 

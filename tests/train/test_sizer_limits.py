@@ -39,7 +39,7 @@ def sized(*, limit_s: float, ratio: float = 4.0, longest_s: float | None = None)
         plain_outcomes=lambda: outcomes(state),
     )
     sizes = Sizes(speeds=speeds_by_rule, choose=lambda _steps, _supply: None, knows_run_s=False)
-    sizer = sizes.sizer(problem, Lifter.of(problem, slurm, by_limits(problem, slurm)))
+    sizer = sizes.sizer(problem, Lifter(problem, slurm, by_limits(problem, slurm)))
     run_slurm(state, slurm, 120.0)
     (window,) = sizer.windows(state, 120.0)
     return state, sizer.write(state, window, climb(window.jobs, window.supply, sizer.choose))

@@ -33,7 +33,7 @@ from advisor.planning.case import Case
 from advisor.planning.plan_trial import PlanTrial
 from advisor.planning.rollout import TimedAction
 from advisor.sim.live.continuation import Continuation
-from advisor.sim.live.run_time_draws import by_forecasts, uniforms
+from advisor.sim.live.draws import by_forecasts, uniforms
 from advisor.sim.live.slurm_rollout import SlurmRollout, roll_out
 from advisor.sim.live.snapshot_model import model_of
 from advisor.site.plan_trials import ChildTrial, run_trial

@@ -28,7 +28,7 @@ from advisor.features.observe.graph import (
 from advisor.features.observe.known_models import KnownModels, ServerOutlook
 from advisor.features.observe.pointer import MOST_DEMAND, REPORT_COLUMNS, Choice, Gang, interference_of
 from advisor.sim.engine.native import native
-from advisor.sim.policies.round_actions import run_round
+from advisor.sim.policies.engine_calls import run_round
 from advisor.sim.profiles import Profiles, inflation, load_profiles
 from advisor.sim.queueing import FULL, ROUND
 from advisor.sim.state import ENDED, PENDING, State, build_state, with_room

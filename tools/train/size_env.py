@@ -24,9 +24,8 @@ from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch, leave_out
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm.slurm_placement import pick_now
 from advisor.sim.slurm.slurm_state import Slurm
-from advisor.sim.slurm.slurmctld import run_slurm
+from advisor.sim.slurm.slurmctld import pick_now, run_slurm
 from advisor.sim.state import ENDED, State, build_state, with_room
 from advisor.sim.study.cell import drawn
 from advisor.sim.traces.sampling import OPEN
@@ -136,7 +135,7 @@ class Episode:
         self.slurm = build_slurm(state, drawn.trace, drawn.cluster)
         leave_out(state, lambda row: pick_now(state, self.slurm, row, np.inf))
         run_times, speeds, knows_run_s = KNOWLEDGE[int(rng.integers(len(KNOWLEDGE)))]
-        self.mover = Lifter.of(problem, self.slurm, run_times(problem, self.slurm))
+        self.mover = Lifter(problem, self.slurm, run_times(problem, self.slurm))
         sizes = Sizes(speeds=speeds, choose=_no_choice, knows_run_s=knows_run_s)
         self.sizer: Sizer = sizes.sizer(problem, self.mover)
         self.state: State = state

@@ -99,7 +99,7 @@ def sized(choose: Choose, *, speeds: MakeSpeeds = forecast_speeds, is_true: bool
 
     def begin(problem: Problem, slurm: Slurm) -> SlurmRun:
         run_times = (by_run_times if is_true else by_limits)(problem, slurm)
-        lifter = Lifter.of(problem, slurm, run_times)
+        lifter = Lifter(problem, slurm, run_times)
         changer = LiftAndSize(lifter=lifter, sizer=sizes.sizer(problem, lifter), slurm=slurm)
         return partial(changed_slurm, changer, problem.options.advise_every_s)
 

@@ -1,13 +1,14 @@
 """How C sees the tables of arrays that its functions read and write in place.
 
-A table is a named tuple of arrays. Its types are declared once, in Python: `header` writes the C structs from them and
-lets the compiler check every offset, and `Block` refuses arrays of other types.
+A table is a named tuple of arrays, whose annotations name the kinds of numbers: `header` writes the C structs from them
+and lets the compiler check every offset, and `Block` refuses arrays of other types.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,19 @@ def records(c_type: str, dtype: np.dtype[Any]) -> ArrayType:
     return ArrayType(c_type, dtype, 1)
 
 
-def numbers(kind: type[np.generic], dimensions: int = 1) -> ArrayType:
+def declared(
+    table: type, of_records: Mapping[str, ArrayType] = MappingProxyType({}), *, matrices: Collection[str] = ()
+) -> Mapping[str, ArrayType]:
+    """Declare the arrays of a table in their order: arrays of records, `matrices` with two dimensions, and lists."""
+    arrays = {}
+    for name, hint in get_type_hints(table).items():
+        # NDArray[kind] is ndarray[shape, dtype[kind]].
+        (kind,) = get_args(get_args(hint)[1])
+        arrays[name] = of_records.get(name) or numbers(kind, 2 if name in matrices else 1)
+    return arrays
+
+
+def numbers(kind: type[np.generic], dimensions: int) -> ArrayType:
     """Declare an array of plain numbers with one or two dimensions."""
     return ArrayType(_C_TYPES[np.dtype(kind)], np.dtype(kind), dimensions)
 

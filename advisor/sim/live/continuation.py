@@ -28,9 +28,8 @@ from advisor.sim.live.resumed_arrays import (
 from advisor.sim.live.snapshot_model import SnapshotModel
 from advisor.sim.run_outcome import End
 from advisor.sim.slurm.job_update import Modelled, update_job
-from advisor.sim.slurm.priority import sort_line
 from advisor.sim.slurm.slurm_state import Slurm
-from advisor.sim.slurm.slurmctld import ask_for_pass, resume, run_slurm, take_up
+from advisor.sim.slurm.slurmctld import ask_for_pass, resume, run_slurm, sort_line, take_up
 from advisor.sim.state import ENDED, PACES, PENDING, RUNNING, State
 from advisor.sim.traces.trace import Trace
 

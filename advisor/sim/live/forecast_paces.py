@@ -18,7 +18,7 @@ from advisor.domain.forecast import MOST_RATIO, Interval
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier
 from advisor.planning.case import Case
-from advisor.sim.live.run_time_draws import quantile
+from advisor.sim.live.draws import quantile
 from advisor.sim.live.snapshot_model import SnapshotModel
 from advisor.sim.state import PACES
 

@@ -14,9 +14,9 @@ from advisor.sim.live.snapshot_model import SnapshotModel
 from advisor.sim.node_events import NodeEvent
 from advisor.sim.profiles import Profiles, load_profiles
 from advisor.sim.run_outcome import SEGMENT_DTYPE
-from advisor.sim.slurm.priority import points_beyond, recalculate
 from advisor.sim.slurm.slurm_builder import Phases, build_slurm
 from advisor.sim.slurm.slurm_state import ASSOCIATION_DTYPE, Slurm
+from advisor.sim.slurm.slurmctld import points_beyond, recalculate
 from advisor.sim.state import ENDED, FAULT_DTYPE, JOB_DTYPE, LEAF_DTYPE, NONE, PENDING, RUNNING, State, build_state
 from advisor.sim.traces.eligibility import GATE_DTYPE
 from advisor.sim.traces.trace import Trace

@@ -16,12 +16,9 @@ from advisor.domain.units import duration
 from advisor.errors import SimulationError
 from advisor.planning.case import Case
 from advisor.planning.rollout import RolloutValues, Scenario
-from advisor.sim.cluster import SlurmParameters
-from advisor.sim.live.arrival_draws import RecentJobs, draw_arrivals
-from advisor.sim.live.continuation import Arrivals, Continuation, Workspace
+from advisor.sim.live.continuation import Continuation, Workspace
+from advisor.sim.live.draws import by_forecasts, uniforms, within_limits
 from advisor.sim.live.forecast_paces import Paces
-from advisor.sim.live.resumed_arrays import Periods, Usage
-from advisor.sim.live.run_time_draws import by_forecasts, uniforms, within_limits
 from advisor.sim.live.snapshot_model import model_of
 
 # What numbers are drawn for, beside run times.
@@ -36,30 +33,24 @@ _CLEARLY: Final = 2.0
 class SlurmRollout:
     """Roll plans out on the model of slurmctld; equal inputs and seeds give equal values with any number of threads.
 
-    In a pass of backfill the first `places` jobs that wait get a reservation, 0 for as many as slurmctld tests: most of
-    the time goes into reservations, and those far down the line hardly change a mean.
+    No further jobs arrive. In a pass of backfill the first `places` jobs that wait get a reservation, 0 for as many as
+    slurmctld tests: most of the time goes into reservations, and those far down the line hardly change a mean.
     With a `limit_s`, in seconds, a rollout that would clearly take longer ends at its beginning.
-    Without `recent` no further jobs arrive. `periods`, `usage` and `parameters` are what is known of slurmctld beyond
-    the snapshot.
     """
 
     seed: int = 0
     threads: int = 0  # 0: one for each CPU
     places: int = 100
     limit_s: float = 0.0
-    recent: RecentJobs | None = None
-    periods: Periods | None = None
-    usage: Usage | None = None
-    parameters: SlurmParameters | None = None
 
     def values(
         self, case: Case, plans: Sequence[Scenario], *, horizon_s: float, draws: int, first_draw: int = 0
     ) -> RolloutValues:
-        """Simulate every plan under the same draws of run times and arrivals, from the number `first_draw` on.
+        """Simulate every plan under the same draws of run times, from the number `first_draw` on.
 
         Raises `SimulationError` for a snapshot without anything to simulate, and where it would take too long.
         """
-        model = model_of(case.snapshot, self.parameters)
+        model = model_of(case.snapshot)
         numbers = range(first_draw, first_draw + draws)
         run_time_s = by_forecasts(
             model,
@@ -68,22 +59,13 @@ class SlurmRollout:
             used_limit_ratio_low=case.settings.used_limit_ratio_low,
         )
         run_time_s = within_limits(model, run_time_s, horizon_s)
-        recent, now = self.recent, model.taken_at
-        arrivals = [draw_arrivals(recent, now, horizon_s, self.seed, draw) for draw in numbers] if recent else []
-        continuation = Continuation(
-            model,
-            periods=self.periods,
-            usage=self.usage,
-            templates=recent.trace if recent else None,
-            places=self.places,
-            paces=Paces.of(case, model, uniforms(model, numbers, self.seed, of=_PLACES)),
-            most_arrivals=max((len(drawn.template) for drawn in arrivals), default=0),
-        )
+        paces = Paces.of(case, model, uniforms(model, numbers, self.seed, of=_PLACES))
+        continuation = Continuation(model, places=self.places, paces=paces)
         if self.limit_s > 0.0:
             expected_s = len(plans) * draws / (self.threads or 1) * _run_s(continuation, run_time_s[0], horizon_s)
             if expected_s > _CLEARLY * self.limit_s:
                 raise SimulationError(f"its rollouts would take about {duration(expected_s)}")
-        return roll_out(continuation, plans, run_time_s, horizon_s=horizon_s, arrivals=arrivals, threads=self.threads)
+        return roll_out(continuation, plans, run_time_s, horizon_s=horizon_s, threads=self.threads)
 
 
 def _run_s(continuation: Continuation, run_time_s: NDArray[np.float64], horizon_s: float) -> float:
@@ -103,14 +85,12 @@ def roll_out(
     run_time_s: NDArray[np.float64],
     *,
     horizon_s: float,
-    arrivals: Sequence[Arrivals] = (),
     threads: int = 0,
 ) -> RolloutValues:
-    """Run every plan under every draw of run times, `(n_draws, n_jobs)`, and of arrivals, if there are any."""
-    model, count = continuation.model, continuation.n_jobs
-    shape = (len(plans), len(run_time_s), count)
+    """Run every plan under every draw of run times, `(n_draws, n_jobs)`."""
+    model = continuation.model
+    shape = (len(plans), len(run_time_s), continuation.n_jobs)
     start_s, end_s, completion_s = (np.full(shape, np.nan) for _ in range(3))
-    arrivals_completion_s = np.zeros(shape[:2])
     spaces: SimpleQueue[Workspace] = SimpleQueue()
     workers = max(1, min(threads or os.cpu_count() or 1, shape[0] * shape[1]))
     for _ in range(workers):
@@ -119,15 +99,11 @@ def roll_out(
     def run(place: tuple[int, int]) -> None:
         plan, draw = place
         space = spaces.get()
-        arriving = arrivals[draw] if arrivals else None
-        course = continuation.run(
-            space, run_time_s[draw], plans[plan], horizon_s=horizon_s, arrivals=arriving, draw=draw
-        )
+        course = continuation.run(space, run_time_s[draw], plans[plan], horizon_s=horizon_s, draw=draw)
         spaces.put(space)
-        start_s[place] = course.start_time[:count] - model.taken_at
-        end_s[place] = course.end_time[:count] - model.taken_at
-        completion_s[place] = course.completion_time[:count] - model.taken_at
-        arrivals_completion_s[place] = (course.completion_time[count:] - model.taken_at).sum()
+        start_s[place] = course.start_time - model.taken_at
+        end_s[place] = course.end_time - model.taken_at
+        completion_s[place] = course.completion_time - model.taken_at
 
     with ThreadPoolExecutor(workers) as pool:
         for _ in pool.map(run, product(range(shape[0]), range(shape[1]))):
@@ -139,8 +115,6 @@ def roll_out(
         start_s=start_s,
         end_s=end_s,
         completion_s=completion_s,
-        arrivals=np.array([len(drawn.template) for drawn in arrivals] or [0] * shape[1], dtype=np.int64),
-        arrivals_completion_s=arrivals_completion_s,
         horizon_s=horizon_s,
         left_out=model.left_out,
     )

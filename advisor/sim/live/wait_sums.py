@@ -2,15 +2,63 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.standings import Stretch, WaitSum
-from advisor.sim.live.wait_difference import PlainStarts, model_error_s, waits_s
+from advisor.sim.live.carried_jobs import PlainStay
 
+# By how much a start in the model differs from the live one in the mean: the bound of docs/fidelity.md.
+MODEL_ERROR_S: Final = 3.0
+MODEL_ERROR_RATIO: Final = 0.03
+# A normal error whose absolute value is 1 in the mean is below this in 95 % of cases.
+_NORMAL_95: Final = 2.45
 _PERCENT: Final = (10.0, 90.0)
+
+
+class PlainStarts(NamedTuple):
+    """When jobs would have started without advice, and when they did; the jobs waited at the anchor or came later.
+
+    Jobs `in_doubt` could have waited without advice as long as they did. Starts after `until` are NaN in what was seen;
+    in the model they can reach a horizon beyond it. `unknown_ratio` is the share of the jobs or the GPUs that the model
+    does not know, `left_out` says in plain sentences why. `carried` are the jobs that stand elsewhere at `until`
+    without advice, in a number of draws. `disputed` are the ids of jobs that are not compared, since their requests
+    changed while they waited or they waited where they fit.
+    """
+
+    anchor_time: float
+    until: float
+    job_ids: NDArray[np.int64]  # (n_jobs,)
+    users: tuple[str, ...]  # (n_jobs,)
+    accounts: tuple[str, ...]  # (n_jobs,)
+    was_submitted_later: NDArray[np.bool_]  # (n_jobs,)
+    wait_begin_time: NDArray[np.float64]  # (n_jobs,): the submission, or later if the job was not eligible then
+    plain_start_time: NDArray[np.float64]  # (n_draws, n_jobs)
+    real_start_time: NDArray[np.float64]  # (n_jobs,)
+    in_doubt: NDArray[np.bool_]  # (n_jobs,)
+    unknown_ratio: float
+    left_out: tuple[str, ...]
+    carried: tuple[tuple[PlainStay, ...], ...] = ()
+    disputed: tuple[int, ...] = ()
+
+
+def model_error_s(mean_wait_s: float, jobs: int) -> float:
+    """Return by how much the model can miss the mean wait of a number of jobs.
+
+    The mean over many jobs errs by no more than the mean error of a job; a single job errs by more than that at times.
+    """
+    mean_error_s = MODEL_ERROR_S + MODEL_ERROR_RATIO * mean_wait_s
+    return mean_error_s * (1.0 + (_NORMAL_95 - 1.0) / float(np.sqrt(jobs)))
+
+
+def waits_s(
+    start_time: NDArray[np.float64], begin: NDArray[np.float64], most_s: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return how long jobs waited from `begin` on, no longer than `most_s`, which a start that is NaN stands for."""
+    waited_s = np.where(np.isnan(start_time), most_s, start_time - begin)
+    return np.asarray(np.clip(waited_s, 0.0, most_s))
 
 
 def stretch_of(starts: PlainStarts) -> Stretch:

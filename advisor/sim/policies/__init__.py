@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from advisor.domain.actions import Lever
-from advisor.sim.policies import dally, dally_preempt, drf, gandiva, las, lifted, optimus, order, slurm, tetris, themis
+from advisor.sim.policies import dally, dally_preempt, drf, gandiva, lifted, optimus, order, slurm, tetris, themis
 from advisor.sim.policies.advised import (
     AdvisedSlurm,
     as_believed,
@@ -19,7 +19,7 @@ from advisor.sim.policies.advised import (
     truth_with_noise,
 )
 from advisor.sim.policies.dally import Dally, dally_policy
-from advisor.sim.policies.queue_policy import QueuePolicy
+from advisor.sim.policies.queue_policy import LAS, QueuePolicy
 from advisor.sim.queueing import Key
 from advisor.sim.simulated_policy import SimulatedPolicy
 
@@ -65,7 +65,7 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
         by_gpus=True,
         strict=True,
     ),
-    las.POLICY,
+    LAS,
     drf.POLICY,
     tetris.POLICY,
     optimus.POLICY,

@@ -13,9 +13,8 @@ from advisor.domain.actions import Lever
 from advisor.features.observe.known_models import KnownModels
 from advisor.features.policy import Policy
 from advisor.planning.case import EVERY_LEVER
-from advisor.planning.kept_trials import KeptTrials
 from advisor.planning.observing import observed
-from advisor.planning.plan_trial import Trial, TrialSize
+from advisor.planning.plan_trial import KeptTrials, Trial, TrialSize
 from advisor.predict.interference import InterferenceForecaster, models_known_to
 from advisor.predict.library import Library
 from advisor.predict.served_policy import open_policy
@@ -24,11 +23,10 @@ from advisor.sim.policies.known_forecaster import KnownForecaster
 from advisor.sim.policies.learning import NOWHERE, LearningForecaster, opened
 from advisor.sim.queueing import PAUSED
 from advisor.sim.simulated_policy import Problem, drive, leave_out
-from advisor.sim.slurm.node_lists import with_room_for_lists
+from advisor.sim.slurm.job_update import with_room_for_lists
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm.slurm_placement import pick_now
-from advisor.sim.slurm.slurmctld import run_slurm
+from advisor.sim.slurm.slurmctld import pick_now, run_slurm
 from advisor.sim.state import State
 
 MakeForecaster = Callable[[Problem, SimulatedSlurm], Forecaster]
@@ -67,7 +65,6 @@ class AdvisedSlurm:
     levers: frozenset[Lever] = EVERY_LEVER
     policy: Callable[[], Policy | None] = lambda: None
     trial: Callable[[], Trial | None] = lambda: None
-    requeue_loses_work: bool = True
 
     def run(self, problem: Problem) -> State:
         """Run the compiled loop from cycle to cycle."""

@@ -23,11 +23,9 @@ from advisor.domain.memory import LARGEST_CLASS, Wait, gang_class
 from advisor.domain.topology import LocalityTier
 from advisor.planning.tuning import EDGES_S, Tuner, tuning_of
 from advisor.settings import PlanningSettings
-from advisor.sim.engine.tables import Integers
-from advisor.sim.gang_patience import GangPatience
-from advisor.sim.policies.delay_scheduling import best_tiers, offer
-from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.policies.rounds import RoundView
+from advisor.sim.engine.tables import GangPatience, Integers
+from advisor.sim.policies.engine_calls import best_tiers, offer
+from advisor.sim.policies.rounds import RoundPolicy, RoundView
 from advisor.sim.state import RUNNING
 
 Rows = NDArray[np.intp]

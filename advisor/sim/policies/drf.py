@@ -12,9 +12,7 @@ start on what is free; a job that keeps its size keeps its place.
 
 import numpy as np
 
-from advisor.sim.policies.elastic_shares import deal
-from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.policies.rounds import RoundView
+from advisor.sim.policies.rounds import RoundPolicy, RoundView, deal
 
 SLOT_S = 1200.0
 

@@ -1,52 +1,31 @@
 """Exchanges of places within users or accounts on the arrays of a simulation, as on snapshots."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.planning.exchanges import exchanges
+from advisor.planning.exchange import exchanges
 from advisor.planning.objective import Floats, bound_s, scoped_keys
-from advisor.sim.policies.mover import Mover, Rows, RunTimes, pools_of, rates_of
-from advisor.sim.policies.plain_waits import PlainWaits
+from advisor.sim.policies.mover import Mover, PlainWaits, Rows, RunTimes
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.state import NONE, PENDING, State
 
 
-@dataclass(slots=True, kw_only=True)
 class Exchanger(Mover):
-    """Lets pairs of jobs of one user or account change places; arrays are `(n_jobs,)`."""
+    """Lets pairs of jobs of one user or account, their `group`, change places; arrays are `(n_jobs,)`.
 
-    group: NDArray[np.int32]  # the user or the account
-    places: int
-    lease_s: float
-    plain_waits: PlainWaits
-    until: Floats  # when the change of a job ends; 0: it stands in its own place
-    partner: NDArray[np.intp]  # the job with which it changed places last; NONE: it did not
-    has_given: NDArray[np.bool_]  # whether it has given its place
+    `partner` is the job with which a job changed places last, NONE if it did not, and `has_given` whether it has given
+    its place.
+    """
 
-    @classmethod
-    def of(cls, problem: Problem, slurm: Slurm, run_times: RunTimes) -> "Exchanger":
+    def __init__(self, problem: Problem, slurm: Slurm, run_times: RunTimes) -> None:
         """Set up the tables of a run."""
-        jobs, planning = problem.state.jobs, problem.options.planning
-        pool, capacity, nodes = pools_of(problem, slurm)
-        return cls(
-            slurm=slurm,
-            limits=problem.options.limits,
-            pool=pool,
-            capacity=capacity,
-            rates=rates_of(problem.state, pool, nodes),
-            run_times=run_times,
-            nice=jobs["nice"].copy(),
-            group=group_of(problem),
-            places=planning.lift_places,
-            lease_s=planning.lift_lease_s,
-            plain_waits=PlainWaits.of(problem),
-            until=np.zeros(len(jobs)),
-            partner=np.full(len(jobs), NONE, np.intp),
-            has_given=np.zeros(len(jobs), np.bool_),
-        )
+        super().__init__(problem, slurm, run_times)
+        count = len(problem.state.jobs)
+        self.group = group_of(problem)
+        self.plain_waits = PlainWaits.of(problem)
+        self.partner = np.full(count, NONE, np.intp)
+        self.has_given = np.zeros(count, np.bool_)
 
     def _cycle_of(self, state: State, rows: Rows, run_s: Floats, now: float, capacity: float) -> bool:  # noqa: ARG002  (the protocol's)
         """Put back the pairs that are due, and let others change places; return whether any job was changed."""
@@ -62,13 +41,13 @@ class Exchanger(Mover):
             self.group[rows],
             can_rise,
             can_rise & ~self.has_given[rows] & ~is_overdue,
-            places=self.places,
+            places=self.planning.lift_places,
         )
         up, down = rows[chosen.up], rows[chosen.down]
         if len(up):
             points = priority[chosen.down] - priority[chosen.up]
             self.partner[up], self.partner[down] = down, up
-            self.until[up] = now + self.lease_s
+            self.until[up] = now + self.planning.lift_lease_s
             self.until[down] = now + bound_s(now - self.slurm.eligible_time[down], limits)
             self.has_given[down] = True
             self._write(state, np.r_[up, down], np.r_[jobs["nice"][up] - points, jobs["nice"][down] + points], now)

@@ -22,10 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.gang_placement import pick
-from advisor.sim.policies.delay_scheduling import tier_held, tier_of_pick
-from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.policies.rounds import RoundView
+from advisor.sim.policies.engine_calls import pick, tier_held, tier_of_pick
+from advisor.sim.policies.rounds import RoundPolicy, RoundView
 from advisor.sim.state import NONE, PENDING
 
 SLICE_S = 1200.0

@@ -16,7 +16,7 @@ from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration
 from advisor.errors import SimulationError
 from advisor.settings import Fairness
 from advisor.sim.policies.exchanger import Exchanger
-from advisor.sim.policies.learned_run_times import LearnedRunTimes
+from advisor.sim.policies.learning import LearnedRunTimes
 from advisor.sim.policies.lifter import Lifter
 from advisor.sim.policies.mover import KnownRunTimes, Mover, RunTimes
 from advisor.sim.policies.slurm import Run, SlurmPolicy, left_alone
@@ -79,7 +79,7 @@ class Lift:
         return partial(changed_slurm, mover, problem.options.advise_every_s)
 
     def _make(self, problem: Problem) -> MakeMover:
-        return Lifter.of if problem.options.limits.lifts_pass_others else Exchanger.of
+        return Lifter if problem.options.limits.lifts_pass_others else Exchanger
 
 
 def changed_slurm(changer: Changer, every_s: float, state: State, until: float) -> int:

@@ -1,56 +1,36 @@
 """Lifts on the arrays of a simulation, chosen as on snapshots."""
 
 from collections import deque
-from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.planning.lifts import Bounds, Stakes, lifts
 from advisor.planning.objective import Floats, Objective, Waiting, fair_range, is_weighed
-from advisor.settings import PlanningSettings
-from advisor.sim.policies.mover import Mover, Rows, RunTimes, pools_of, rates_of
-from advisor.sim.policies.plain_waits import PlainWaits
+from advisor.sim.policies.mover import Mover, PlainWaits, Rows, RunTimes
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.state import State
 
 
-@dataclass(slots=True, kw_only=True)
 class Lifter(Mover):
-    """Lifts pending jobs; arrays are `(n_jobs,)`."""
+    """Lifts pending jobs; arrays are `(n_jobs,)`.
 
-    objective: Objective
-    planning: PlanningSettings
-    plain_waits: PlainWaits | None
-    until: Floats  # when the lift of a job ends; 0: not lifted
-    spent: deque[tuple[float, Rows, Floats]]  # of a lane: when which jobs were lifted, and their GPU-time
+    `spent` are the lifts of a lane: when which jobs were lifted, and their GPU-time.
+    """
 
-    @classmethod
-    def of(cls, problem: Problem, slurm: Slurm, run_times: RunTimes) -> "Lifter":
+    def __init__(self, problem: Problem, slurm: Slurm, run_times: RunTimes) -> None:
         """Set up the tables of a run."""
-        jobs, planning, limits = problem.state.jobs, problem.options.planning, problem.options.limits
-        control, weighs = slurm.control[0], is_weighed(limits)
-        pool, capacity, nodes = pools_of(problem, slurm)
-        return cls(
-            slurm=slurm,
-            objective=Objective(
-                decades=planning.priority_decades,
-                scale=fair_range((control["weight_fairshare"], control["weight_age"])),
-                patience_s=planning.patience_s,
-                max_credit=planning.max_credit,
-                is_weighed=weighs,
-            ),
-            planning=planning,
-            limits=limits,
-            pool=pool,
-            capacity=capacity,
-            rates=rates_of(problem.state, pool, nodes),
-            run_times=run_times,
-            plain_waits=PlainWaits.of(problem) if weighs else None,
-            nice=jobs["nice"].copy(),
-            until=np.zeros(len(jobs)),
-            spent=deque(),
+        super().__init__(problem, slurm, run_times)
+        control, weighs = slurm.control[0], is_weighed(self.limits)
+        self.objective = Objective(
+            decades=self.planning.priority_decades,
+            scale=fair_range((control["weight_fairshare"], control["weight_age"])),
+            patience_s=self.planning.patience_s,
+            max_credit=self.planning.max_credit,
+            is_weighed=weighs,
         )
+        self.plain_waits = PlainWaits.of(problem) if weighs else None
+        self.spent: deque[tuple[float, Rows, Floats]] = deque()
 
     def _cycle_of(self, state: State, rows: Rows, run_s: Floats, now: float, capacity: float) -> bool:
         """Put back and lift jobs of one pool; return whether any was changed."""

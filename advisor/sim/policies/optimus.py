@@ -21,9 +21,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.policies.elastic_shares import deal
-from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.policies.rounds import RoundView
+from advisor.sim.policies.rounds import RoundPolicy, RoundView, deal
 
 Floats = NDArray[np.float64]
 Sizes = NDArray[np.int64]

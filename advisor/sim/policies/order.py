@@ -10,17 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.domain.units import DAY_S
-from advisor.sim.engine.native import native
-from advisor.sim.line_order import ORDER_DTYPE, Order
+from advisor.sim.engine.tables import ORDER_DTYPE, Order
+from advisor.sim.policies.engine_calls import run_ordered
 from advisor.sim.policies.slurm import Run, SlurmPolicy
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_state import Slurm
-from advisor.sim.state import State
-
-
-@native
-def run_ordered(s: State, m: Slurm, order: Order, until: float) -> int:
-    """Run as `run_slurm` does, and sort the line every `every_s` of the trace's clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,18 @@
-"""The loop of policies that decide in rounds: between rounds jobs only arrive and end."""
+"""Policies that decide about all jobs in rounds, and their loop: between rounds jobs only arrive and end."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.engine.tables import Integers, Reals
-from advisor.sim.gang_placement import pick
-from advisor.sim.policies.round_actions import best_rates, put_back, run_round, serve, share_gpus, start_one
+from advisor.planning.growth import GrowthStep, grown
+from advisor.sim.engine.tables import Integers, Reals, Victims, build_victims
+from advisor.sim.policies.engine_calls import best_rates, pick, put_back, run_round, serve, share_gpus, start_one
 from advisor.sim.queueing import ROUND
 from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.state import PENDING, RUNNING, State
-from advisor.sim.victims import Victims, build_victims
 
 
 class Decision(Protocol):
@@ -199,3 +199,43 @@ def _check_goes_on(state: State) -> None:
 
 def _integers(values: NDArray[np.integer]) -> Integers:
     return Integers(values.astype(np.int32))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundPolicy:
+    """A decision every `every_s` seconds; `make` makes one for each run, with what it remembers."""
+
+    name: str
+    summary: str
+    make: Callable[[], Decision]
+    every_s: float = 300.0
+
+    def run(self, problem: Problem) -> State:
+        """Run round after round."""
+        return run_rounds(problem, self.make(), self.every_s)
+
+
+def deal(
+    minimum: NDArray[np.integer],
+    maximum: NDArray[np.integer],
+    gpus: int,
+    value: Callable[[int, int], float],
+) -> NDArray[np.int64]:
+    """Give jobs their minimum in order, then one GPU at a time to the job that values one more the most.
+
+    `minimum` and `maximum` are `(n_jobs,)`; `value(place, size)` is that of a GPU more to the job in that place which
+    has `size`, negative infinity where it wants none. Ties go to the first. A job whose minimum is not left gets 0.
+    """
+    sizes, left, most = [0] * len(minimum), gpus, maximum.tolist()
+    for place, least in enumerate(minimum.tolist()):
+        if least <= left:
+            sizes[place] = least
+            left -= least
+
+    def next_step(place: int, size: int) -> GrowthStep | None:
+        if not 0 < size < most[place]:
+            return None
+        worth = value(place, size)
+        return GrowthStep(size + 1, worth) if worth > -np.inf else None
+
+    return np.array(grown(sizes, left, next_step), np.int64)

@@ -7,13 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from advisor.sim.policies.pinned import hold_to_fewest
 from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.slurm.slurm_builder import build_slurm
-from advisor.sim.slurm.slurm_placement import pick_now
 from advisor.sim.slurm.slurm_state import Slurm
-from advisor.sim.slurm.slurmctld import run_slurm
-from advisor.sim.state import State
+from advisor.sim.slurm.slurmctld import pick_now, run_slurm
+from advisor.sim.state import State, number_shapes
+
+
+def hold_to_fewest(state: State) -> None:
+    """Let gangs that leave their node count open have no more nodes than they need, as `pin_gangs` in Lua does.
+
+    A gang whose CPUs or memory would not fit there is left alone.
+    """
+    jobs, nodes = state.jobs, state.nodes
+    fewest = jobs["best_nodes"]
+    on_node = -(-jobs["gpus"] // np.maximum(fewest, 1))
+    cpus = np.maximum(jobs["cpus_per_gpu"] * on_node, jobs["cpus_per_node"])
+    memory_mib = np.maximum(jobs["memory_mib_per_gpu"] * on_node, jobs["memory_mib_per_node"])
+    fits = (cpus <= nodes["cpus"].max(initial=0)) & (memory_mib <= nodes["memory_mib"].max(initial=0))
+    held = (jobs["gpus"] > 1) & (jobs["nodes_max"] == 0) & (jobs["nodes_min"] <= fewest) & fits
+    jobs["nodes_max"][held] = fewest[held]
+    number_shapes(jobs)
+
 
 # Runs a loop up to an instant, and returns why it stopped.
 Run = Callable[[State, float], int]
@@ -39,7 +54,6 @@ class SlurmPolicy:
     name: str
     summary: str
     begin: Callable[[Problem, Slurm], Run] = left_alone
-    requeue_loses_work: bool = True
     pins: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
 

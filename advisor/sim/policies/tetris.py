@@ -15,8 +15,7 @@ asked.
 
 import numpy as np
 
-from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.policies.rounds import RoundView
+from advisor.sim.policies.rounds import RoundPolicy, RoundView
 
 
 def decide(view: RoundView) -> None:

@@ -22,9 +22,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.policies.elastic_shares import deal
-from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.policies.rounds import RoundView
+from advisor.sim.policies.rounds import RoundPolicy, RoundView, deal
 
 LEASE_S = 1200.0
 OFFERED = 0.2

@@ -11,7 +11,6 @@ from advisor.sim.cluster import Cluster, SlurmParameters
 from advisor.sim.run_outcome import End
 from advisor.sim.slurm.queue_tables import has_limits
 from advisor.sim.slurm.slurm_limits import LimitBook, Owner, account_tree, can_ever_start
-from advisor.sim.slurm.slurm_placement import enter, pick_now
 from advisor.sim.slurm.slurm_queue import (
     Entries,
     admits,
@@ -23,6 +22,7 @@ from advisor.sim.slurm.slurm_queue import (
 )
 from advisor.sim.slurm.slurm_settings import PriorityFlag
 from advisor.sim.slurm.slurm_state import ASSOCIATION_DTYPE, CONTROL_DTYPE, DEPARTURE_DTYPE, RESERVATION_DTYPE, Slurm
+from advisor.sim.slurm.slurmctld import enter, pick_now
 from advisor.sim.state import ENDED, NONE, State
 from advisor.sim.traces.eligibility import build_eligibility
 from advisor.sim.traces.trace import Trace

@@ -16,13 +16,10 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
 from advisor.predict.run_time_features import RunTimeTable
 from advisor.sim.cluster import Cluster, names_in
-from advisor.sim.slurm.job_update import update_job
-from advisor.sim.slurm.node_lists import NodeLists
-from advisor.sim.slurm.priority import sort_line
-from advisor.sim.slurm.slurm_placement import per_node
+from advisor.sim.slurm.job_update import NodeLists, update_job
 from advisor.sim.slurm.slurm_queue import partitions_of
 from advisor.sim.slurm.slurm_state import Slurm
-from advisor.sim.slurm.slurmctld import ask_for_pass
+from advisor.sim.slurm.slurmctld import ask_for_pass, per_node, sort_line
 from advisor.sim.state import NONE, PENDING, State
 from advisor.sim.traces.trace import Trace
 

@@ -1,15 +1,13 @@
 """Runs every setting that `sadvise tune` tries on the same perturbed copies of a trace, and measures the frontier."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from advisor.sim.cluster import Cluster
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.study.cell import Cell, drawn
+from advisor.sim.study.cell import Cell, PerturbedTrace, RunCells, drawn, perturbed
 from advisor.sim.study.frontier import CopiedRuns, Point, TuneOutcome, best_lift, marked, point_of
-from advisor.sim.study.perturbation import PerturbedTrace, perturbed
-from advisor.sim.study.result import RunResult
 from advisor.sim.study.tried_settings import (
     PLAIN,
     Preset,
@@ -25,8 +23,6 @@ from advisor.sim.study.tried_settings import (
 from advisor.sim.traces.sampling import REQUESTS
 from advisor.sim.traces.trace import Trace
 
-# Runs cells, the second argument being how many runs were done before; returns the results in the same order.
-RunCells = Callable[[Sequence[Cell], int], list[RunResult]]
 _LIFTED: Final = (Preset.GENTLE, Preset.TRADE)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.study.perturbation import PerturbedTrace
+from advisor.sim.study.cell import PerturbedTrace
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.statistics import CellName, RelativeChange, paired_difference
 from advisor.sim.study.tried_settings import Family, Preset, TriedSetting

@@ -2,13 +2,13 @@
 
 A limit is suggested from the jobs of a user in the earlier part of a trace, and judged on those in the later part: how
 many of them ran longer than it, and how much sooner they would have started. Both replays, with the limits that were
-asked and with the suggested one, run on the same perturbed copies of the trace (`perturbation`), with run times as
+asked and with the suggested one, run on the same perturbed copies of the trace (`perturbed`), with run times as
 recorded. A later job that ran longer than the suggested limit keeps its own, since it would have been killed, and its
 user has to ask more for it.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,16 +18,13 @@ from numpy.typing import NDArray
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
 from advisor.sim.cluster import Cluster
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.study.cell import Cell
-from advisor.sim.study.perturbation import PerturbedTrace
-from advisor.sim.study.result import RunResult
+from advisor.sim.study.cell import Cell, PerturbedTrace, RunCells
 from advisor.sim.traces.trace import Trace
 from advisor.stats import standard_error, t_quantile
 from advisor.trial.tallies import Share
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-RunCells = Callable[[Sequence[Cell], int], list[RunResult]]
 
 LEAST_JOBS: Final = 20
 # The share of the jobs, in the order of their submission, that suggestions are made from.

@@ -14,8 +14,7 @@ import numpy as np
 from advisor.errors import SimulationError
 from advisor.sim.study.cell import Cell, Progress, Simulate, digest_of, keys_of, run_cell, simulate_cell
 from advisor.sim.study.engines import Finished, require_slurm, run_on_cores, run_on_slurm
-from advisor.sim.study.result import RunResult
-from advisor.sim.study.result_store import Store
+from advisor.sim.study.result import RunResult, Store
 
 Engine = Literal["local", "slurm"]
 

@@ -1,6 +1,6 @@
 """The users whose jobs take longer under another policy, and those whose loss chance does not explain.
 
-Both policies run the same perturbed copies of a trace (`perturbation`). A user loses if the mean JCT of the user's jobs
+Both policies run the same perturbed copies of a trace (`perturbed`). A user loses if the mean JCT of the user's jobs
 is higher by more than an allowance, and loses beyond chance if the part above the allowance exceeds its standard error
 at least twice, and by so much that a policy without any effect has one such user in at most one of twenty traces
 (Bonferroni). The standard error is Welch's, from the variances between the copies under each policy, for a policy can

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import TraceError
-from advisor.sim.traces.bad_rows import BadRow
 from advisor.sim.traces.text_file import opened_text, write_text
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_columns import (
@@ -31,7 +30,7 @@ from advisor.sim.traces.trace_columns import (
     not_wanted,
     spelled,
 )
-from advisor.sim.traces.trace_table import TraceTable, Values
+from advisor.sim.traces.trace_table import BadRow, TraceTable, Values
 from advisor.text import blanked
 
 FORMAT_VERSION: Final = 1

@@ -14,11 +14,12 @@ from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.job import ArrayRecord, Job
 from advisor.domain.lease import intended
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.standings import standings_of
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.live.plain_twin import PlainTwin
 from advisor.sim.live.resumed_arrays import Periods
 from advisor.sim.live.submitted_jobs import LeasesUndone, without_leases
-from advisor.sim.live.wait_difference import PlainStarts, differences_by_user, model_error_s, wait_difference
+from advisor.sim.live.wait_sums import PlainStarts, model_error_s, stretch_of
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm.slurmctld import run_slurm
@@ -127,24 +128,12 @@ def test_starts_are_those_of_a_cluster_without_advice(seed: int, policy: Policy)
 def test_without_advice_the_interval_holds_no_difference() -> None:
     run = played(2)
 
-    difference = wait_difference(observed(run).starts(draws=8, run_s_by_job=run.run_s_by_job))
+    total = standings_of([stretch_of(observed(run).starts(draws=8, run_s_by_job=run.run_s_by_job))]).total
 
-    assert difference is not None
-    assert difference.low_s < 0.0 < difference.high_s
-    assert difference.high_s - difference.low_s < 0.3 * difference.plain_s
-
-
-@pytest.mark.slow
-def test_shorter_waits_by_lifts_are_found() -> None:
-    plain, run = played(0), played(0, lift_small)
-    twin = observed(run)
-
-    difference = wait_difference(twin.starts(draws=8, run_s_by_job=run.run_s_by_job))
-
-    assert difference is not None
-    job_ids = twin.starts(draws=1).job_ids
-    true_s = float((run.true_starts(job_ids) - plain.true_starts(job_ids)).mean())
-    assert difference.low_s < true_s < difference.high_s
+    assert total is not None
+    difference_s = total.difference_s
+    assert difference_s.low < 0.0 < difference_s.high
+    assert difference_s.high - difference_s.low < 0.3 * total.plain_s.median
 
 
 # One node of 8 GPUs, which a job holds until 100 s after the anchor; the clock of these snapshots begins there.
@@ -262,13 +251,11 @@ def test_what_could_not_be_read_is_stated_and_widens_the_interval() -> None:
     cut = replace(seen(600, held(), *queue_of_four, unread=("squeue failed",)), unread_jobs=(9,))
     partial = twin_of(seen(0, held(), *queue_of_four), cut).starts(draws=4)
 
-    narrow, wide = wait_difference(whole), wait_difference(partial)
+    narrow, wide = (stretch_of(starts).total for starts in (whole, partial))
 
-    assert narrow is not None and wide is not None
     assert {"1 jobs could not be read", "squeue failed"} <= set(partial.left_out)
     assert partial.unknown_ratio == pytest.approx(1 / 5)
-    assert wide.low_s <= narrow.low_s
-    assert wide.high_s > narrow.high_s + 50.0
+    assert wide.less_s > narrow.less_s + 4 * 50.0
 
 
 @pytest.mark.parametrize(("reason", "unknown_ratio"), [("Dependency", 0.0), ("QOSMaxGRESPerUser", 1.0)])
@@ -447,33 +434,10 @@ def made_starts(plain: Sequence[Sequence[float]], real: Sequence[float], *, unkn
     )
 
 
-def test_difference_is_that_of_the_mean_waits_with_the_time_so_far() -> None:
-    difference = wait_difference(made_starts([[300.0, np.nan], [300.0, np.nan]], [100.0, 500.0]))
-
-    assert difference is not None
-    assert (difference.advised_s, difference.plain_s, difference.mean_s) == (300.0, 650.0, -350.0)
+def test_model_errs_by_more_for_a_few_jobs_than_for_many() -> None:
     # 3 s and 3 % of the wait, more for two jobs than for many.
-    assert difference.high_s - difference.mean_s == pytest.approx(22.5 * (1.0 + 1.45 / np.sqrt(2)))
-    assert difference.is_known
-
-
-def test_unknown_part_counts_with_the_shortest_and_the_longest_wait() -> None:
-    difference = wait_difference(made_starts([[300.0, 300.0]], [100.0, 100.0], unknown_ratio=1.0))
-
-    assert difference is not None
-    assert (difference.low_s, difference.high_s) == (-900.0, 100.0)
-    assert not difference.is_known
-
-
-def test_each_user_has_a_difference_and_a_wider_interval_than_all() -> None:
-    starts = made_starts([[300.0, 400.0]], [100.0, 500.0])
-
-    by_user = differences_by_user(starts)
-
-    assert {user: found.mean_s for user, found in by_user.items()} == {"ann": -200.0, "bob": 100.0}
-    assert (
-        model_error_s(100.0, 1) > model_error_s(100.0, 2) > model_error_s(100.0, 10**9) == pytest.approx(6.0, rel=1e-3)
-    )
+    assert model_error_s(650.0, 2) == pytest.approx(22.5 * (1.0 + 1.45 / np.sqrt(2)))
+    assert model_error_s(100.0, 10**9) == pytest.approx(6.0, rel=1e-3)
 
 
 def test_changes_of_leases_are_taken_back_while_the_job_holds_them() -> None:
@@ -485,10 +449,6 @@ def test_changes_of_leases_are_taken_back_while_the_job_holds_them() -> None:
     assert without_leases(job, [lease]) == job
     users_own = replace(job, nice=300, priority=700)
     assert without_leases(users_own, [lease]) == users_own
-
-
-def test_no_job_has_no_difference() -> None:
-    assert wait_difference(made_starts([[]], [])) is None
 
 
 def test_priority_that_the_formula_does_not_explain_stays_with_a_large_nice() -> None:

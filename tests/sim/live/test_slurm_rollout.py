@@ -1,25 +1,62 @@
-"""Plans rolled out on the model of slurmctld: the same draws for all, and the same values every time."""
+"""What every rollout keeps to: the contract of `advisor.planning.rollout.Rollout`."""
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
-from advisor.domain.actions import SetGpus, SetNice
+from advisor.cycle import Cycle
+from advisor.domain.actions import NodeRange, SetGpus, SetNice, SetNodeRange
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.gang import GpuCount, GpuScope
+from advisor.domain.plan import Kind, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.case import Case
+from advisor.planning.plan_trial import TrialSize, is_tried
 from advisor.planning.rollout import (
     Rollout,
     RolloutValues,
     TimedAction,
     mean_completion_s,
     mean_wait_s,
-    weighted_completion_s,
 )
-from advisor.sim.live.arrival_draws import RecentJobs, draw_arrivals
+from advisor.sim.live.rollout_trial import RolloutTrial
 from advisor.sim.live.slurm_rollout import SlurmRollout
-from tests.builders import HOUR_S, make_cluster, make_gang, make_hints, make_job, size_of
-from tests.sim.building import make_trace
+from advisor.sim.policies.advised import few_rollouts
+from tests.builders import HOUR_S, make_cluster, make_gang, make_hints, make_job, make_recommendation, size_of
+from tests.examples import examples
+from tests.fake_cluster import fragmented
+from tests.sim.building import run_of
+from tests.sim.test_advised import EAGER, one_node, queue_of_one_long_and_four_short
+from tests.strategies import snapshots
+
+FULL = [make_job(number, gpus=8, running_on=[f"n0{number}"], time_limit_s=2 * HOUR_S) for number in range(1, 5)]
+WAITING = [make_job(10 + number, gang=make_gang(4), priority=100 - number, time_limit_s=HOUR_S) for number in range(4)]
+CASE = Case(snapshot=make_cluster([*FULL, *WAITING]))
+LEFT_ALONE: tuple[TimedAction, ...] = ()
+RAISED = (TimedAction(action=SetNice(job_id=13, before=0, after=-50)),)
+UNKNOWN = (TimedAction(action=SetNice(job_id=999, before=0, after=-50)),)
+
+
+def check(rollout: Rollout) -> None:
+    """Check the contract; a change of a job that is not there has no effect."""
+    values = rollout.values(CASE, [LEFT_ALONE, RAISED, LEFT_ALONE, UNKNOWN], horizon_s=HOUR_S, draws=3)
+    again = rollout.values(CASE, [LEFT_ALONE, RAISED, LEFT_ALONE, UNKNOWN], horizon_s=HOUR_S, draws=3)
+    later = rollout.values(CASE, [RAISED], horizon_s=HOUR_S, draws=2, first_draw=1)
+
+    count = len(values.job_ids)
+    assert sorted(values.job_ids.tolist()) == sorted(job.job_id for job in CASE.snapshot.jobs)
+    assert values.start_s.shape == values.end_s.shape == values.completion_s.shape == (4, 3, count)
+    assert values.gpus.shape == values.was_pending.shape == (count,)
+    assert np.isfinite(values.completion_s).all() and values.horizon_s == HOUR_S
+    assert mean_completion_s(values).shape == mean_wait_s(values).shape == (4, 3)
+    # Equal plans and equal calls have equal values, and a draw is known by its number.
+    for name in ("start_s", "end_s", "completion_s"):
+        of_name = getattr(values, name)
+        np.testing.assert_array_equal(of_name, getattr(again, name))
+        np.testing.assert_array_equal(of_name[0], of_name[2])
+        np.testing.assert_array_equal(of_name[0], of_name[3])
+        np.testing.assert_array_equal(of_name[1, 1:], getattr(later, name)[0])
+
 
 HORIZON_S = 24 * HOUR_S
 RUN = RunTime(interval_s=Interval(low=600.0, median=1800.0, high=3000.0), mean_s=1800.0)
@@ -45,13 +82,7 @@ def forecast_case(snapshot: Snapshot) -> Case:
     return Case(snapshot=snapshot, forecasts=Forecasts(by_job=by_job))
 
 
-LEFT_ALONE: tuple[TimedAction, ...] = ()
 STEP_BACK = (TimedAction(action=SetNice(job_id=101, before=0, after=50)),)
-RECENT = RecentJobs(
-    trace=make_trace([{"submit_time": 100.0 * step, "gpus": 2, "time_limit_s": 3600.0} for step in range(1, 70)]),
-    begin_time=0.0,
-    end_time=7200.0,
-)
 
 
 def of_job(values: RolloutValues, job_id: int) -> int:
@@ -79,13 +110,11 @@ def test_values_do_not_depend_on_the_number_of_threads() -> None:
     case = forecast_case(full_cluster())
 
     one, four = (
-        SlurmRollout(seed=1, threads=threads, recent=RECENT).values(
-            case, [LEFT_ALONE, STEP_BACK], horizon_s=HORIZON_S, draws=8
-        )
+        SlurmRollout(seed=1, threads=threads).values(case, [LEFT_ALONE, STEP_BACK], horizon_s=HORIZON_S, draws=8)
         for threads in (1, 4)
     )
 
-    for name in ("start_s", "end_s", "completion_s", "arrivals", "arrivals_completion_s"):
+    for name in ("start_s", "end_s", "completion_s"):
         np.testing.assert_array_equal(getattr(one, name), getattr(four, name))
 
 
@@ -97,40 +126,12 @@ def test_another_seed_draws_other_run_times() -> None:
     assert not np.array_equal(one.start_s, other.start_s)
 
 
-def test_arrivals_make_the_queue_wait_longer_and_count_in_the_mean() -> None:
-    case = forecast_case(full_cluster())
-
-    alone = SlurmRollout(seed=1).values(case, [LEFT_ALONE], horizon_s=HORIZON_S, draws=4)
-    crowded = SlurmRollout(seed=1, recent=RECENT).values(case, [LEFT_ALONE], horizon_s=HORIZON_S, draws=4)
-
-    assert alone.arrivals.tolist() == [0] * 4
-    assert (crowded.arrivals > 500).all()
-    assert (crowded.arrivals_completion_s > 0.0).all()
-    assert mean_wait_s(crowded).mean() > mean_wait_s(alone).mean()
-    total_s = crowded.completion_s.sum(axis=2) + crowded.arrivals_completion_s
-    np.testing.assert_allclose(mean_completion_s(crowded), total_s / (16 + crowded.arrivals))
-
-
-def test_arrivals_come_within_the_horizon_at_the_rate_of_the_past() -> None:
-    drawn = [draw_arrivals(RECENT, 1e6, HORIZON_S, 0, draw) for draw in range(10)]
-
-    times = np.concatenate([arrivals.submit_time for arrivals in drawn])
-    assert times.min() > 1e6
-    assert times.max() <= 1e6 + HORIZON_S
-    assert all((np.diff(arrivals.submit_time) >= 0.0).all() for arrivals in drawn)
-    assert len(times) / 10 == pytest.approx(69 / 7200.0 * HORIZON_S, rel=0.1)
-
-
 def test_metrics_count_what_is_open_at_the_horizon() -> None:
     values = SlurmRollout(seed=1).values(forecast_case(full_cluster()), [LEFT_ALONE], horizon_s=60.0, draws=2)
 
     assert np.isnan(values.start_s[:, :, values.was_pending]).all()
     assert mean_wait_s(values).tolist() == [[60.0, 60.0]]
     assert np.isfinite(values.completion_s).all()
-    weights = (values.job_ids == 101).astype(np.float64)
-    np.testing.assert_array_equal(
-        weighted_completion_s(values, weights), values.completion_s[:, :, of_job(values, 101)]
-    )
 
 
 def test_fewer_gpus_start_sooner_and_take_longer_as_the_planner_believes() -> None:
@@ -159,12 +160,12 @@ def test_fewer_gpus_start_sooner_and_take_longer_as_the_planner_believes() -> No
 def test_later_draws_are_those_of_a_longer_list() -> None:
     case = forecast_case(full_cluster())
 
-    rollout: Rollout = SlurmRollout(seed=3, recent=RECENT)
+    rollout: Rollout = SlurmRollout(seed=3)
     whole = rollout.values(case, [LEFT_ALONE, STEP_BACK], horizon_s=HORIZON_S, draws=4)
     part = rollout.values(case, [STEP_BACK], horizon_s=HORIZON_S, draws=2, first_draw=2)
 
     np.testing.assert_array_equal(part.start_s[0], whole.start_s[1, 2:])
-    np.testing.assert_array_equal(part.arrivals_completion_s[0], whole.arrivals_completion_s[1, 2:])
+    np.testing.assert_array_equal(part.completion_s[0], whole.completion_s[1, 2:])
 
 
 def test_job_without_limit_and_forecast_leaves_the_mean_finite() -> None:
@@ -175,3 +176,66 @@ def test_job_without_limit_and_forecast_leaves_the_mean_finite() -> None:
 
     assert np.isfinite(mean_completion_s(values)).all()
     assert (values.completion_s[:, :, of_job(values, 1)] >= HORIZON_S).all()
+
+
+SMALL = TrialSize(plans=4, draws=2, horizon_s=3600.0)
+
+
+def changes_of(snapshot: Snapshot) -> list[Recommendation]:
+    """Lift every other pending job, and hold the rest to one node."""
+    pending = sorted(snapshot.pending, key=lambda job: job.job_id)
+    lifts = [make_recommendation(SetNice(job_id=job.job_id, before=job.nice, after=-9)) for job in pending[::2]]
+    holds = [
+        make_recommendation(
+            SetNodeRange(job_id=job.job_id, before=NodeRange(low=1, high=2), after=NodeRange(low=1, high=1)),
+            kind=Kind.CONSOLIDATE,
+            revert_after_s=600.0,
+        )
+        for job in pending[1::2]
+    ]
+    return [*lifts, *holds]
+
+
+def test_rollout_on_the_model_keeps_to_the_contract() -> None:
+    check(SlurmRollout(seed=2))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_trial_does_not_depend_on_the_number_of_threads(threads: int) -> None:
+    changes = changes_of(CASE.snapshot)
+
+    one, other = (RolloutTrial(size=SMALL, threads=count).tried(CASE, changes) for count in (2, threads))
+
+    assert one == other
+    assert one.effect is not None
+
+
+def test_cycle_records_the_trial_of_its_plan() -> None:
+    snapshot = fragmented().snapshot()
+
+    untried, tried = (Cycle(trial=trial).judge(snapshot) for trial in (None, RolloutTrial(size=SMALL)))
+
+    assert any(map(is_tried, untried.judged))
+    assert untried.trial.effect is None
+    assert tried.trial.effect is not None
+    assert [change.action for change in tried.judged] == [change.action for change in untried.judged]
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(40), deadline=None)
+@given(seen=snapshots())
+def test_no_snapshot_makes_a_trial_fail(seen: Snapshot) -> None:
+    changes = changes_of(seen)
+
+    trial = RolloutTrial(size=SMALL, threads=1).tried(Case(snapshot=seen), changes)
+
+    assert {one.job_id for one in trial.changes} == {change.job_id for change in changes if is_tried(change)}
+
+
+def test_policy_with_rollouts_lifts_as_the_rules_do() -> None:
+    jobs = queue_of_one_long_and_four_short()
+
+    rules, tried = (run_of(jobs, one_node(), policy, EAGER) for policy in ("rules", "rules-rollout"))
+
+    assert rules.outcomes.tolist() == tried.outcomes.tolist()
+    assert few_rollouts() is not few_rollouts()

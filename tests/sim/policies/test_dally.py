@@ -12,16 +12,15 @@ from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, Failures, NodeGroup, parse_cluster
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.dally import Dally
-from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.policies.rounds import RoundView
+from advisor.sim.policies.rounds import RoundPolicy, RoundView
 from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.traces.trace import Trace
 from tests.sim.building import IDEAL, make_trace, run_of, starts_and_ends
 from tests.sim.internals import usable_gpus
 from tests.sim.offering import INSENSITIVE, SENSITIVE, slower
-from tests.sim.policies.watching import run_decision
 from tests.sim.test_properties import clusters, small, traces
+from tests.sim.watching import run_decision
 
 # A node sends 10 Gb/s and a leaf half of what its two nodes do.
 PAIR = "nodes=2,gpus=4,nic_gbps=10"
@@ -30,7 +29,7 @@ MEASURED = SimulationOptions()
 LONG_S = 100_000.0
 # Two GPUs on two nodes run so much longer, of their run time.
 COST = slower(2, 2, 10.0, 2, np.inf) - 1.0
-NODE, LEAF = LocalityTier.NODE, LocalityTier.LEAF
+NODE, LEAF, SPINE = LocalityTier.NODE, LocalityTier.LEAF, LocalityTier.SPINE
 
 
 def blockers(count: int, gpus: int = 3, run_time_s: float = LONG_S) -> list[dict[str, Any]]:
@@ -59,16 +58,12 @@ def run_dally(trace: Trace, cluster: str | Cluster, dally: Dally, options: Simul
 
 @pytest.mark.parametrize("policy", ["dally", "dally+preempt", "dally-nowait", "dally-consolidated", "dally-fixed"])
 def test_the_best_place_is_taken_at_once(policy: str) -> None:
-    trace = make_trace([gang(0), gang(5, 8), gang(20, 2)])
+    jobs = [gang(0), gang(5, 8), gang(20, 2)]
 
-    run = run_of(trace, "nodes=4,gpus=4,nic_gbps=10", policy, MEASURED)
+    run = run_of(jobs, "nodes=4,gpus=4,nic_gbps=10", policy, MEASURED)
 
     assert starts(run) == [0, 5, 20]
-    assert [places(run, row) for row in range(3)] == [
-        [(1, LocalityTier.NODE)],
-        [(2, LocalityTier.LEAF)],
-        [(1, LocalityTier.NODE)],
-    ]
+    assert [places(run, row) for row in range(3)] == [[(1, NODE)], [(2, LEAF)], [(1, NODE)]]
 
 
 @pytest.mark.parametrize(
@@ -84,107 +79,89 @@ def test_the_best_place_is_taken_at_once(policy: str) -> None:
     ],
 )
 def test_a_gang_declines_a_spread_place_until_its_timer_ends(policy: str, cluster: str, start_time: float) -> None:
-    trace = make_trace([*blockers(1, run_time_s=20_000.0), *blockers(1), gang(10)])
+    jobs = [*blockers(1, run_time_s=20_000.0), *blockers(1), gang(10)]
 
-    run = run_of(trace, cluster, policy, MEASURED)
+    run = run_of(jobs, cluster, policy, MEASURED)
 
     assert 15_000.0 < 5000.0 * COST < 20_000.0
     assert starts(run)[2] == pytest.approx(start_time, rel=1e-12)
 
 
-def test_a_gang_that_gives_up_on_a_node_takes_one_leaf() -> None:
-    # One GPU is free on each of three nodes, and the third is another leaf.
-    trace = make_trace([*blockers(3), gang(10)])
+# A node of each of two leaves is idle: the fewest nodes for eight GPUs. Other jobs fill the first leaf's second node.
+SPLIT = [{"gpus": 4, "run_time_s": run_time_s} for run_time_s in (5.0, LONG_S, 5.0, LONG_S)]
+SPLIT_LEAVES = "nodes=4,gpus=4,leaf=2,nic_gbps=10,oversubscription=4"
+FIVE = "nodes=5,gpus=4,nic_gbps=10"
 
-    run = run_of(trace, "nodes=3,gpus=4,leaf=2,nic_gbps=10", "dally-fixed", MEASURED)
 
-    assert starts(run)[3] == 610
-    assert places(run, 3) == [(2, LocalityTier.LEAF)]
+@pytest.mark.parametrize(
+    ("others", "gpus", "cluster", "start_time", "place"),
+    [
+        pytest.param(blockers(3), 2, "nodes=3,gpus=4,leaf=2,nic_gbps=10", 610, (2, LEAF), id="one leaf, not a node"),
+        pytest.param(blockers(4), 8, FIVE, 610, (5, LEAF), id="parts of a leaf, not two nodes of it"),
+        pytest.param([*blockers(1, run_time_s=300.0), *blockers(3)], 8, FIVE, 300, (2, LEAF), id="two nodes in time"),
+        pytest.param(SPLIT, 8, SPLIT_LEAVES, 10 + 1800, (2, SPINE), id="two leaves, though on the fewest nodes"),
+    ],
+)
+def test_a_gang_that_gives_up_on_its_best_place_takes_the_next_best(
+    others: list[dict[str, Any]], gpus: int, cluster: str, start_time: float, place: tuple[int, int]
+) -> None:
+    run = run_of([*others, gang(10, gpus)], cluster, "dally-fixed", MEASURED)
+
+    assert starts(run)[-1] == start_time
+    assert places(run, len(others)) == [place]
 
 
 def test_whoever_declines_leaves_the_place_to_those_behind() -> None:
-    trace = make_trace([*blockers(2), gang(10), {"submit_time": 20}, gang(30, model=INSENSITIVE)])
+    jobs = [*blockers(2), gang(10), {"submit_time": 20}, gang(30, model=INSENSITIVE)]
 
-    run = run_of(trace, PAIR, "dally-consolidated", MEASURED)
+    run = run_of(jobs, PAIR, "dally-consolidated", MEASURED)
 
     # The last one waits for the GPU that the one before it has for 100 s, and then takes what the first declines.
     assert starts(run)[3:] == [20, 120]
-    assert places(run, 4) == [(2, LocalityTier.LEAF)]
+    assert places(run, 4) == [(2, LEAF)]
     assert starts(run)[2] == LONG_S
 
 
 def test_the_clock_stands_while_there_is_no_place_to_decline() -> None:
-    trace = make_trace([*blockers(2), gang(10), {"submit_time": 20}])
-
-    run = run_of(trace, PAIR, "dally-fixed", MEASURED)
+    jobs = [*blockers(2), gang(10), {"submit_time": 20}]
 
     # 10 s are declined until the last job takes a GPU for 100 s; then 590 s more.
-    assert starts(run)[2:] == [120 + 590, 20]
+    assert starts(run_of(jobs, PAIR, "dally-fixed", MEASURED))[2:] == [120 + 590, 20]
 
 
 @pytest.mark.parametrize("policy", ["dally", "dally-fixed", "dally-consolidated"])
 def test_a_gang_that_waits_takes_a_better_place_when_it_comes(policy: str) -> None:
-    trace = make_trace([*blockers(1, run_time_s=300.0), *blockers(1), gang(10)])
+    jobs = [*blockers(1, run_time_s=300.0), *blockers(1), gang(10)]
 
-    run = run_of(trace, PAIR, policy, MEASURED)
+    run = run_of(jobs, PAIR, policy, MEASURED)
 
     assert starts(run)[2] == 300
-    assert places(run, 2) == [(1, LocalityTier.NODE)]
+    assert places(run, 2) == [(1, NODE)]
 
 
 @pytest.mark.parametrize("policy", ["dally", "dally-fixed", "dally-consolidated"])
 def test_a_gang_that_the_network_does_not_slow_never_waits(policy: str) -> None:
-    trace = make_trace([*blockers(2), gang(10, model=INSENSITIVE)])
+    jobs = [*blockers(2), gang(10, model=INSENSITIVE)]
 
-    run = run_of(trace, APART, policy, MEASURED)
+    run = run_of(jobs, APART, policy, MEASURED)
 
     assert starts(run)[2] == 10
-    assert places(run, 2) == [(2, LocalityTier.SPINE)]
+    assert places(run, 2) == [(2, SPINE)]
 
 
 def test_under_ideal_execution_nobody_waits() -> None:
-    trace = make_trace([*blockers(2), gang(10)])
+    jobs = [*blockers(2), gang(10)]
 
-    assert starts(run_of(trace, APART, "dally-consolidated", IDEAL))[2] == 10
-
-
-def test_a_gang_larger_than_a_node_waits_for_the_fewest_nodes_under_one_leaf() -> None:
-    # One node is idle and each of the other four has one GPU free.
-    trace = make_trace([*blockers(4), gang(10, 8)])
-
-    run = run_of(trace, "nodes=5,gpus=4,nic_gbps=10", "dally-fixed", MEASURED)
-
-    assert starts(run)[4] == 610
-    assert places(run, 4) == [(5, LocalityTier.LEAF)]
-
-
-def test_a_gang_larger_than_a_node_takes_two_nodes_when_they_are_free() -> None:
-    trace = make_trace([*blockers(1, run_time_s=300.0), *blockers(3), gang(10, 8)])
-
-    run = run_of(trace, "nodes=5,gpus=4,nic_gbps=10", "dally-fixed", MEASURED)
-
-    assert starts(run)[4] == 300
-    assert places(run, 4) == [(2, LocalityTier.LEAF)]
-
-
-def test_whole_nodes_under_two_leaves_are_worse_than_parts_of_one_leaf() -> None:
-    # A node of each leaf is idle: the fewest nodes, but two leaves. Other jobs fill the first leaf's second node.
-    first = [{"gpus": 4, "run_time_s": 5.0}, {"gpus": 4, "run_time_s": LONG_S}]
-    trace = make_trace([*first, *first, gang(10, 8)])
-
-    run = run_of(trace, "nodes=4,gpus=4,leaf=2,nic_gbps=10,oversubscription=4", "dally-fixed", MEASURED)
-
-    assert starts(run)[4] == 10 + 1800
-    assert places(run, 4) == [(2, LocalityTier.SPINE)]
+    assert starts(run_of(jobs, APART, "dally-consolidated", IDEAL))[2] == 10
 
 
 def test_a_gang_larger_than_a_leaf_is_at_its_best_on_as_few_leaves_as_hold_it() -> None:
-    trace = make_trace([gang(0, 12)])
+    jobs = [gang(0, 12)]
 
-    run = run_of(trace, "nodes=6,gpus=4,leaf=2,nic_gbps=10,oversubscription=4", "dally-consolidated", MEASURED)
+    run = run_of(jobs, "nodes=6,gpus=4,leaf=2,nic_gbps=10,oversubscription=4", "dally-consolidated", MEASURED)
 
     assert starts_and_ends(run) == [(0, 5000)]
-    assert places(run, 0) == [(3, LocalityTier.SPINE)]
+    assert places(run, 0) == [(3, SPINE)]
 
 
 def test_nobody_waits_for_what_a_cluster_of_uneven_nodes_never_has() -> None:
@@ -192,36 +169,30 @@ def test_nobody_waits_for_what_a_cluster_of_uneven_nodes_never_has() -> None:
     groups = parse_cluster("nodes=1,gpus=4,nic_gbps=10,oversubscription=4")
     cluster = replace(groups, nodes=(*groups.nodes, NodeGroup(count=2, gpus=2)))
 
-    run = run_of(make_trace([gang(0, 8)]), cluster, "dally-consolidated", MEASURED)
-
-    assert starts(run) == [0]
+    assert starts(run_of([gang(0, 8)], cluster, "dally-consolidated", MEASURED)) == [0]
 
 
 @pytest.mark.parametrize("bound_s", [300.0, 12_345.0])
 def test_no_tuned_timer_is_longer_than_the_bound_on_added_delay(bound_s: float) -> None:
-    trace = make_trace([*blockers(2), gang(10)])
+    jobs = [*blockers(2), gang(10)]
 
-    run = run_of(trace, PAIR, "dally", SimulationOptions(limits=Limits(max_added_delay_s=bound_s)))
+    run = run_of(jobs, PAIR, "dally", SimulationOptions(limits=Limits(max_added_delay_s=bound_s)))
 
     assert starts(run)[2] == 10 + bound_s
 
 
 def test_a_gang_that_can_save_less_than_it_would_wait_takes_what_there_is() -> None:
-    trace = make_trace([*blockers(2), gang(10, run_time_s=590.0 / COST), gang(2000, run_time_s=610.0 / COST)])
-
-    run = run_of(trace, PAIR, "dally", MEASURED)
+    jobs = [*blockers(2), gang(10, run_time_s=590.0 / COST), gang(2000, run_time_s=610.0 / COST)]
 
     # A place is believed to come after 600 s on average.
-    assert starts(run)[2:] == pytest.approx([10, 2000 + 610])
+    assert starts(run_of(jobs, PAIR, "dally", MEASURED))[2:] == pytest.approx([10, 2000 + 610])
 
 
 def test_the_believed_run_time_decides_what_a_wait_can_save() -> None:
     believed_s = 700.0 / COST
-    trace = make_trace([*blockers(2), gang(10) | {"time_limit_s": believed_s}])
+    jobs = [*blockers(2), gang(10) | {"time_limit_s": believed_s}]
 
-    run = run_of(trace, PAIR, "dally", SimulationOptions(speeds="estimated"))
-
-    assert starts(run)[2] == pytest.approx(10 + 700)
+    assert starts(run_of(jobs, PAIR, "dally", SimulationOptions(speeds="estimated")))[2] == pytest.approx(10 + 700)
 
 
 def test_a_wait_in_vain_makes_the_next_gang_less_patient() -> None:
@@ -245,22 +216,16 @@ def test_a_place_that_came_soon_makes_the_next_gang_wait_a_minute(
     first: list[dict[str, Any]], start_time: float
 ) -> None:
     again = {"submit_time": 1060, "gpus": 3, "run_time_s": LONG_S}
-    trace = make_trace(
-        [*blockers(1, run_time_s=40.0), *blockers(1), *first, again, gang(1100, run_time_s=400.0 / COST)]
-    )
-
-    run = run_of(trace, PAIR, "dally", MEASURED)
+    jobs = [*blockers(1, run_time_s=40.0), *blockers(1), *first, again, gang(1100, run_time_s=400.0 / COST)]
 
     # A place came after 30 s: in the first minute one is believed to come in some 300 s, then in some 430 s.
-    assert starts(run)[-1] == pytest.approx(start_time)
+    assert starts(run_of(jobs, PAIR, "dally", MEASURED))[-1] == pytest.approx(start_time)
 
 
 def test_fixed_timers_are_not_tuned() -> None:
-    trace = make_trace([*blockers(2), gang(10, run_time_s=200.0), gang(2000, run_time_s=200.0)])
+    jobs = [*blockers(2), gang(10, run_time_s=200.0), gang(2000, run_time_s=200.0)]
 
-    run = run_of(trace, PAIR, "dally-fixed", MEASURED)
-
-    assert starts(run)[2:] == [610, 2600]
+    assert starts(run_of(jobs, PAIR, "dally-fixed", MEASURED))[2:] == [610, 2600]
 
 
 def test_a_wait_is_remembered_for_the_tiers_that_were_reached() -> None:
@@ -344,8 +309,8 @@ def test_no_job_declines_for_longer_than_the_bound_in_all(policy: str, trace: Tr
 def test_the_bound_is_reached_where_it_binds() -> None:
     trace = make_trace([*blockers(2), gang(10)])
 
-    declined_s = declined_by_job(
-        trace, parse_cluster(PAIR), "dally", SimulationOptions(limits=Limits(max_added_delay_s=500.0))
-    )
+    options = SimulationOptions(limits=Limits(max_added_delay_s=500.0))
+
+    declined_s = declined_by_job(trace, parse_cluster(PAIR), "dally", options)
 
     assert declined_s.tolist() == [0, 0, 500]

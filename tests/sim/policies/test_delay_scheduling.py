@@ -10,7 +10,7 @@ from advisor.planning import tuning
 from advisor.planning.tuning import EDGES_S
 from advisor.sim.cluster import Cluster, Network, NodeGroup
 from advisor.sim.engine.tables import Integers, Reals
-from advisor.sim.policies.delay_scheduling import best_tiers, sensitivities, tier_held, tier_of_pick
+from advisor.sim.policies.engine_calls import best_tiers, sensitivities, tier_held, tier_of_pick
 from tests.sim.building import make_state, make_trace, pick_of, place
 from tests.sim.internals import picked_inflation, timer_s, tuned_timer_s
 from tests.sim.offering import (

@@ -3,24 +3,22 @@
 import pytest
 
 from advisor.domain.topology import LocalityTier
-from advisor.sim.profiles import load_profiles
 from advisor.sim.simulated_policy import SimulationOptions
-from tests.sim.building import make_trace, run_of, starts_and_ends
+from tests.sim.building import make_trace, profile, run_of, starts_and_ends, times_of
 
 MEASURED = SimulationOptions(execution="measured")
-PROFILES = load_profiles()
 
 
 def inflation_beside_itself(model: str) -> float:
     """Return how much longer two jobs of a model run on the same GPUs."""
-    row = PROFILES.rows[PROFILES.names.index(model)]
+    row = profile(model)
     return float(row["gpu_need"] + row["gpu_pressure"])
 
 
 def test_two_jobs_take_turns_on_one_gpu() -> None:
-    trace = make_trace([{"run_time_s": 3000}, {"run_time_s": 3000}])
+    jobs = [{"run_time_s": 3000}, {"run_time_s": 3000}]
 
-    run = run_of(trace, "nodes=1,gpus=1", "gandiva")
+    run = run_of(jobs, "nodes=1,gpus=1", "gandiva")
 
     # Slices of 1,200 s: first, second, first, second, and 600 s of each are left.
     assert starts_and_ends(run) == [(0, 5400), (1200, 6000)]
@@ -28,38 +26,34 @@ def test_two_jobs_take_turns_on_one_gpu() -> None:
 
 
 def test_nobody_takes_turns_where_there_is_room() -> None:
-    trace = make_trace([{"run_time_s": 3000}, {"run_time_s": 3000}])
+    jobs = [{"run_time_s": 3000}, {"run_time_s": 3000}]
 
-    run = run_of(trace, "nodes=1,gpus=2", "gandiva")
+    run = run_of(jobs, "nodes=1,gpus=2", "gandiva")
 
     assert starts_and_ends(run) == [(0, 3000), (0, 3000)]
     assert run.outcomes["preemptions"].tolist() == [0, 0]
 
 
 def test_a_gang_gets_its_turn() -> None:
-    trace = make_trace([{"run_time_s": 5000}, {"run_time_s": 5000}, {"submit_time": 100, "gpus": 2, "run_time_s": 600}])
+    jobs = [{"run_time_s": 5000}, {"run_time_s": 5000}, {"submit_time": 100, "gpus": 2, "run_time_s": 600}]
 
-    run = run_of(trace, "nodes=1,gpus=2", "gandiva")
-
-    assert starts_and_ends(run) == [(0, 5600), (0, 5600), (1200, 1800)]
+    assert times_of(jobs, "nodes=1,gpus=2", "gandiva") == [(0, 5600), (0, 5600), (1200, 1800)]
 
 
 def test_who_has_run_longest_makes_room() -> None:
-    trace = make_trace(
-        [{"run_time_s": 5000}, {"submit_time": 300, "run_time_s": 5000}, {"submit_time": 900, "run_time_s": 100}]
-    )
+    jobs = [{"run_time_s": 5000}, {"submit_time": 300, "run_time_s": 5000}, {"submit_time": 900, "run_time_s": 100}]
 
-    run = run_of(trace, "nodes=1,gpus=2", "gandiva")
+    run = run_of(jobs, "nodes=1,gpus=2", "gandiva")
 
     assert run.outcomes["preemptions"].tolist() == [1, 0, 0]
     assert starts_and_ends(run)[2] == (1200, 1300)
 
 
 def test_a_pair_that_runs_well_stays_together() -> None:
-    trace = make_trace([{"run_time_s": 1000, "model": "lm"}] * 2)
+    jobs = [{"run_time_s": 1000, "model": "lm"}] * 2
     slower = inflation_beside_itself("lm")
 
-    run = run_of(trace, "nodes=1,gpus=1", "gandiva", MEASURED)
+    run = run_of(jobs, "nodes=1,gpus=1", "gandiva", MEASURED)
 
     assert slower < 2.0
     assert run.outcomes["end_time"] == pytest.approx([1000 * slower] * 2)
@@ -67,10 +61,10 @@ def test_a_pair_that_runs_well_stays_together() -> None:
 
 
 def test_a_pair_that_runs_badly_is_parted_a_round_later_and_not_tried_again() -> None:
-    trace = make_trace([{"run_time_s": 500, "model": "a3c"}] * 2)
+    jobs = [{"run_time_s": 500, "model": "a3c"}] * 2
     slower = inflation_beside_itself("a3c")
 
-    run = run_of(trace, "nodes=1,gpus=1,restart_s=0", "gandiva", MEASURED)
+    run = run_of(jobs, "nodes=1,gpus=1,restart_s=0", "gandiva", MEASURED)
 
     # The second starts again with the first round after the end of the first.
     left_s = 500 - 300 / slower
@@ -81,10 +75,10 @@ def test_a_pair_that_runs_badly_is_parted_a_round_later_and_not_tried_again() ->
 
 
 def test_a_pair_is_parted_when_the_overload_ends() -> None:
-    trace = make_trace([{"run_time_s": 600, "model": "lm"}] * 2 + [{"run_time_s": 10_000, "model": "lm"}])
+    jobs = [{"run_time_s": 600, "model": "lm"}] * 2 + [{"run_time_s": 10_000, "model": "lm"}]
     shared_s = 600 / inflation_beside_itself("lm")
 
-    run = run_of(trace, "nodes=1,gpus=2,restart_s=60", "gandiva", MEASURED)
+    run = run_of(jobs, "nodes=1,gpus=2,restart_s=60", "gandiva", MEASURED)
 
     # The last is put beside one of the others until the second GPU falls free, at 600 s.
     ends = sorted(end for _, end in starts_and_ends(run))
@@ -93,21 +87,15 @@ def test_a_pair_is_parted_when_the_overload_ends() -> None:
 
 
 def test_jobs_with_different_requests_are_not_paired() -> None:
-    trace = make_trace(
-        [{"run_time_s": 1000, "model": "lm"}, {"run_time_s": 1000, "model": "lm", "memory_mib_per_gpu": 1}]
-    )
+    jobs = [{"run_time_s": 1000, "model": "lm"}, {"run_time_s": 1000, "model": "lm", "memory_mib_per_gpu": 1}]
 
-    run = run_of(trace, "nodes=1,gpus=1", "gandiva", MEASURED)
-
-    assert starts_and_ends(run) == [(0, 1000), (1200, 2200)]
+    assert times_of(jobs, "nodes=1,gpus=1", "gandiva", MEASURED) == [(0, 1000), (1200, 2200)]
 
 
 def test_no_pairs_are_made_under_ideal_execution() -> None:
-    trace = make_trace([{"run_time_s": 1000, "model": "lm"}] * 2)
+    jobs = [{"run_time_s": 1000, "model": "lm"}] * 2
 
-    run = run_of(trace, "nodes=1,gpus=1", "gandiva")
-
-    assert starts_and_ends(run) == [(0, 1000), (1200, 2200)]
+    assert times_of(jobs, "nodes=1,gpus=1", "gandiva") == [(0, 1000), (1200, 2200)]
 
 
 def test_gang_that_its_place_slows_moves_closer_once_a_place_comes_free() -> None:
@@ -132,8 +120,8 @@ def test_gang_that_its_place_slows_moves_closer_once_a_place_comes_free() -> Non
 
 
 def test_gang_that_its_place_does_not_slow_stays() -> None:
-    trace = make_trace([{"gpus": 16, "run_time_s": 3000, "nodes_max": 2, "model": "bert"}])
+    jobs = [{"gpus": 16, "run_time_s": 3000, "nodes_max": 2, "model": "bert"}]
 
-    run = run_of(trace, "nodes=6,gpus=8,leaf=2,nic_gbps=10,oversubscription=10", "gandiva", MEASURED)
+    run = run_of(jobs, "nodes=6,gpus=8,leaf=2,nic_gbps=10,oversubscription=10", "gandiva", MEASURED)
 
     assert starts_and_ends(run) == [(0.0, 3000.0)]

@@ -1,6 +1,7 @@
 """The shipped models on a simulated cluster: they learn from the jobs that end, and from nothing else."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,12 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from advisor.domain.forecast import Forecasts, Placement
+from advisor.domain.topology import LocalityTier
 from advisor.domain.units import DAY_S
 from advisor.errors import ModelError
 from advisor.predict.library import shipped_folder
-from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.policies.learned_run_times import LearnedRunTimes
-from advisor.sim.policies.learning import EndedInOrder, LearningForecaster
+from advisor.settings import Limits
+from advisor.sim.cluster import Cluster, Network, NodeGroup, SlurmParameters
+from advisor.sim.policies.known_forecaster import KnownForecaster
+from advisor.sim.policies.learning import EndedInOrder, LearnedRunTimes, LearningForecaster
+from advisor.sim.profiles import step_s
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
@@ -21,7 +26,7 @@ from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import State
 from advisor.sim.traces.trace import Trace
-from tests.sim.building import bytes_of, make_state, make_trace, run_of
+from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends
 from tests.sim.runs import random_trace
 
 HOUR_S = 3600.0
@@ -106,3 +111,82 @@ def test_models_of_the_site_are_opened_where_there_are_any(tmp_path: Path) -> No
     assert bytes_of(shipped) == bytes_of(same)
     with pytest.raises(ModelError, match="broken"):
         run_of(trace, "nodes=2,gpus=4", "lift-forecast", SimulationOptions(models=str(tmp_path / "broken")))
+
+
+SLURM = SlurmParameters(tick_s=0.0, batch_sched_delay_s=0.0, limit_check_s=0.0)
+SLOW_LINKS = Cluster(nodes=(NodeGroup(count=4, gpus=4),), slurm=SLURM, network=Network(nic_gbps=10.0))
+
+
+def told(noise: float, *jobs: Mapping[str, object]) -> tuple[Forecasts, State]:
+    """Forecast jobs that wait behind one that holds all GPUs."""
+    holder = {"gpus": 16, "run_time_s": HOUR_S, "time_limit_s": HOUR_S}
+    trace = make_trace([holder, *({"submit_time": 10, **job} for job in jobs)])
+    state = make_state(trace, SLOW_LINKS)
+    slurm = build_slurm(state, trace, SLOW_LINKS)
+    run_slurm(state, slurm, -1.0)
+    run_slurm(state, slurm, 100.0)
+    simulated = SimulatedSlurm(trace, SLOW_LINKS, state, slurm)
+    return KnownForecaster(simulated, noise, np.random.default_rng(0)).forecasts(simulated.snapshot()), state
+
+
+def test_truth_is_the_run_time_of_every_job() -> None:
+    forecasts, _ = told(0.0, {"gpus": 2, "run_time_s": 500, "time_limit_s": HOUR_S})
+
+    run_times = {job_id: known.run_time for job_id, known in forecasts.by_job.items()}
+    assert {job_id: each.mean_s for job_id, each in run_times.items() if each} == {1: HOUR_S, 2: 500.0}
+
+
+def test_no_run_time_is_believed_beyond_its_limit() -> None:
+    forecasts, _ = told(0.0, {"gpus": 2, "run_time_s": 5000, "time_limit_s": 600})
+
+    run_time = forecasts.of(2).run_time
+    assert run_time is not None
+    assert run_time.mean_s == 600.0
+
+
+def test_noise_is_off_by_its_share_and_says_so() -> None:
+    forecasts, _ = told(0.3, *({"gpus": 1, "run_time_s": 1000, "time_limit_s": HOUR_S} for _ in range(20)))
+
+    means, inside = set(), []
+    for job_id in range(2, 22):
+        run_time = forecasts.of(job_id).run_time
+        assert run_time is not None
+        means.add(round(run_time.mean_s))
+        inside.append(run_time.interval_s.low <= 1000.0 <= run_time.interval_s.high)
+    assert means == {700, 1300}
+    assert all(inside)
+
+
+def test_speeds_follow_the_profile_and_spreading_costs() -> None:
+    job = {"gpus": 4, "gpus_min": 2, "gpus_max": 8, "model": "bert", "run_time_s": 1000, "time_limit_s": HOUR_S}
+    forecasts, state = told(0.0, job)
+
+    speeds = forecasts.of(2).speed_by_placement
+    profile = state.profiles[state.jobs["profile"][1]]
+    node, leaf = (Placement(gpus=4, tier=tier) for tier in (LocalityTier.NODE, LocalityTier.LEAF))
+    assert speeds[node].median == 1.0
+    assert speeds[leaf].median < 1.0
+    half = speeds[Placement(gpus=2, tier=LocalityTier.NODE)].median
+    assert half == pytest.approx(step_s(profile, 4) / step_s(profile, 2))
+    assert Placement(gpus=8, tier=LocalityTier.NODE) not in speeds
+
+
+def test_short_job_that_asks_for_long_goes_first_where_the_truth_is_known() -> None:
+    first = {"gpus": 4, "run_time_s": 1000, "time_limit_s": 1200}
+    alike = {"gpus": 4, "time_limit_s": 4 * HOUR_S}
+    trace = make_trace(
+        [
+            first,
+            {"submit_time": 10, "run_time_s": 4 * HOUR_S, **alike},
+            {"submit_time": 20, "run_time_s": 600, **alike},
+        ]
+    )
+    cluster = Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=SLURM)
+    # The long job steps back twice, each time for four hours at most and right after the other.
+    lenient = Limits(max_added_delay_s=12 * HOUR_S, cooldown_s=0.0)
+    eager = SimulationOptions(execution="ideal", advise_every_s=100.0, limits=lenient)
+
+    by_rule, known = (run_of(trace, cluster, policy, eager) for policy in ("rules", "forecast-oracle"))
+
+    assert starts_and_ends(by_rule)[1][0] == 1000.0
+    assert starts_and_ends(known)[1][0] == pytest.approx(1600.0)

@@ -6,18 +6,17 @@ import numpy as np
 import pytest
 
 from advisor.sim.policies.optimus import believed_curve, fitted, settle
-from advisor.sim.profiles import load_profiles, step_s
+from advisor.sim.profiles import step_s
 from advisor.sim.simulated_policy import SimulationOptions
-from tests.sim.building import make_trace, run_of, starts_and_ends
-from tests.sim.policies.watching import seen_at_first, sizes_of
+from tests.sim.building import make_trace, profile, run_of, starts_and_ends
+from tests.sim.watching import seen_at_first, sizes_of
 
-PROFILES = load_profiles()
 LM = {"model": "lm", "gpus": 2, "gpus_min": 1, "gpus_max": 8}
 
 
 def true_curve() -> list[float]:
     """Return the time per step of the model LM on 1 to 8 GPUs, over that on 2."""
-    row = PROFILES.rows[PROFILES.names.index("lm")]
+    row = profile("lm")
     return [step_s(row, size) / step_s(row, 2) for size in range(1, 9)]
 
 
@@ -27,9 +26,9 @@ def curve_believed(options: SimulationOptions) -> list[float]:
 
 
 def test_rigid_jobs_go_by_the_time_left_and_preempt() -> None:
-    trace = make_trace([{"run_time_s": 1000}, {"submit_time": 100, "run_time_s": 100}])
+    jobs = [{"run_time_s": 1000}, {"submit_time": 100, "run_time_s": 100}]
 
-    run = run_of(trace, "nodes=1,gpus=1", "optimus")
+    run = run_of(jobs, "nodes=1,gpus=1", "optimus")
 
     assert starts_and_ends(run) == [(0, 1300), (300, 400)]
     assert run.outcomes["preemptions"].tolist() == [1, 0]
@@ -37,35 +36,31 @@ def test_rigid_jobs_go_by_the_time_left_and_preempt() -> None:
 
 def test_a_gpu_goes_where_it_saves_the_most_time() -> None:
     job = {"gpus": 1, "gpus_min": 1, "gpus_max": 6}
-    trace = make_trace([{**job, "run_time_s": 400}, {**job, "run_time_s": 100}])
-
-    run = run_of(trace, "nodes=1,gpus=6", "optimus")
+    jobs = [{**job, "run_time_s": 400}, {**job, "run_time_s": 100}]
 
     # The second GPU saves 200 s to the first job and 50 s to the second, the third 67 s and 17 s, the fourth 33 s.
-    assert sizes_of(run) == [[4], [2]]
+    assert sizes_of(run_of(jobs, "nodes=1,gpus=6", "optimus")) == [[4], [2]]
 
 
 def test_a_job_that_takes_more_of_the_memory_gets_less() -> None:
     job = {"gpus": 1, "gpus_min": 1, "gpus_max": 5, "run_time_s": 100}
-    trace = make_trace([{**job, "memory_mib_per_gpu": 400}, job])
-
-    run = run_of(trace, "nodes=1,gpus=5,memory_mib=1200", "optimus")
+    jobs = [{**job, "memory_mib_per_gpu": 400}, job]
 
     # Time saved by share, GPU after GPU: 50 * 3, 17 * 3 for the first job and 50 * 5, 17 * 5, 8 * 5 for the second.
-    assert sizes_of(run) == [[2], [3]]
+    assert sizes_of(run_of(jobs, "nodes=1,gpus=5,memory_mib=1200", "optimus")) == [[2], [3]]
 
 
 def test_an_idle_gpu_is_left_idle_where_it_saves_nothing() -> None:
     curve = true_curve()
 
-    run = run_of(make_trace([LM]), "nodes=1,gpus=8", "optimus", SimulationOptions())
+    run = run_of([LM], "nodes=1,gpus=8", "optimus", SimulationOptions())
 
     assert sizes_of(run) == [[1 + int(np.argmin(curve))]]
     assert np.argmin(curve) < 7
 
 
 def test_a_fitted_curve_tells_of_such_a_size_too() -> None:
-    run = run_of(make_trace([LM]), "nodes=1,gpus=8", "optimus", SimulationOptions(speeds="estimated"))
+    run = run_of([LM], "nodes=1,gpus=8", "optimus", SimulationOptions(speeds="estimated"))
 
     (sizes,) = sizes_of(run)
     assert len(sizes) == 1 and sizes[0] < 8
@@ -146,9 +141,9 @@ def test_running_jobs_change_only_where_it_is_worth_it(
 
 
 def test_a_running_job_grows_into_gpus_that_fall_free() -> None:
-    trace = make_trace([{"gpus": 2, "gpus_max": 4, "run_time_s": 3000}, {"gpus": 2, "run_time_s": 600}])
+    jobs = [{"gpus": 2, "gpus_max": 4, "run_time_s": 3000}, {"gpus": 2, "run_time_s": 600}]
 
-    run = run_of(trace, "nodes=1,gpus=4", "optimus")
+    run = run_of(jobs, "nodes=1,gpus=4", "optimus")
 
     # 2,400 s of work are left at 600 s, at twice the speed.
     assert starts_and_ends(run) == [(0, 1800), (0, 600)]
@@ -156,11 +151,9 @@ def test_a_running_job_grows_into_gpus_that_fall_free() -> None:
 
 
 def test_a_running_job_shrinks_for_one_that_waits() -> None:
-    trace = make_trace(
-        [{"gpus": 4, "gpus_min": 2, "run_time_s": 3000}, {"submit_time": 100, "gpus": 2, "run_time_s": 600}]
-    )
+    jobs = [{"gpus": 4, "gpus_min": 2, "run_time_s": 3000}, {"submit_time": 100, "gpus": 2, "run_time_s": 600}]
 
-    run = run_of(trace, "nodes=1,gpus=4", "optimus")
+    run = run_of(jobs, "nodes=1,gpus=4", "optimus")
 
     # 300 s alone, 600 s at half the speed, and the rest alone again.
     assert starts_and_ends(run) == [(0, 900 + 2400), (300, 900)]
@@ -169,9 +162,9 @@ def test_a_running_job_shrinks_for_one_that_waits() -> None:
 
 
 def test_a_running_job_does_not_grow_for_less_than_a_restart() -> None:
-    trace = make_trace([{"gpus": 2, "gpus_max": 3, "run_time_s": 400}, {"gpus": 1, "run_time_s": 200}])
+    jobs = [{"gpus": 2, "gpus_max": 3, "run_time_s": 400}, {"gpus": 1, "run_time_s": 200}]
 
-    run = run_of(trace, "nodes=1,gpus=3,restart_s=60", "optimus", SimulationOptions())
+    run = run_of(jobs, "nodes=1,gpus=3,restart_s=60", "optimus", SimulationOptions())
 
     assert starts_and_ends(run) == [(0, 400), (0, 200)]
     assert run.outcomes["resizes"].tolist() == [0, 0]
@@ -179,17 +172,15 @@ def test_a_running_job_does_not_grow_for_less_than_a_restart() -> None:
 
 def test_a_running_job_does_not_grow_by_a_part_that_is_not_worth_a_restart() -> None:
     filler = {"run_time_s": 100, "memory_mib_per_gpu": 100}
-    trace = make_trace(
-        [
-            {"gpus": 2, "gpus_max": 4, "run_time_s": 455},
-            {"gpus": 1, "run_time_s": 10_000},
-            {"gpus": 3, "run_time_s": 20_000},
-            filler,
-            filler,
-        ]
-    )
+    jobs = [
+        {"gpus": 2, "gpus_max": 4, "run_time_s": 455},
+        {"gpus": 1, "run_time_s": 10_000},
+        {"gpus": 3, "run_time_s": 20_000},
+        filler,
+        filler,
+    ]
 
-    run = run_of(trace, "nodes=2,gpus=4,memory_mib=100,restart_s=60", "optimus", SimulationOptions())
+    run = run_of(jobs, "nodes=2,gpus=4,memory_mib=100,restart_s=60", "optimus", SimulationOptions())
 
     # At 300 s one GPU is free on each node. Of the 155 s left, 4 GPUs would save 61 s but do not fit, and 3 save 41 s.
     assert starts_and_ends(run)[0] == (0, 455)

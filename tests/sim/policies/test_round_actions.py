@@ -8,7 +8,7 @@ from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.traces.trace import Trace
 from tests.sim.building import make_trace, starts_and_ends
-from tests.sim.policies.watching import run_decision, run_script, seen_at_first, sizes_of, start_all
+from tests.sim.watching import run_decision, run_script, seen_at_first, sizes_of, start_all
 
 LONG = {"run_time_s": 10_000}
 
@@ -18,30 +18,32 @@ def preempted(run: Run) -> list[int]:
     return np.flatnonzero(run.outcomes["preemptions"]).tolist()
 
 
+def serve(order: list[int], sizes: list[int] | None = None, *, may_preempt: bool = True) -> Decision:
+    """Serve some jobs in an order, with what they ask if no sizes are given, and preempt for them."""
+    rows = np.array(order)
+
+    def decide(view: RoundView) -> None:
+        gpus = view.jobs["gpus"][rows] if sizes is None else np.array(sizes)
+        view.serve(rows, gpus, may_preempt=may_preempt)
+
+    return decide
+
+
 def serve_in_order(trace: Trace, cluster: str, order: list[int]) -> Run:
     """Start all jobs that fit, at 300 s serve some in an order, and preempt for them."""
-
-    def serve(view: RoundView) -> None:
-        rows = np.array(order)
-        view.serve(rows, view.jobs["gpus"][rows], may_preempt=True)
-
-    return run_script(trace, cluster, {300.0: serve})
+    return run_script(trace, cluster, {300.0: serve(order)})
 
 
 def test_a_job_takes_as_many_gpus_as_fit() -> None:
     trace = make_trace([{"gpus": 3, **LONG}, {"gpus": 8, "gpus_min": 3, "run_time_s": 300}])
 
-    run = run_script(trace, "nodes=2,gpus=4", {})
-
-    assert sizes_of(run) == [[3], [5]]
+    assert sizes_of(run_script(trace, "nodes=2,gpus=4", {})) == [[3], [5]]
 
 
 def test_a_job_stays_in_the_queue_where_its_least_size_does_not_fit() -> None:
     trace = make_trace([{"gpus": 3, "run_time_s": 200}, {"gpus": 4, "gpus_min": 2}])
 
-    run = run_script(trace, "nodes=1,gpus=4", {})
-
-    assert starts_and_ends(run) == [(0, 200), (300, 400)]
+    assert starts_and_ends(run_script(trace, "nodes=1,gpus=4", {})) == [(0, 200), (300, 400)]
 
 
 def test_a_size_of_zero_puts_a_running_job_back_and_leaves_a_pending_one() -> None:
@@ -58,10 +60,7 @@ def test_a_shrinking_job_makes_room_for_one_before_it_in_the_order() -> None:
         [{"gpus": 4, "gpus_min": 2, "run_time_s": 1000}, {"submit_time": 100, "gpus": 2, "run_time_s": 1000}]
     )
 
-    def shrink(view: RoundView) -> None:
-        view.serve(np.array([1, 0]), np.array([2, 2]))
-
-    run = run_script(trace, "nodes=1,gpus=4", {300.0: shrink})
+    run = run_script(trace, "nodes=1,gpus=4", {300.0: serve([1, 0], [2, 2], may_preempt=False)})
 
     # 700 s of work are left at half the speed.
     assert starts_and_ends(run) == [(0, 1700), (300, 1300)]
@@ -105,8 +104,7 @@ def test_a_gang_keeps_what_it_holds_of_each_node_as_it_shrinks() -> None:
 def test_a_resize_costs_a_restart() -> None:
     trace = make_trace([{"gpus": 1, "gpus_max": 2, "run_time_s": 1000}])
 
-    def grow(view: RoundView) -> None:
-        view.serve(view.running, np.array([2]))
+    grow = serve([0], [2], may_preempt=False)
 
     run = run_script(trace, "nodes=1,gpus=2,restart_s=50", {300.0: grow}, SimulationOptions())
 
@@ -142,18 +140,13 @@ def test_who_comes_first_is_not_pushed_aside() -> None:
 def test_without_leave_to_preempt_nobody_makes_room() -> None:
     trace = make_trace([LONG, {"submit_time": 100}])
 
-    run = run_script(trace, "nodes=1,gpus=1", {})
-
-    assert preempted(run) == []
+    assert preempted(run_script(trace, "nodes=1,gpus=1", {})) == []
 
 
 def test_an_elastic_job_pushes_aside_for_the_size_it_gets_and_not_the_one_it_asked() -> None:
     trace = make_trace([LONG, LONG, LONG, {"submit_time": 100, "gpus": 3, "gpus_min": 1, "run_time_s": 100}])
 
-    def serve(view: RoundView) -> None:
-        view.serve(np.array([3, 0, 1, 2]), np.array([2, 1, 1, 1]), may_preempt=True)
-
-    run = run_script(trace, "nodes=1,gpus=3", {300.0: serve})
+    run = run_script(trace, "nodes=1,gpus=3", {300.0: serve([3, 0, 1, 2], [2, 1, 1, 1])})
 
     assert sizes_of(run)[3] == [2]
     assert preempted(run) == [1, 2]
@@ -173,10 +166,7 @@ def share(guest: int, host: int) -> dict[float, Decision]:
 def test_a_guest_goes_with_its_host() -> None:
     trace = make_trace([LONG, LONG, {"submit_time": 100, "run_time_s": 100}])
 
-    def serve(view: RoundView) -> None:
-        view.serve(np.array([2]), np.array([1]), may_preempt=True)
-
-    run = run_script(trace, "nodes=1,gpus=1", {**share(1, 0), 300.0: serve})
+    run = run_script(trace, "nodes=1,gpus=1", {**share(1, 0), 300.0: serve([2])})
 
     assert preempted(run) == [0, 1]
     assert starts_and_ends(run)[2] == (300, 400)
@@ -185,11 +175,8 @@ def test_a_guest_goes_with_its_host() -> None:
 def test_a_guest_is_not_counted_as_room() -> None:
     trace = make_trace([LONG, LONG, LONG, {"submit_time": 100, "gpus": 2, "run_time_s": 100}])
 
-    def serve(view: RoundView) -> None:
-        # The first stands before the gang: the other two free one GPU only.
-        view.serve(np.array([0, 3]), np.array([1, 2]), may_preempt=True)
-
-    run = run_script(trace, "nodes=1,gpus=2", {**share(2, 1), 300.0: serve})
+    # The first stands before the gang: the other two free one GPU only.
+    run = run_script(trace, "nodes=1,gpus=2", {**share(2, 1), 300.0: serve([0, 3])})
 
     assert preempted(run) == []
     assert starts_and_ends(run)[3][0] == 10_200
@@ -198,10 +185,7 @@ def test_a_guest_is_not_counted_as_room() -> None:
 def test_a_gang_over_several_nodes_empties_them_of_guests_too() -> None:
     trace = make_trace([LONG, LONG, LONG, {"submit_time": 100, "gpus": 2, "nodes_max": 2, "run_time_s": 100}])
 
-    def serve(view: RoundView) -> None:
-        view.serve(np.array([3]), np.array([2]), may_preempt=True)
-
-    run = run_script(trace, "nodes=2,gpus=1", {**share(2, 1), 300.0: serve})
+    run = run_script(trace, "nodes=2,gpus=1", {**share(2, 1), 300.0: serve([3])})
 
     assert preempted(run) == [0, 1, 2]
     assert starts_and_ends(run)[3] == (300, 400)

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.slurm.priority import charge, insert, priority_of, recalculate, reprioritise, sort_line, strike
 from advisor.sim.slurm.queue_tables import AssociationTable, QosTable
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_settings import PriorityFlag
 from advisor.sim.slurm.slurm_state import Slurm
+from advisor.sim.slurm.slurmctld import recalculate, sort_line
 from advisor.sim.state import State
 from tests.sim.building import make_state, make_trace, place
+from tests.sim.internals import charge, insert, priority_of, reprioritise, strike
 
 NO_WEIGHTS = SlurmParameters(
     priority_weight_age=0.0, priority_weight_fairshare=0.0, priority_decay_half_life_s=0.0, priority_max_age_s=1000.0

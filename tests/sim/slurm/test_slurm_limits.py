@@ -15,8 +15,7 @@ from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import FAULT_DTYPE, State
 from advisor.sim.traces.trace import Trace
-from tests.sim.building import make_state, make_trace, run_of, starts_and_ends
-from tests.sim.slurm.test_backfill import FIRST_COME
+from tests.sim.building import FIRST_COME, make_state, make_trace, run_of, starts_and_ends
 
 ACCOUNTS = ("lab", "team", "other")
 
@@ -80,9 +79,7 @@ def test_a_limit_counts_jobs_from_their_start_to_their_end(
         {**job, "user": "ann", "account": 2},
     ]
 
-    run = run_of(trace_of(jobs), cluster_of(table, **more), "slurm")
-
-    assert starts(run) == expected
+    assert starts(run_of(trace_of(jobs), cluster_of(table, **more), "slurm")) == expected
 
 
 def test_counters_go_back_to_zero() -> None:
@@ -110,9 +107,7 @@ def test_a_limited_job_blocks_none_and_gets_no_reservation() -> None:
         {"gpus": 8, "submit_time": 2, "run_time_s": 900, "time_limit_s": 900},
     ]
 
-    run = run_of(trace_of(jobs), cluster_of(QosTable(name="high", group_gpus=16)), "slurm")
-
-    assert starts(run) == [0, 902, 2]
+    assert starts(run_of(trace_of(jobs), cluster_of(QosTable(name="high", group_gpus=16)), "slurm")) == [0, 902, 2]
 
 
 def test_the_limit_of_a_qos_replaces_that_of_the_association() -> None:

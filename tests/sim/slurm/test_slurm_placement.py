@@ -5,10 +5,11 @@ import pytest
 
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.slurm.slurm_builder import build_slurm
-from advisor.sim.slurm.slurm_placement import leaves_picked, per_node, pick_now
 from advisor.sim.slurm.slurm_state import Slurm
+from advisor.sim.slurm.slurmctld import per_node, pick_now
 from advisor.sim.state import State
 from tests.sim.building import make_state, make_trace, occupy, picked
+from tests.sim.internals import leaves_picked
 
 CLUSTER = parse_cluster("nodes=8,gpus=8,leaf=4")
 
@@ -21,7 +22,10 @@ def slurm_with(in_use: str, **job: int) -> tuple[State, Slurm]:
     return state, build_slurm(state, trace, CLUSTER)
 
 
-def names(state: State) -> dict[str, int]:
+def picks(in_use: str, **job: int) -> dict[str, int]:
+    """Return the GPUs that the job gets at once, by node."""
+    state, slurm = slurm_with(in_use, **job)
+    assert pick_now(state, slurm, 0, 100.0)
     return {f"n{node + 1:02d}": gpus for node, gpus in picked(state).items()}
 
 
@@ -46,12 +50,9 @@ def names(state: State) -> dict[str, int]:
     ],
 )
 def test_a_gang_with_a_node_count_goes_where_slurmctld_put_it(in_use: str, nodes: int, each: int, got: str) -> None:
-    state, slurm = slurm_with(in_use, gpus=nodes * each, nodes_min=nodes, nodes_max=nodes)
+    request = {"gpus": nodes * each, "nodes_min": nodes, "nodes_max": nodes}
 
-    found = pick_now(state, slurm, 0, 100.0)
-
-    assert found
-    assert names(state) == dict.fromkeys(got.split(), each)
+    assert picks(in_use, **request) == dict.fromkeys(got.split(), each)
 
 
 @pytest.mark.parametrize(
@@ -67,12 +68,7 @@ def test_a_gang_with_a_node_count_goes_where_slurmctld_put_it(in_use: str, nodes
     ],
 )
 def test_a_gang_without_a_node_count_goes_where_slurmctld_put_it(in_use: str, gpus: int, got: dict[str, int]) -> None:
-    state, slurm = slurm_with(in_use, gpus=gpus, nodes_max=0)
-
-    found = pick_now(state, slurm, 0, 100.0)
-
-    assert found
-    assert names(state) == got
+    assert picks(in_use, gpus=gpus, nodes_max=0) == got
 
 
 @pytest.mark.parametrize(
@@ -92,32 +88,17 @@ def test_a_gang_that_cannot_start_gets_no_nodes(in_use: str, gpus: int, nodes_mi
 
 
 def test_a_gang_with_a_least_node_count_spreads_to_it() -> None:
-    state, slurm = slurm_with("0 0 0 0 | 8 8 8 8", gpus=8, nodes_min=3, nodes_max=0)
-
-    found = pick_now(state, slurm, 0, 100.0)
+    got = picks("0 0 0 0 | 8 8 8 8", gpus=8, nodes_min=3, nodes_max=0)
 
     # Its GPUs fit one node; two more give one each.
-    assert found
-    assert sum(names(state).values()) == 8
-    assert len(names(state)) == 3
+    assert (sum(got.values()), len(got)) == (8, 3)
 
 
-def test_the_single_gpu_of_a_spread_gang_stands_in_the_order_of_nodes() -> None:
-    state, slurm = slurm_with("4 0 8 8 | 8 8 8 8", gpus=8, nodes_min=2, nodes_max=0)
+@pytest.mark.parametrize("first_in_use", [4, 7], ids=["in the order of nodes", "the last GPU of a node"])
+def test_a_spread_gang_takes_a_single_gpu_of_the_first_node(first_in_use: int) -> None:
+    got = picks(f"{first_in_use} 0 8 8 | 8 8 8 8", gpus=8, nodes_min=2, nodes_max=0)
 
-    found = pick_now(state, slurm, 0, 100.0)
-
-    assert found
-    assert list(names(state).items()) == [("n01", 1), ("n02", 7)]
-
-
-def test_a_spread_gang_takes_the_last_gpu_of_a_node() -> None:
-    state, slurm = slurm_with("7 0 8 8 | 8 8 8 8", gpus=8, nodes_min=2, nodes_max=0)
-
-    found = pick_now(state, slurm, 0, 100.0)
-
-    assert found
-    assert names(state) == {"n01": 1, "n02": 7}
+    assert list(got.items()) == [("n01", 1), ("n02", 7)]
 
 
 def test_no_gang_spreads_over_more_nodes_than_it_has_gpus() -> None:
@@ -138,12 +119,7 @@ def test_a_reserved_node_is_closed_to_what_ends_after_the_reservation_begins() -
 
 def test_an_open_gang_counts_only_gpus_for_which_there_are_cpus() -> None:
     # 128 CPUs of a node are enough for three GPUs.
-    state, slurm = slurm_with("0 0 8 8 | 8 8 8 8", gpus=6, nodes_max=0, cpus_per_gpu=40)
-
-    found = pick_now(state, slurm, 0, 100.0)
-
-    assert found
-    assert names(state) == {"n01": 3, "n02": 3}
+    assert picks("0 0 8 8 | 8 8 8 8", gpus=6, nodes_max=0, cpus_per_gpu=40) == {"n01": 3, "n02": 3}
 
 
 def test_leaves_of_a_pick_are_counted() -> None:

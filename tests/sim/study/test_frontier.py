@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.simulated_policy import SimulationOptions
+from advisor.sim.study.cell import perturbed
 from advisor.sim.study.frontier import CopiedRuns, Point, TuneOutcome, best_lift, marked, point_of
-from advisor.sim.study.perturbation import perturbed
 from advisor.sim.study.result import result_of
 from advisor.sim.study.tried_settings import Family, Preset, TriedSetting
 from tests.sim.building import make_trace

@@ -13,9 +13,8 @@ import pytest
 
 import advisor
 from advisor.predict.library import shipped_folder
-from advisor.sim.study import provenance
-from advisor.sim.study.cell import program_digest
-from advisor.sim.study.provenance import deciding_files, deciding_sources
+from advisor.sim.study import cell
+from advisor.sim.study.cell import deciding_files, deciding_sources, program_digest
 from tools.train import TOOLS
 
 ROOT = Path(advisor.__file__).parent
@@ -24,9 +23,9 @@ ROOT = Path(advisor.__file__).parent
 @pytest.fixture(scope="module", autouse=True)
 def _parsed_once() -> Iterator[None]:
     """Parse a source that has not changed once."""
-    imported = provenance._imported
+    imported = cell._imported
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(provenance, "_imported", cache(lambda content, package: tuple(imported(content, package))))
+        patched.setattr(cell, "_imported", cache(lambda content, package: tuple(imported(content, package))))
         yield
 
 

@@ -18,9 +18,8 @@ from advisor.sim.slurm.slurm_settings import PriorityFlag
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.traces.eligibility import Await, build_eligibility, parse_dependency
 from advisor.sim.traces.trace import Trace
-from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends
-from tests.sim.slurm.test_backfill import FIRST_COME
-from tests.sim.stepping import stepping
+from tests.sim.building import FIRST_COME, bytes_of, make_state, make_trace, run_of, starts_and_ends
+from tests.sim.watching import stepping
 
 # The main scheduler runs at every change, and once a minute over the whole queue.
 Jobs = list[dict[str, Any]]

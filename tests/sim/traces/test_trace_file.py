@@ -3,17 +3,26 @@
 import gzip
 import io
 import re
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import advisor
 from advisor.errors import TraceError
-from advisor.sim.traces.trace import TRACE_DTYPE
+from advisor.sim.profiles import load_profiles
+from advisor.sim.traces import text_file
+from advisor.sim.traces.importing.formats import FORMATS
+from advisor.sim.traces.importing.sacct import COMMAND, FILLED_IN
+from advisor.sim.traces.sampling import LIMIT_RATIOS, MODEL_WEIGHTS
+from advisor.sim.traces.text_file import opened_text
+from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 from advisor.sim.traces.trace_columns import COLUMNS
-from advisor.sim.traces.trace_file import read_trace
-from tests.sim.naming import names_of
+from advisor.sim.traces.trace_file import read_trace, write_trace
+from tests.sim.building import names_of
+from tools.demo_trace import demo_trace
 
 HEADER = "job_id,submit_time,run_time_s,gpus"
 
@@ -119,6 +128,7 @@ WRONG_FILES = {
         ["# sadvise trace 2", HEADER, "1,0,1,1"],
         "is a trace of version 2; this sadvise reads 1: upgrade",
     ),
+    "one id twice": ([HEADER, "1,50,60,8", "1,0,60,8"], "line 3: column job_id: 1 stands in an earlier line"),
     "open quote": ([f"{HEADER},user", '1,0,1,1,"ann', "2,0,1,1,bob"], "not CSV"),
 }
 
@@ -164,6 +174,7 @@ WRONG_ROWS = {
     "gpus_min of 0": ("gpus_min", "0", "column gpus_min: 0 is below 1, but the job asks for GPUs"),
     "gpus_max below gpus": ("gpus_max", "1", "column gpus_max: 1 is below gpus"),
     "more nodes than GPUs": ("nodes_min", "3", "column nodes_min: 3 is above gpus"),
+    "nodes_max below nodes_min": ("nodes_min,nodes_max", "2,1", "column nodes_max: 1 is below nodes_min"),
     "time_min above the limit": ("time_limit_s,time_min_s", "60,61", "column time_min_s: 61 is above time_limit_s"),
     "limit of 0": ("time_limit_s", "0", "column time_limit_s: '0' is not a number of seconds above 0, or inf"),
     "limit nan": ("time_limit_s", "nan", "column time_limit_s: 'nan' is not"),
@@ -180,20 +191,6 @@ def test_a_row_that_contradicts_itself_is_named(written: Write, columns: str, ce
     path = written(f"{HEADER},{columns}", f"1,10,60,2,{cells}")
 
     with pytest.raises(TraceError, match=re.escape(f"line 2: {words}")):
-        read_trace(path)
-
-
-def test_nodes_max_below_nodes_min_is_named(written: Write) -> None:
-    path = written(f"{HEADER},nodes_min,nodes_max", "1,0,60,8,4,2")
-
-    with pytest.raises(TraceError, match="line 2: column nodes_max: 2 is below nodes_min"):
-        read_trace(path)
-
-
-def test_of_two_jobs_with_one_id_the_later_line_is_bad(written: Write) -> None:
-    path = written(HEADER, "1,50,60,8", "1,0,60,8")
-
-    with pytest.raises(TraceError, match="line 3: column job_id: 1 stands in an earlier line"):
         read_trace(path)
 
 
@@ -266,3 +263,114 @@ def test_standard_input_gives_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = read_trace(Path("-"))
 
     assert trace.jobs["job_id"].tolist() == [5]
+
+
+COMPLAINT = "cannot be read: it unpacks to more than a trace has, in one line or in all"
+
+
+def bomb(path: Path, piece: bytes) -> Path:
+    """Write 256 MiB of one piece again and again, which need less than one MiB packed."""
+    # A file can be several that were packed by themselves.
+    path.write_bytes(gzip.compress(piece * (2**20 // len(piece))) * 256)
+    assert path.stat().st_size < 2**20
+    return path
+
+
+def test_line_without_an_end_is_not_kept(tmp_path: Path) -> None:
+    path = bomb(tmp_path / "bomb.gz", b" ")
+
+    tracemalloc.start()
+    with pytest.raises(TraceError, match=COMPLAINT), opened_text(path) as stream:
+        list(stream)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 32 * 2**20
+
+
+def test_trace_whose_row_has_no_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.csv.gz"
+    with gzip.open(path, "wb") as stream:
+        stream.write(b"job_id,submit_time,run_time_s,gpus\n1,0,1," + bytes(b"1" * 2**23))
+
+    with pytest.raises(TraceError, match=COMPLAINT):
+        read_trace(path)
+
+
+def test_lines_without_an_end_are_bounded_in_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_file, "MOST_TEXT", 2**20)
+    path = bomb(tmp_path / "bomb.gz", b"1,2\n")
+    lines: list[str] = []
+
+    with pytest.raises(TraceError, match=COMPLAINT), opened_text(path) as stream:
+        lines.extend(stream)
+
+    assert len(lines) == 2**18
+
+
+def test_text_that_is_read_at_once_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_file, "MOST_AT_ONCE", 2**20)
+    path = bomb(tmp_path / "bomb.gz", b"[")
+
+    tracemalloc.start()
+    with pytest.raises(TraceError, match=COMPLAINT), opened_text(path) as stream:
+        stream.read()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 32 * 2**20
+
+
+SHIPPED = Path(advisor.__file__).parent / "demo" / "trace.csv"
+PAGE = Path(__file__).parents[3] / "docs" / "traces.md"
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Trace:
+    """The shipped trace."""
+    return read_trace(SHIPPED)
+
+
+def test_the_shipped_trace_is_what_the_tool_makes(tmp_path: Path) -> None:
+    write_trace(demo_trace(), tmp_path / "trace.csv")
+
+    assert (tmp_path / "trace.csv").read_bytes() == SHIPPED.read_bytes()
+
+
+def test_the_shipped_trace_fills_16_nodes_of_8_gpus_for_less_than_two_days_but_more_than_submissions_last(
+    shipped: Trace,
+) -> None:
+    jobs = shipped.jobs
+
+    work_s = float(jobs["gpus"] @ jobs["run_time_s"]) / (16 * 8)
+    assert 200 <= len(shipped) <= 300
+    assert jobs["gpus"].max() <= 16 * 8
+    assert jobs["submit_time"].max() < work_s < 2 * 86400
+
+
+def test_the_shipped_trace_has_something_for_every_lever(shipped: Trace) -> None:
+    jobs = shipped.jobs
+
+    assert np.all(jobs["model"] >= 0)
+    assert set(shipped.models) <= set(load_profiles().names)
+    assert len(shipped.users) > 10
+    assert np.any((jobs["gpus"] > 8) & (jobs["nodes_max"] == 0))
+    assert np.any(jobs["nodes_max"] > 0)
+    assert np.any(jobs["switches"] > 0)
+    assert np.any(jobs["gpus_min"] < jobs["gpus_max"])
+    assert np.any(jobs["checkpoint_interval_s"] > 0)
+    assert np.all(jobs["time_limit_s"] >= jobs["run_time_s"])
+
+
+def test_the_page_has_every_column_format_model_and_ratio() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+
+    words = [
+        *(f"| `{name}` |" for name in COLUMNS),
+        *(f"`{name}`" for name in FORMATS),
+        *MODEL_WEIGHTS,
+        *(f"{ratio:.2f}" for row in LIMIT_RATIOS for ratio in row),
+        COMMAND.replace("START", "2026-01-01"),
+        ",".join(FILLED_IN),
+    ]
+    assert [word for word in words if word not in page] == []

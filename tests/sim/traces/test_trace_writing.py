@@ -13,7 +13,7 @@ from advisor.errors import TraceError
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 from advisor.sim.traces.trace_columns import COLUMNS, NAMES_FIELD
 from advisor.sim.traces.trace_file import read_trace, write_trace
-from tests.sim.naming import names_of
+from tests.sim.building import names_of
 from tests.strategies import HOSTILE
 
 HEADER = "job_id,submit_time,run_time_s,gpus"

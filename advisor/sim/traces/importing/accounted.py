@@ -9,8 +9,8 @@ from advisor.backends.hints import hints
 from advisor.backends.tres import Tres
 from advisor.domain.gang import MOST
 from advisor.errors import DecodeError
-from advisor.sim.traces.bad_rows import BadRow
 from advisor.sim.traces.importing.workload_rows import RowWithoutJob, SourceJob, WorkloadRow, fixed_or_open, per_gpu
+from advisor.sim.traces.trace_table import BadRow
 
 _RUNNING: Final = frozenset(("RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT"))
 # Another record holds how the job went on.

@@ -18,7 +18,6 @@ from advisor.backends.spelling import CACHED_TEXTS, count, duration_s, instant, 
 from advisor.backends.submit_lines import accounted_texts
 from advisor.backends.tres import Tres, tres
 from advisor.errors import DecodeError, TraceError
-from advisor.sim.traces.bad_rows import BadRow
 from advisor.sim.traces.importing.accounted import Accounted, Record, jobs_of, needed
 from advisor.sim.traces.importing.sacct_json import accounted_jobs
 from advisor.sim.traces.importing.workload_rows import (
@@ -29,6 +28,7 @@ from advisor.sim.traces.importing.workload_rows import (
     check_text,
     reason,
 )
+from advisor.sim.traces.trace_table import BadRow
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,9 +13,9 @@ from advisor.backends.tres import Tres, tres
 from advisor.domain.units import MINUTE_S
 from advisor.errors import DecodeError, TraceError
 from advisor.files import check_json
-from advisor.sim.traces.bad_rows import BadRow
 from advisor.sim.traces.importing.accounted import Accounted, needed
 from advisor.sim.traces.importing.workload_rows import reason
+from advisor.sim.traces.trace_table import BadRow
 
 # Slurm's marks for "no value" and "no limit" where a release writes the bare number.
 _NO_VALUES: Final = frozenset((0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFE))

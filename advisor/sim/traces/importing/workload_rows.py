@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from advisor.errors import DecodeError, TraceError
-from advisor.sim.traces.bad_rows import BadRow
+from advisor.sim.traces.trace_table import BadRow
 
 _WHOLE_MOST: Final = 10**15
 _SHOWN: Final = 40

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from advisor.sim.traces.importing.collect import Imported
-from advisor.sim.traces.importing.formats import import_trace
+from advisor.sim.traces.importing.formats import Imported, import_trace
 from advisor.sim.traces.importing.workload_rows import ImportOptions
 from advisor.sim.traces.trace import Trace
 

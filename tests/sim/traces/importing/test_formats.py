@@ -3,6 +3,7 @@
 import gzip
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from advisor.errors import TraceError
 from advisor.sim.traces.importing.formats import FORMATS, import_trace
-from advisor.sim.traces.importing.pollux import RUN_TIMES_S
+from advisor.sim.traces.importing.published import RUN_TIMES_S
 from advisor.sim.traces.importing.workload_rows import ImportOptions
 from advisor.sim.traces.trace_file import read_trace, write_trace
 from tests.needs import measurements
@@ -85,16 +86,6 @@ def test_one_virtual_cluster_of_philly_starts_at_its_own_zero(tmp_path: Path) ->
     assert found.trace.accounts == ("",)
 
 
-def test_a_virtual_cluster_that_is_not_there_is_an_error_that_lists_them(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"'nine' is not there: choose one of 6214e9 \(2 jobs\), 6c71a0 \(1 jobs\)"):
-        imported(tmp_path, "philly", PHILLY, virtual_cluster="nine")
-
-
-def test_a_virtual_cluster_is_refused_where_there_is_none(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="itp has no virtual clusters: leave --vc out"):
-        imported(tmp_path, "itp", ITP, virtual_cluster="6214e9")
-
-
 def test_drac_rows_keep_limits_users_node_counts_and_starts(tmp_path: Path) -> None:
     found = imported(tmp_path, "drac", DRAC)
 
@@ -119,11 +110,6 @@ def test_pollux_rows_get_their_run_time_from_the_table_which_counts_as_sampled(t
     assert (trace.sampled, trace.seed) == (("run_time_s",), None)
 
 
-def test_a_pollux_job_without_a_published_run_time_is_bad(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="line 4: no run time was published for 'bert' on 5 GPUs with batch size 384"):
-        imported(tmp_path, "pollux", [*POLLUX, "bert-2,1500,bert,5,384"])
-
-
 def test_muri_counts_in_milliseconds(tmp_path: Path) -> None:
     found = imported(tmp_path, "muri", MURI)
 
@@ -145,6 +131,32 @@ def test_swf_processors_become_gpus_and_unknowns_stay_unknown(tmp_path: Path) ->
     assert (second["gpus"], second["time_limit_s"], second["memory_mib_per_gpu"]) == (4, math.inf, 0)
     assert (second["user"], second["account"]) == ("", "")
     assert math.isnan(second["recorded_start_time"])  # type: ignore[arg-type]
+
+
+REFUSED: dict[str, tuple[str, Sequence[str], str | None, str]] = {
+    "no such virtual cluster": (
+        "philly",
+        PHILLY,
+        "nine",
+        "'nine' is not there: choose one of 6214e9 (2 jobs), 6c71a0 (1",
+    ),
+    "no virtual clusters": ("itp", ITP, "6214e9", "itp has no virtual clusters: leave --vc out"),
+    "no published run time": (
+        "pollux",
+        [*POLLUX, "bert-2,1500,bert,5,384"],
+        None,
+        "line 4: no run time was published for 'bert' on 5 GPUs with batch size 384",
+    ),
+    "quotes that never close": ("itp", [*ITP, '"x,1,60,1'], None, "not CSV"),
+}
+
+
+@pytest.mark.parametrize(("format_name", "lines", "virtual_cluster", "words"), REFUSED.values(), ids=list(REFUSED))
+def test_a_workload_is_refused(
+    tmp_path: Path, format_name: str, lines: Sequence[str], virtual_cluster: str | None, words: str
+) -> None:
+    with pytest.raises(TraceError, match=re.escape(words)):
+        imported(tmp_path, format_name, lines, virtual_cluster=virtual_cluster)
 
 
 SAMPLES = {"itp": ITP, "philly": PHILLY, "drac": DRAC, "pollux": POLLUX, "muri": MURI, "swf": SWF}
@@ -203,11 +215,6 @@ def test_what_is_no_workload_is_refused(tmp_path: Path, format_name: str, conten
 
     with pytest.raises(TraceError, match=words):
         import_trace(format_name, path)
-
-
-def test_quotes_that_never_close_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="not CSV"):
-        imported(tmp_path, "itp", [*ITP, '"x,1,60,1'])
 
 
 def test_a_missing_file_and_an_unknown_format_are_refused(tmp_path: Path) -> None:

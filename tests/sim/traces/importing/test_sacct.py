@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from advisor.errors import TraceError
 from advisor.sim.traces.importing.accounted import Accounted
-from advisor.sim.traces.importing.collect import Imported
-from advisor.sim.traces.importing.formats import import_trace
+from advisor.sim.traces.importing.formats import Imported, import_trace
 from advisor.sim.traces.importing.sacct import COMMAND, FILLED_IN, IN_DOUBT, WRITTEN, asked_rows, records
 from advisor.sim.traces.trace_file import write_trace
 from tests.backends.fake_slurm import FakeSlurm
@@ -79,11 +78,24 @@ def test_text_and_json_of_one_queue_make_the_same_trace() -> None:
     )  # fmt: skip
 
 
-def test_a_comment_with_the_separator_in_it_still_gives_its_hints() -> None:
-    job = by_id(recorded("txt").trace)[6]
+RECORDED_JOBS: dict[str, tuple[int, dict[str, object]]] = {
+    "hints of a comment with the separator in it": (6, {"gpus": 4, "gpus_min": 1, "gpus_max": 8, "model": "bert"}),
+    "interval in that comment": (6, {"checkpoint_interval_s": 300.0}),
+    "exclusive, so all GPUs of its node": (10, {"gpus": 8, "cpus_per_gpu": 2}),
+    "open node count: it ran on more than it asked for": (18, {"nodes_min": 1, "nodes_max": 0}),
+    "two nodes": (4, {"nodes_min": 2, "nodes_max": 2}),
+    "one node": (2, {"nodes_min": 1, "nodes_max": 1}),
+    "heterogeneous: its components start together as one": (13, {"gpus": 12, "nodes_min": 2, "nodes_max": 2}),
+    "array task, in the queue when it is eligible": (24, {"submit_time": 10.0, "recorded_start_time": 10.0}),
+    "array task that is eligible later": (9, {"submit_time": 14.0}),
+}
 
-    assert (job["gpus"], job["gpus_min"], job["gpus_max"]) == (4, 1, 8)
-    assert (job["model"], job["checkpoint_interval_s"]) == ("bert", 300.0)
+
+@pytest.mark.parametrize(("job_id", "columns"), RECORDED_JOBS.values(), ids=list(RECORDED_JOBS))
+def test_recorded_job_has_its_columns(job_id: int, columns: dict[str, object]) -> None:
+    job = by_id(recorded("txt").trace)[job_id]
+
+    assert {name: job[name] for name in columns} == columns
 
 
 def test_a_declared_range_that_the_job_did_not_keep_to_is_not_believed(tmp_path: Path) -> None:
@@ -94,39 +106,12 @@ def test_a_declared_range_that_the_job_did_not_keep_to_is_not_believed(tmp_path:
     assert (job["gpus_min"], job["gpus_max"]) == (16, 16)
 
 
-def test_an_exclusive_job_holds_all_gpus_of_its_node() -> None:
-    job = by_id(recorded("txt").trace)[10]
-
-    assert (job["gpus"], job["cpus_per_gpu"]) == (8, 2)
-
-
-def test_a_node_count_is_open_only_where_a_job_ran_on_more_than_it_asked() -> None:
-    jobs = by_id(recorded("txt").trace)
-
-    assert (jobs[18]["nodes_min"], jobs[18]["nodes_max"]) == (1, 0)
-    assert (jobs[4]["nodes_min"], jobs[4]["nodes_max"]) == (2, 2)
-    assert (jobs[2]["nodes_min"], jobs[2]["nodes_max"]) == (1, 1)
-
-
-def test_components_of_a_heterogeneous_job_start_together_as_one() -> None:
-    job = by_id(recorded("txt").trace)[13]
-
-    assert (job["gpus"], job["nodes_min"], job["nodes_max"]) == (12, 2, 2)
-
-
 def test_two_heterogeneous_jobs_in_a_row_stay_apart(tmp_path: Path) -> None:
     rows = [f"{leader}+{part}|100|101|60|COMPLETED|gres/gpu=2,node=1" for leader in (5, 7) for part in (0, 1, 2)]
 
     trace = imported(tmp_path, "sacct", [HEADER, *rows]).trace
 
     assert trace.jobs["gpus"].tolist() == [6, 6]
-
-
-def test_an_array_task_enters_the_queue_when_it_is_eligible() -> None:
-    jobs = by_id(recorded("txt").trace)
-
-    assert (jobs[24]["submit_time"], jobs[24]["recorded_start_time"]) == (10.0, 10.0)
-    assert jobs[9]["submit_time"] == 14.0
 
 
 def test_partition_array_and_dependency_are_kept_where_a_file_has_them(tmp_path: Path) -> None:

@@ -192,13 +192,12 @@ def _job(job: Job, vocabulary: _Vocabulary) -> Job:
             unknown=vocabulary.words.of_all(job.hints.unknown),
         ),
         array=job.array and replace(job.array, waiting=_NOT_ARRAY_RANGE.sub("", job.array.waiting)),
-        dependency=_DEPENDENCY.sub(lambda match: _dependency_part(match[0], vocabulary), job.dependency),
+        dependency=_DEPENDENCY.sub(
+            lambda match: match[0] if _DEPENDENCY_WORD.fullmatch(match[0]) else vocabulary.words.of(match[0]),
+            job.dependency,
+        ),
         reservation=vocabulary.reservations.of(job.reservation),
     )
-
-
-def _dependency_part(part: str, vocabulary: _Vocabulary) -> str:
-    return part if _DEPENDENCY_WORD.fullmatch(part) else vocabulary.words.of(part)
 
 
 def _gang(gang: GangRequest, vocabulary: _Vocabulary) -> GangRequest:

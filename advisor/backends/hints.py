@@ -49,10 +49,6 @@ def _gpus(known: JobHints, value: str) -> JobHints | None:
     return replace(known, gpus=GpuRange(low=low, high=high)) if 1 <= low <= high else None
 
 
-def _checkpoint(known: JobHints, value: str) -> JobHints | None:
-    return replace(known, checkpoint_s=float(value)) if _SECONDS.fullmatch(value) else None
-
-
 def _step(known: JobHints, value: str) -> JobHints | None:
     step_s = float(value) if _DECIMALS.fullmatch(value) else 0.0
     return replace(known, step_s=step_s) if step_s > 0.0 else None
@@ -63,20 +59,12 @@ def _sensitivity(known: JobHints, value: str) -> JobHints | None:
     return replace(known, sensitivity=Sensitivity(spelled)) if spelled in list(Sensitivity) else None
 
 
-def _off(known: JobHints, _value: str) -> JobHints:
-    return replace(known, opted_out=True)
-
-
-def _mail(known: JobHints, _value: str) -> JobHints:
-    return replace(known, wants_mail=True)
-
-
 _READERS: Mapping[str, Callable[[JobHints, str], JobHints | None]] = {
     "model=": _model,
     "gpus=": _gpus,
-    "ckpt=": _checkpoint,
+    "ckpt=": lambda known, value: replace(known, checkpoint_s=float(value)) if _SECONDS.fullmatch(value) else None,
     "step=": _step,
     "sensitivity=": _sensitivity,
-    "off": _off,
-    "mail": _mail,
+    "off": lambda known, _: replace(known, opted_out=True),
+    "mail": lambda known, _: replace(known, wants_mail=True),
 }

@@ -5,7 +5,7 @@ A reader decodes Slurm's spellings; their meaning is decided here, once, so that
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -423,11 +423,8 @@ def _can_be_one_task_of(record: JobRecord, gpus: int) -> bool:
     """Return whether a job that leaves its nodes open can have asked for one task with more GPUs than `gpus`."""
     if record.tasks_asked is not None or record.tasks > 1 or record.nodes_max > max(1, record.nodes_shown):
         return False
-    return not record.cpus_per_gres and sum(_counts_per_job(record)) > gpus
-
-
-def _counts_per_job(record: JobRecord) -> Iterator[int]:
-    return (gpu.count for gpu in gpu_counts(requested(record.requests.get(GpuScope.JOB, ()))))
+    asked = gpu_counts(requested(record.requests.get(GpuScope.JOB, ())))
+    return not record.cpus_per_gres and sum(gpu.count for gpu in asked) > gpus
 
 
 def _takes_one_node_by_its_task(record: JobRecord) -> bool:

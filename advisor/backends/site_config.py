@@ -56,7 +56,7 @@ _SAME: Final[Mapping[str, Mapping[str, str]]] = {"EnforcePartLimits": {"yes": "a
 _UNIT: Final = re.compile(r"(-?\d+) *(?:sec|min)s?", re.IGNORECASE)
 _UNSET: Final = frozenset(("", "(null)", "none", "n/a"))
 _NONE: Final = _UNSET | {"0"}
-_FLAT: Final = ("topology/none", "topology/default", "topology/flat")
+_FLAT: Final = ("", "topology/none", "topology/default")
 _KINDS: Final[Mapping[str, TopologyKind]] = {
     "topology/flat": TopologyKind.FLAT,
     "topology/tree": TopologyKind.TREE,
@@ -79,15 +79,18 @@ def site_config(raw: Mapping[str, str], *, version: str) -> SiteConfig:
     default_priority = traits_of(version).default_priority_type
     priority_type = _value(raw, "prioritytype") or default_priority
     is_multifactor = priority_type == _MULTIFACTOR
+    topology = _value(raw, "topologyplugin").lower()
     return SiteConfig(
         cluster=_value(raw, "clustername").lower(),
         slurm_version=version,
         scheduler_type=_value(raw, "schedulertype") or "sched/backfill",
         scheduler_parameters=_parameters(_value(raw, "schedulerparameters")),
         select_parameters=_words(_value(raw, "selecttypeparameters") or "CR_CORE_MEMORY", upper=True),
-        topology_plugin=_topology_plugin(_value(raw, "topologyplugin")),
+        topology_plugin="topology/flat" if topology in _FLAT else topology,
         priority_type=priority_type,
-        priority_weights={name: _weight(raw, key) for name, key in _WEIGHTS.items()} if is_multifactor else {},
+        priority_weights={name: count(_value(raw, key) or "0", field=key) for name, key in _WEIGHTS.items()}
+        if is_multifactor
+        else {},
         priority_max_age_s=_duration(raw, "prioritymaxage", "7-0") if is_multifactor else None,
         priority_calc_period_s=_duration(raw, "prioritycalcperiod", "5") if is_multifactor else None,
         site_factor_plugin=_value(raw, "prioritysitefactorplugin").removesuffix("site_factor/none"),
@@ -145,15 +148,6 @@ def _parameters(text: str) -> dict[str, str]:
     """Map each word of SchedulerParameters to its value, by word, so that their order does not matter."""
     pairs = (word.partition("=") for word in names(text))
     return dict(sorted((key.strip().lower(), value.strip()) for key, _, value in pairs))
-
-
-def _topology_plugin(text: str) -> str:
-    plugin = text.lower()
-    return "topology/flat" if not plugin or plugin in _FLAT else plugin
-
-
-def _weight(raw: Mapping[str, str], key: str) -> int:
-    return count(_value(raw, key) or "0", field=key)
 
 
 def _tres_weights(raw: Mapping[str, str]) -> dict[str, float]:

@@ -138,15 +138,12 @@ def node_names(text: str, *, field: str) -> tuple[str, ...]:
     if _NODE_LIST.fullmatch(spelled) is None or _size(spelled) > _MOST_NODES:
         raise unreadable(field, text, "a node list")
     try:
+        # Without a resolver no name is taken for a group, whose members ClusterShell would ask a program for.
+        found = _plain_names(spelled) or {str(name) for name in NodeSet(spelled, resolver=RESOLVER_NOGROUP)}
         # A list is long, and one for each job, where users want it so: one text for each name.
-        return tuple(sorted(map(sys.intern, _plain_names(spelled) or _all_names(spelled))))
+        return tuple(sorted(map(sys.intern, found)))
     except (NodeSetException, ValueError) as err:
         raise unreadable(field, text, "a node list") from err
-
-
-def _all_names(spelled: str) -> set[str]:
-    # Without a resolver no name is taken for a group, whose members ClusterShell would ask a program for.
-    return {str(name) for name in NodeSet(spelled, resolver=RESOLVER_NOGROUP)}
 
 
 def _plain_names(spelled: str) -> set[str]:

@@ -57,11 +57,6 @@ def gres_list(text: str, *, field: str) -> tuple[Gres, ...]:
     return tuple(gres for gres in entries if gres is not None)
 
 
-def is_generic(name: str) -> bool:
-    """Return whether a name among TRES is that of a generic resource (`gpu`), not `cpu` or `license/matlab`."""
-    return name not in _OTHER_TRES and "/" not in name
-
-
 def requested(items: tuple[Gres, ...]) -> tuple[Gres, ...]:
     """Return what a request comes to: where it names a resource twice, Slurm goes by the last count.
 
@@ -168,7 +163,8 @@ def _gres(item: str, *, field: str) -> Gres | None:
     for prefix in ("gres:", "gres/"):
         bare = bare.removeprefix(prefix)
     name, *rest = (word for word in re.split("[:=]", bare) if word.lower() != _NOT_CONSUMED)
-    if not is_generic(name):
+    # Such as `cpu` or `license/matlab`.
+    if name in _OTHER_TRES or "/" in name:
         return None
     number = rest.pop() if rest and _NUMBER.fullmatch(rest[-1]) else "1"
     if len(rest) > 1 or any(char in bare for char in "()"):

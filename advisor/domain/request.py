@@ -96,21 +96,19 @@ def _or_all(amount: float | None) -> float:
     return math.inf if amount is None else amount
 
 
-def _memory_words(mib: float) -> str:
-    return "all memory of its nodes" if math.isinf(mib) else f"{mib:.0f} MiB of memory"
-
-
-def _limit_words(limit_s: float) -> str:
-    return "no time limit" if math.isinf(limit_s) else f"a time limit of {duration(limit_s)}"
-
-
 # Each amount with its words; None is not compared.
 _AMOUNTS: Final[Collection[tuple[Callable[[Request], float | None], Callable[[float], str]]]] = (
     (lambda asked: asked.gpus, lambda gpus: plural(int(gpus), "GPU")),
     (lambda asked: asked.nodes, lambda nodes: plural(int(nodes), "node")),
     (lambda asked: asked.nodes_most, lambda nodes: f"at most {plural(int(nodes), 'node')}"),
     (lambda asked: _of_own_size(asked, asked.cpus), lambda cpus: plural(int(cpus), "CPU")),
-    (lambda asked: _of_own_size(asked, asked.memory_mib), _memory_words),
-    (lambda asked: _or_all(asked.time_limit_s), _limit_words),
+    (
+        lambda asked: _of_own_size(asked, asked.memory_mib),
+        lambda mib: "all memory of its nodes" if math.isinf(mib) else f"{mib:.0f} MiB of memory",
+    ),
+    (
+        lambda asked: _or_all(asked.time_limit_s),
+        lambda limit_s: "no time limit" if math.isinf(limit_s) else f"a time limit of {duration(limit_s)}",
+    ),
     (lambda asked: asked.tasks, lambda tasks: f"{plural(int(tasks), 'task')} at the same time"),
 )

@@ -23,7 +23,7 @@ def barred(snapshot: Snapshot) -> frozenset[int]:
     """
     waiting = competing(snapshot.pending_gpu_jobs, snapshot.taken_at)
     particular = [job for job in waiting if job.gang.gres or job.gang.tmp_disk_mib]
-    planned = [job for job in waiting if _is_planned_later(job, snapshot.taken_at)]
+    planned = [job for job in waiting if (job.start_time or 0.0) > snapshot.taken_at and not job.reservation]
     if not particular and not planned:
         return frozenset()
     fitter = Fitter(snapshot, node_table(snapshot))
@@ -37,10 +37,6 @@ def barred(snapshot: Snapshot) -> frozenset[int]:
         if _fits_now(fitter, job) and (causes_named(job.reason) == RESOURCES or job.job_id in first)
     )
     return frozenset((*narrowed, *unseen))
-
-
-def _is_planned_later(job: Job, now: float) -> bool:
-    return job.start_time is not None and job.start_time > now and not job.reservation
 
 
 def _fits_now(fitter: Fitter, job: Job) -> bool:

@@ -234,13 +234,9 @@ def _membership(snapshot: Snapshot, row_by_name: Mapping[str, int]) -> Flags:
     """Mark the nodes of each partition: `(n_partitions, n_nodes)`; nodes speak where a partition lists none."""
     member = np.zeros((len(snapshot.partitions), len(row_by_name)), dtype=np.bool_)
     for number, partition in enumerate(snapshot.partitions):
-        names = partition.nodes or _nodes_naming(snapshot.nodes, partition.name)
+        names = partition.nodes or [node.name for node in snapshot.nodes if partition.name in node.partitions]
         member[number, [row_by_name[name] for name in names if name in row_by_name]] = True
     return member
-
-
-def _nodes_naming(nodes: tuple[Node, ...], partition: str) -> tuple[str, ...]:
-    return tuple(node.name for node in nodes if partition in node.partitions)
 
 
 def rows_of(table: NodeTable, names: Iterable[str]) -> list[int]:

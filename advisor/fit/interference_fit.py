@@ -231,7 +231,10 @@ def _parameters(
     relative: RelativeSpeeds, items: Items, mean: Floats, spread: Floats, chosen: Chosen
 ) -> SectionParameters:
     """Return the parameters that follow from the jobs and their similarity, with the calibration left at 0."""
-    sides = [_likeness(items, shape) for shape in (chosen.mine, chosen.other)]
+    sides = [
+        Likeness(**asdict(shape), basis=basis(items, shape, MOST_COORDINATES).tolist())
+        for shape in (chosen.mine, chosen.other)
+    ]
     return SectionParameters(
         items=[
             MeasuredItem(
@@ -259,10 +262,6 @@ def _parameters(
 
 def _optional(numbers: Floats) -> list[float | None]:
     return [None if np.isnan(number) else float(number) for number in numbers]
-
-
-def _likeness(items: Items, shape: Shape) -> Likeness:
-    return Likeness(**asdict(shape), basis=basis(items, shape, MOST_COORDINATES).tolist())
 
 
 def _products(sides: Sequence[Likeness], items: Items, chosen: Chosen) -> list[tuple[int, int, float]]:

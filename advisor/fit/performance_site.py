@@ -120,17 +120,13 @@ def _allowed(jobs: Sequence[EndedJob], shares: Shares, seed: int) -> list[EndedJ
     """Return the jobs that are learnt from, no user and no account above its share; raises `ModelError` for too few."""
     if len(jobs) < LEAST_SAMPLES:
         raise ModelError(f"{len(jobs)} ended jobs can be compared with others like them, fewer than {LEAST_SAMPLES}")
-    kept = _capped(jobs, shares, seed)
+    kept = capped(jobs, seed=seed, user_share=shares.user, account_share=shares.account)[-MOST_SAMPLES:]
     if len(kept) < LEAST_SAMPLES:
         raise ModelError(
             f"{len(kept)} of {len(jobs)} jobs are left where no user has more than {shares.user:.0%} and no account "
             f"more than {shares.account:.0%} of them, fewer than {LEAST_SAMPLES}"
         )
     return kept
-
-
-def _capped(jobs: Sequence[EndedJob], shares: Shares, seed: int) -> list[EndedJob]:
-    return capped(jobs, seed=seed, user_share=shares.user, account_share=shares.account)[-MOST_SAMPLES:]
 
 
 def _samples(prior: SitePrior, jobs: Sequence[EndedJob], noise_share: float) -> Samples:

@@ -75,7 +75,10 @@ def learn_laws(measured: StepTimes) -> Learned:
     clusters = dict.fromkeys(sorted({group.cluster for group in groups}), pooled)
     for _ in range(_ROUNDS):
         before = [clusters[group.cluster].prior() for group in groups]
-        laws = [_law(group, prior) for group, prior in zip(groups, before, strict=True)]
+        laws = [
+            taught(prior, group.work, group.step_s, group.reference)
+            for group, prior in zip(groups, before, strict=True)
+        ]
         clusters, pooled = _networks(groups, laws, before, pooled, clusters)
     return Learned(groups=groups, laws=tuple(laws), before=tuple(before), clusters=clusters, pooled=pooled)
 
@@ -93,10 +96,6 @@ def _groups(measured: StepTimes) -> Iterator[Group]:
             reference=reference_batch(work),
             batch=batch,
         )
-
-
-def _law(group: Group, prior: Prior) -> Law:
-    return taught(prior, group.work, group.step_s, group.reference)
 
 
 def _networks(

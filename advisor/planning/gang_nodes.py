@@ -42,7 +42,7 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
             continue
         choice = site.choice(case, queue, turn, taken)
         chooser = ScoredChooser(case.decider, lambda: site.view(queue), queue.jobs[turn.row].job_id)
-        if not choose_all(choice, chooser) or len(choice.chosen) < 2:
+        if not choose_all(choice, chooser.next_server) or len(choice.chosen) < 2:
             continue
         job, names = queue.jobs[turn.row], sorted(case.table.names[row] for row in choice.chosen)
         if hold(case.fitter, job, names):

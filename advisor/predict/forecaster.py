@@ -190,11 +190,15 @@ class ModelForecaster:
     def bases(self, job: Job, snapshot: Snapshot) -> tuple[ForecastBasis, ...]:
         """Return what the forecasts of a GPU job rest on, after those of the snapshot."""
         asked: dict[str, Callable[[Any], ForecastBasis]] = {
-            "run_time": lambda queue: _of_run_time(queue.model, job, snapshot)
+            "run_time": lambda queue: _basis(
+                "run time", _RUN_TIME, int(queue.model.forecast(run_time_table([job], snapshot)).group[0])
+            )
         }
         if (job.gang.gpu_count or 0) > 1 or job.hints.gpus is not None:
             asked["throughput"] = lambda queue: _of_speed(queue.model, job)
-            asked["interference"] = lambda model: _of_neighbours(model, job)
+            asked["interference"] = lambda model: _basis(
+                "neighbours", _BESIDE, int(model.codes([job.hints.model or ""])[0] >= 0)
+            )
         answers = [self._ask(kind, work, None) for kind, work in asked.items()]
         return tuple(basis for basis in answers if basis is not None)
 
@@ -313,22 +317,11 @@ def _beside(model: InterferenceForecaster, cluster: PlacementIndex, jobs: Sequen
     return [(next(intervals) or _NEIGHBOURS_UNKNOWN) if near else None for near in near_by_row]
 
 
-def _of_run_time(model: RunTimeForecaster, job: Job, snapshot: Snapshot) -> ForecastBasis:
-    """Return what the run time of a job rests on; raises `ModelError` if the model returns invalid values."""
-    group = model.forecast(run_time_table([job], snapshot)).group[0]
-    return _basis("run time", _RUN_TIME, int(group))
-
-
 def _of_speed(model: ThroughputForecaster, job: Job) -> ForecastBasis:
     """Return what the speeds of a job rest on."""
     codes = model.codes([job.hints.model])
     measured = int(codes[0] >= 0)
     return _basis("speed", _SPEED, _STEP_BY_EVIDENCE.get(Evidence(model.evidence(codes)[0]), measured))
-
-
-def _of_neighbours(model: InterferenceForecaster, job: Job) -> ForecastBasis:
-    """Return what the inflation of a job beside others rests on."""
-    return _basis("neighbours", _BESIDE, int(model.codes([job.hints.model or ""])[0] >= 0))
 
 
 def _basis(forecast: str, steps: Sequence[tuple[str, str]], step: int) -> ForecastBasis:

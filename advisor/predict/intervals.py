@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.forecast import Interval
+from advisor.features.columns import Columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Intervals:
+class Intervals(Columns):
     """80 % intervals, row by row; all arrays `(n_rows,)`.
 
     `known` is False where the row lies outside of what the model was fitted on, or where the models of an ensemble
@@ -20,9 +21,6 @@ class Intervals:
     median: NDArray[np.float64]
     high: NDArray[np.float64]
     known: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.median)
 
 
 def listed(intervals: Intervals, *, least: float, most: float) -> list[Interval | None]:

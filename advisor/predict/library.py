@@ -119,7 +119,7 @@ class Library:
         verify(held)
         self._verify_performance(held)
         manifest = read_manifest(self.site)
-        before = self._version_in_use(kind)
+        before = manifest.in_use.get(kind) or read_manifest(self.shipped).in_use.get(kind)
         if before == version:
             return
         previous = manifest.previous | ({} if before is None else {kind: before})
@@ -146,7 +146,7 @@ class Library:
 
     def performance_of(self, policy: Held) -> Held | None:
         """Return the version of the performance model that a policy looks at, None without one; raises `ModelError`."""
-        version = performance_version(_checked_parameters(policy), policy)
+        version = performance_version(dict(_checked_files(policy, policy.name))[PARAMETERS], policy)
         return None if version is None else self.find(PERFORMANCE, version)
 
     def _verify_performance(self, held: Held) -> None:
@@ -160,9 +160,6 @@ class Library:
         if performance is not None:
             verify(performance)
 
-    def _version_in_use(self, kind: str) -> str | None:
-        return read_manifest(self.site).in_use.get(kind) or read_manifest(self.shipped).in_use.get(kind)
-
 
 def performance_version(parameters: bytes, held: Held) -> str | None:
     """Return the version of the performance model that a policy looks at, None without one; raises `ModelError`."""
@@ -171,10 +168,6 @@ def performance_version(parameters: bytes, held: Held) -> str | None:
     except (ValueError, AttributeError) as err:
         raise ModelError(f"policy {held.name}: its parameters cannot be read: restore it, or roll back") from err
     return None if version is None else str(version)
-
-
-def _checked_parameters(held: Held) -> bytes:
-    return dict(_checked_files(held, held.name))[PARAMETERS]
 
 
 def _number(held: Held) -> int:

@@ -142,13 +142,8 @@ def served(held: Held, library: Library) -> Policy:
     models = None if version is None else PerformanceModel.opened(library.find(PERFORMANCE, version)).known_models()
     if version is not None:
         # Two versions can have the same graph, and differ in what they know of the site.
-        digest = digest_with_parameters(content)
+        digest = digest_of(content[GRAPH] + content[PARAMETERS])
     return ServedPlaces(graph, name=name, columns=columns, digest=digest, models=models)
-
-
-def digest_with_parameters(content: Mapping[str, bytes]) -> str:
-    """Return the digest by which records name a policy that looks at a performance model."""
-    return digest_of(content[GRAPH] + content[PARAMETERS])
 
 
 def policies(library: Library) -> tuple[str, ...]:

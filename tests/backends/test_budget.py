@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from advisor.backends.budget import BudgetedCommands, RpcBudget, requests_of
 from advisor.backends.process import Answer
 from advisor.backends.sources import MOST_REQUESTS
+from advisor.clock import ManualClock
 from advisor.domain.load import Allowance, RateLimit
 from advisor.errors import BudgetSpentError
 from advisor.settings import BudgetSettings
@@ -22,17 +23,6 @@ UPDATE = ("scontrol", "update", "JobId=7", "Nice=5")
 READ_ONE = ("squeue", "-h", "-a", "--noconvert", "--local", "-j", "7", "-O", "JobID")
 READ_LIST = ("squeue", "-h", "-a", "--noconvert", "--local", "-j", "7,8", "-O", "JobID")
 SNAPSHOT = (("squeue", "-h", "-a", "-O", "JobID"), ("sinfo", "-h", "-a", "-N", "-O", "NodeList"))
-
-
-@dataclass
-class Monotonic:
-    """A clock that a test moves, in both directions."""
-
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        """Return the instant."""
-        return self.now
 
 
 @dataclass
@@ -53,9 +43,9 @@ class Recorder(Streaming):
         return ""
 
 
-def budgeted() -> tuple[BudgetedCommands, Recorder, Monotonic]:
-    clock, recorder = Monotonic(), Recorder(cluster="east")
-    budget = RpcBudget(SETTINGS, clock)
+def budgeted() -> tuple[BudgetedCommands, Recorder, ManualClock]:
+    clock, recorder = ManualClock(1000.0), Recorder(cluster="east")
+    budget = RpcBudget(SETTINGS, clock.now)
     budget.learn(MEANS_S, None, reading=4)
     return BudgetedCommands(commands=recorder, budget=budget), recorder, clock
 
@@ -165,7 +155,7 @@ def test_three_hundred_changes_a_minute_fit_into_the_default_share() -> None:
             commands.ask(*command)
         assert commands.budget.room(300) == Allowance(changes=300)
         batch(commands, 300)
-        clock.now += 60.0
+        clock.advance(60.0)
 
 
 def test_changes_beyond_the_share_wait_and_say_so() -> None:
@@ -175,7 +165,7 @@ def test_changes_beyond_the_share_wait_and_say_so() -> None:
     batch(commands, room.changes)
     left = commands.budget.room(1)
     early = commands.budget.against_round()
-    clock.now += 60.0
+    clock.advance(60.0)
 
     assert room == Allowance(
         changes=600,
@@ -192,7 +182,7 @@ def test_what_is_late_already_waits_for_no_share_and_later_rounds_pay_for_it() -
 
     assert commands.budget.room(500, returning=True) == Allowance(changes=500)
     batch(commands, 500)
-    clock.now += 60.0
+    clock.advance(60.0)
 
     assert commands.budget.against_round() is not None
 
@@ -208,14 +198,14 @@ def test_a_slower_slurmctld_is_asked_for_less() -> None:
 def test_a_cluster_too_large_for_the_share_is_read_less_often() -> None:
     commands, _, clock = budgeted()
     commands.budget.learn({**MEANS_S, "REQUEST_JOB_INFO": 1.2}, None, reading=4)
-    began, rounds = clock.now, 0
+    began, rounds = clock.time_s, 0
 
-    while clock.now < began + 3600.0:
+    while clock.time_s < began + 3600.0:
         if commands.budget.against_round() is None:
             rounds += 1
             for command in (("sdiag",), *SNAPSHOT):
                 commands.ask(*command)
-        clock.now += 10.0
+        clock.advance(10.0)
 
     assert 3600.0 * 0.005 / 1.21 - 1 < rounds < 3600.0 * 0.005 / 1.2 + 2
 
@@ -228,9 +218,9 @@ def test_daemon_that_starts_counts_on_no_more_of_slurms_rate_limiter_than_its_fi
         commands.ask(*command)
     at_start = (commands.budget.room(300).changes, commands.budget.room(300, returning=True).changes)
     spent = commands.budget.against_round(1)
-    clock.now += 10.0
+    clock.advance(10.0)
     after_10_s = commands.budget.room(300).changes
-    clock.now += 90.0
+    clock.advance(90.0)
 
     assert at_start == (0, 0) and spent is not None
     assert after_10_s == 0
@@ -241,10 +231,10 @@ def test_daemon_that_starts_counts_on_no_more_of_slurms_rate_limiter_than_its_fi
 def test_rounds_under_slurms_rate_limiter_leave_room_for_changes_however_often_they_begin(interval_s: float) -> None:
     commands, _, clock = budgeted()
     commands.budget.learn(MEANS_S, RateLimit(size=30, per_s=2.0), reading=4)
-    began, rooms = clock.now, []
+    began, rooms = clock.time_s, []
 
-    while clock.now < began + 600.0:
-        clock.now += interval_s
+    while clock.time_s < began + 600.0:
+        clock.advance(interval_s)
         if commands.budget.against_round() is None:
             for command in (("sdiag",), *SNAPSHOT):
                 commands.ask(*command)
@@ -267,7 +257,7 @@ def test_under_slurms_rate_limiter_no_more_is_sent_than_it_lets_pass() -> None:
     first = commands.budget.room(300)
     batch(commands, first.changes)
     late = commands.budget.room(300, returning=True)
-    clock.now += 10.0
+    clock.advance(10.0)
     later = commands.budget.room(300)
     with pytest.raises(BudgetSpentError, match=r"limits the requests of this user \(rl_enable\), with room again in"):
         commands.feed("scontrol", ["update JobId=7 Nice=5"] * 300)
@@ -295,9 +285,9 @@ def test_clock_that_jumps_back_neither_floods_nor_starves(jump_s: float) -> None
     commands, _, clock = budgeted()
     batch(commands, 600)
 
-    clock.now += jump_s
+    clock.advance(jump_s)
     at_once = commands.budget.room(300)
-    clock.now += 60.0
+    clock.advance(60.0)
 
     assert at_once.changes == 0
     assert commands.budget.room(300).changes == 300
@@ -309,7 +299,7 @@ def test_settings_taken_over_at_a_reload_keep_what_was_sent() -> None:
 
     commands.budget.adopt(BudgetSettings(time_ratio=0.05))
     at_once = commands.budget.room(300)
-    clock.now += 10.0
+    clock.advance(10.0)
 
     assert at_once.changes == 0
     assert commands.budget.room(300).changes == 300
@@ -325,14 +315,14 @@ def test_no_window_ever_costs_more_than_the_share_a_minute_of_it_and_one_round(p
     sent: list[tuple[float, float]] = []
 
     for wait_s, wanted in plan:
-        clock.now += wait_s
+        clock.advance(wait_s)
         if commands.budget.against_round() is not None:
             continue
         before_s = commands.budget.spent_s
         for command in (("sdiag",), *SNAPSHOT):
             commands.ask(*command)
         batch(commands, commands.budget.room(wanted).changes)
-        sent.append((clock.now, commands.budget.spent_s - before_s))
+        sent.append((clock.time_s, commands.budget.spent_s - before_s))
 
     reads_s = 5 * 0.002
     for first, (since, _) in enumerate(sent):

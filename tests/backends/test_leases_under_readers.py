@@ -9,6 +9,7 @@ import pytest
 
 from advisor.apply.applier import INTENT_GRACE_S, Applier
 from advisor.apply.memory_journal import MemoryJournal
+from advisor.apply.step import Reconciled
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.json_source import JsonSource
 from advisor.backends.pyslurm_source import PyslurmSource
@@ -73,6 +74,13 @@ def opened(reader: str, queue: OneQueue) -> ClusterSource:
             return JsonSource(queue, clock, site)
 
 
+def reconciled(reader: str, queue: OneQueue, journal: MemoryJournal) -> Reconciled:
+    """Take back what is due, as a reader shows the queue."""
+    source = opened(reader, queue)
+    applier = Applier(source=source, actuator=ScontrolActuator(queue), cycle=Cycle(), journal=journal)
+    return applier.reconcile(source.snapshot())
+
+
 def test_every_lever_is_among_the_changes() -> None:
     assert set(CHANGES) == set(Lever)
 
@@ -106,10 +114,8 @@ def test_change_is_taken_back_under_any_reader(lever: Lever, writer: str, reader
     lease = intended(change, NOW - 2 * INTENT_GRACE_S, after_s=60.0, job=written.jobs_by_id[JOB_ID])
     journal.keep(replace(lease, state=state))
     assert ScontrolActuator(queue).apply(change).text == ""
-    source = opened(reader, queue)
 
-    applier = Applier(source=source, actuator=ScontrolActuator(queue), cycle=Cycle(), journal=journal)
-    done = applier.reconcile(source.snapshot())
+    done = reconciled(reader, queue, journal)
 
     assert queue.held() == held
     assert (done.overruled, journal.leases()) == ((), ())
@@ -128,10 +134,8 @@ def test_value_of_somebody_else_stays_under_any_reader(lever: Lever, reader: str
     held = queue.held()
     lease = intended(change, NOW - 2 * INTENT_GRACE_S, after_s=60.0)
     journal.keep(replace(lease, state=LeaseState.OUT))
-    source = opened(reader, queue)
 
-    applier = Applier(source=source, actuator=ScontrolActuator(queue), cycle=Cycle(), journal=journal)
-    applier.reconcile(source.snapshot())
+    reconciled(reader, queue, journal)
 
     assert queue.held() == held
     assert [each.state for each in journal.leases()] == [LeaseState.HANDS_OFF]
@@ -142,15 +146,13 @@ def test_value_of_somebody_else_stays_under_any_reader(lever: Lever, reader: str
 @pytest.mark.parametrize("limit", [30, 90, 600])
 def test_limit_that_a_person_set_stays_with_the_size(reader: str, state: LeaseState, limit: int) -> None:
     change, queue, journal = CHANGES[Lever.GPU_COUNT], OneQueue(), MemoryJournal()
-    source = opened(reader, queue)
     lease = intended(change, NOW - 2 * INTENT_GRACE_S, after_s=60.0)
     journal.keep(replace(lease, state=state))
     assert ScontrolActuator(queue).apply(change).text == ""
     queue.limit = limit
     held, sent = queue.held(), tuple(queue.sent)
 
-    applier = Applier(source=source, actuator=ScontrolActuator(queue), cycle=Cycle(), journal=journal)
-    applier.reconcile(source.snapshot())
+    reconciled(reader, queue, journal)
 
     assert (queue.held(), tuple(queue.sent)) == (held, sent)
     assert [each.state for each in journal.leases()] == [LeaseState.HANDS_OFF]
@@ -171,10 +173,8 @@ def test_change_is_taken_back_where_a_field_of_its_job_was_not_read(lever: Lever
     held = queue.held()
     journal.keep(replace(intended(change, NOW - 600.0, after_s=60.0), state=LeaseState.OUT))
     ScontrolActuator(queue).apply(change)
-    source = opened("pyslurm", queue)
 
-    applier = Applier(source=source, actuator=ScontrolActuator(queue), cycle=Cycle(), journal=journal)
-    applier.reconcile(source.snapshot())
+    reconciled("pyslurm", queue, journal)
 
     assert queue.held() == held
     assert journal.leases() == ()
@@ -185,10 +185,8 @@ def test_change_that_was_not_read_and_is_not_due_stays_out() -> None:
     ScontrolActuator(queue).apply(change)
     kept = replace(intended(change, NOW - 60.0, after_s=3600.0), state=LeaseState.OUT)
     journal.keep(kept)
-    source = opened("pyslurm", queue)
 
-    applier = Applier(source=source, actuator=ScontrolActuator(queue), cycle=Cycle(), journal=journal)
-    applier.reconcile(source.snapshot())
+    reconciled("pyslurm", queue, journal)
 
     assert journal.leases() == (kept,)
     assert queue.sent == ["TresPerJob=gres:gpu:a100:4", "TimeLimit=113"]
@@ -201,10 +199,8 @@ def test_field_that_was_not_read_of_a_requeued_job_is_owned_again_until_it_was()
     journal.keep(lease)
     journal.close(lease, Ending.NO_LONGER_PENDING, NOW - 1800.0)
     ScontrolActuator(queue).apply(change)
-    source = opened("pyslurm", queue)
 
-    applier = Applier(source=source, actuator=ScontrolActuator(queue), cycle=Cycle(), journal=journal)
-    applier.reconcile(source.snapshot())
+    reconciled("pyslurm", queue, journal)
 
     assert queue.held() == held
     assert [ended.ending for ended in journal.closed([JOB_ID])] == [Ending.NO_LONGER_PENDING, Ending.TAKEN_BACK]

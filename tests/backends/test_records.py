@@ -21,41 +21,23 @@ A100 = Gres(name="gpu", gres_type="a100", count=8)
 V100 = Gres(name="gpu", gres_type="v100", count=8)
 
 
-def node(name: str, *gres: Gres) -> Node:
-    record = NodeRecord(
-        name=name,
-        states=("MIXED",),
-        cpus=16,
-        cpus_used=4,
-        memory_mib=64000,
-        memory_used_mib=0,
-        gres=gres,
-        partitions=("gpu",),
-    )
-    return node_of(record)
+def node(*gres: Gres, **changes: object) -> Node:
+    values = {"name": "n01", "states": ("MIXED",), "cpus": 16, "cpus_used": 4, "memory_mib": 64000, **changes}
+    return node_of(NodeRecord(memory_used_mib=0, gres=gres, **values))  # type: ignore[arg-type]  # as in `record`
 
 
 def test_other_resources_of_a_node_stand_beside_those_in_use() -> None:
     whole = [Gres(name="lustre", gres_type=None, count=4), Gres(name="mem", gres_type="hbm", count=80)]
-    row = NodeRecord(
-        name="n01",
-        states=("MIXED",),
-        cpus=16,
-        cpus_used=4,
-        memory_mib=64000,
-        memory_used_mib=0,
-        gres=(A100, *whole),
-        gres_used=(Gres(name="lustre", gres_type=None, count=1),),
-        partitions=("gpu",),
-    )
 
-    assert [(pool.name, pool.gres_type, pool.total, pool.used) for pool in node_of(row).gres] == [
+    made = node(A100, *whole, gres_used=(Gres(name="lustre", gres_type=None, count=1),))
+
+    assert [(pool.name, pool.gres_type, pool.total, pool.used) for pool in made.gres] == [
         ("lustre", None, 4, 1),
         ("mem", "hbm", 80, 0),
     ]
 
 
-NODES = (node("n01", A100), node("n02", A100), node("n03", V100))
+NODES = (node(A100), node(A100, name="n02"), node(V100, name="n03"))
 
 
 def record(**changes: object) -> JobRecord:
@@ -215,9 +197,6 @@ def test_one_task_gets_one_node_where_it_is_shown_and_is_in_doubt_where_it_is_no
     assert elsewhere.gang.uncounted == ()
 
 
-requests(GpuScope.JOB, 8), requests(GpuScope.JOB, 12)
-
-
 @pytest.mark.parametrize(
     ("changes", "is_open"),
     [
@@ -354,23 +333,17 @@ def test_shares_are_never_whole_gpus() -> None:
 def test_node_state_is_a_base_and_flags(
     states: tuple[str, ...], cpus_used: int, state: str, flags: tuple[str, ...]
 ) -> None:
-    made = node_of(NodeRecord(name="n01", states=states, cpus=16, cpus_used=cpus_used, memory_mib=1, memory_used_mib=0))
+    made = node(states=states, cpus_used=cpus_used)
 
     assert (made.state, made.flags) == (state, flags)
 
 
 @pytest.mark.parametrize(("reason", "shown"), [("none", ""), ("(null)", ""), ("ECC error", "ECC error")])
 def test_node_without_a_reason_has_none(reason: str, shown: str) -> None:
-    record = NodeRecord(
-        name="n01", states=("IDLE",), reason=reason, cpus=1, cpus_used=0, memory_mib=1, memory_used_mib=0
-    )
-
-    assert node_of(record).reason == shown
+    assert node(reason=reason).reason == shown
 
 
 DEPENDENCY = ",".join(f"afterany:{job_id}(unfulfilled)" for job_id in range(1, 100))
-
-
 # Of which a part ends right behind what squeue prints.
 SHORT_PARTS = "afterany:" + ":".join(str(job_id) for job_id in range(1_000_000, 1_000_099))
 

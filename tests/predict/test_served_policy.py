@@ -366,7 +366,7 @@ def choice(gpus: int) -> Choice:
 
 def chosen_by(policy: Policy, gpus: int) -> tuple[bool, list[int], Decider]:
     decider, of = Decider(policy=policy), choice(gpus)
-    return choose_all(of, ScoredChooser(decider, view)), of.chosen, decider
+    return choose_all(of, ScoredChooser(decider, view).next_server), of.chosen, decider
 
 
 def test_gang_gets_the_servers_with_the_highest_scores_until_it_has_its_gpus() -> None:

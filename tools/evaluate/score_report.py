@@ -135,10 +135,9 @@ class JudgedRows:
 
 def together(parts: Sequence[JudgedRows]) -> JudgedRows:
     """Return what was judged part by part as one."""
-    ends = ("low", "median", "high", "known")
     return JudgedRows(
         index=np.concatenate([each.index for each in parts]),
-        forecast=Intervals(**{end: np.concatenate([getattr(each.forecast, end) for each in parts]) for end in ends}),
+        forecast=Intervals.join([each.forecast for each in parts]),
         by_baseline={name: np.concatenate([each.by_baseline[name] for each in parts]) for name in parts[0].by_baseline},
     )
 

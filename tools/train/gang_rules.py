@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.features.observe.graph import Floats
 from advisor.features.observe.least_loss import least_loss
-from advisor.features.observe.pointer import BestFit, Choice, best_fit, choose_all
+from advisor.features.observe.pointer import Choice, best_fit, choose_all
 from tools.train.parted_cluster import GangDecision, PartedCluster
 
 LEAST_SAVING: Final = 0.05
@@ -44,7 +44,7 @@ def patient(choice: Choice) -> int | None:
     gang = choice.gang
     if not choice.chosen and gang.gpus > 1:
         tried = replace(choice, chosen=[], taken=[])
-        if choose_all(tried, BestFit()):
+        if choose_all(tried):
             leaves = len(np.unique(tried.leaf[tried.chosen]))
             here = 1.0 if len(tried.chosen) == 1 else gang.leaf_inflation if leaves == 1 else gang.spine_inflation
             best = 1.0 if gang.fewest_nodes == 1 else gang.leaf_inflation

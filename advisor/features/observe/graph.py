@@ -11,6 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.features.columns import Columns
+
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Rows = NDArray[np.intp]
@@ -35,16 +37,13 @@ _DOUBLINGS: Final = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Servers:
+class Servers(Columns):
     """The servers, `(n_servers,)` each; `leaf` counts from 0, and `free` are GPUs that no gang holds."""
 
     gpus: Rows
     free: Rows
     is_up: Flags
     leaf: Rows
-
-    def __len__(self) -> int:
-        return len(self.gpus)
 
     @property
     def leaves(self) -> int:

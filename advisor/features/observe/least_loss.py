@@ -14,7 +14,7 @@ import numpy as np
 from advisor.domain.actions import Lever
 from advisor.features.observe.graph import Flags, Floats32
 from advisor.features.observe.known_models import OUTLOOK_COLUMNS
-from advisor.features.observe.pointer import CHOICE_COLUMNS, AgentView, BestFit, Choice, Gang, best_fit, choose_all
+from advisor.features.observe.pointer import CHOICE_COLUMNS, AgentView, Choice, Gang, best_fit, choose_all
 from advisor.features.policy import Decider, Options
 
 LOSS_COLUMNS: Final = ("loss", "is_planned", "overdue")
@@ -52,7 +52,7 @@ def planned_places(choice: Choice) -> Iterator[PlannedPlace]:
         if not _holds(choice, keeps):
             continue
         tried = _within(choice, keeps)
-        if not choose_all(tried, BestFit()):
+        if not choose_all(tried):
             continue
         servers = tried.chosen
         leaves = len(np.unique(choice.leaf[servers]))

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -186,13 +186,6 @@ def _first(among: Flags, keys: tuple[Floats | Rows, ...]) -> int:
     return int(rows[0])
 
 
-class Chooser(Protocol):
-    """What chooses the servers of gangs, one after the other."""
-
-    def next_server(self, choice: Choice) -> int | None:
-        """Return the next server of a choice; None to leave the gang to Slurm."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentView:
     """What an agent sees besides the gang: the graph of its part, its report, and what models add to each other."""
@@ -202,22 +195,13 @@ class AgentView:
     neighbours: Neighbours
 
 
-# From what makes the view of an agent, called only if it is needed, to what chooses there.
-MakeChooser = Callable[[Callable[[], AgentView]], Chooser]
+def choose_all(choice: Choice, next_server: Callable[[Choice], int | None] = best_fit) -> bool:
+    """Choose servers until the gang has its GPUs; return whether it has, False if it is left to Slurm.
 
-
-class BestFit:
-    """The rule, best fit with least interference."""
-
-    def next_server(self, choice: Choice) -> int | None:
-        """Return the next server by the rule."""
-        return best_fit(choice)
-
-
-def choose_all(choice: Choice, chooser: Chooser) -> bool:
-    """Choose servers until the gang has its GPUs; return whether it has, False if it is left to Slurm."""
+    `next_server` gives the next server of a choice, None to leave the gang to Slurm; by default it is the rule.
+    """
     while choice.rest > 0:
-        server = chooser.next_server(choice)
+        server = next_server(choice)
         if server is None or not choice.legal[server]:
             return False
         choice.choose(server)

@@ -1,4 +1,4 @@
-"""How long gangs wait: what was seen, what it saves, what is left of the bounds, few nodes as a place, and timers out."""
+"""How long gangs wait: what was seen, what it saves, what is left of the bounds, few nodes as a place, timers out."""
 
 from dataclasses import replace
 

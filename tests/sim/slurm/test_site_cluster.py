@@ -1,4 +1,4 @@
-"""The cluster of a site, from recorded snapshots and from what slurmctld shows of limits, and what of it is left out."""
+"""The cluster of a site, from recorded snapshots and what slurmctld shows of limits, and what of it is left out."""
 
 from dataclasses import replace
 

@@ -35,7 +35,7 @@ from tests.strategies import hostile_texts
 from tests.terminals import on_terminal
 from tests.web.stage import set_up
 from tools.bench.synthetic import TAKEN_AT
-from tools.top_pictures import DOCS, SIZES, demo_view, picture
+from tools.terminal_page import DOCS, SIZES, demo_view, view_picture
 
 __all__ = ["sadvise"]
 
@@ -127,9 +127,9 @@ def texts(svg: str) -> list[str]:
 
 @pytest.mark.parametrize("name", SIZES)
 def test_picture_in_the_documents_shows_what_is_drawn_now(name: str) -> None:
-    drawn = asyncio.run(picture(SIZES[name]))
+    drawn = asyncio.run(view_picture(SIZES[name]))
 
-    assert texts((DOCS / name).read_text()) == texts(drawn), "run `python -m tools.top_pictures`"
+    assert texts((DOCS / name).read_text()) == texts(drawn), "run `python -m tools.terminal_page`"
     assert "http" not in re.sub(r"http://www\.w3\.org\S*|https://www\.textualize\.io", "", drawn)
 
 

@@ -25,9 +25,8 @@ set = {{ {QUICK} }}
 
 [[runs]]
 name = "part"
-without = ["value"]
 teacher = "fifo"
-set = {{ {QUICK} }}
+set = {{ {QUICK}, has_value = false }}
 """
 
 
@@ -65,7 +64,6 @@ def test_every_row_and_seed_is_one_run(file: Path) -> None:
     ("text", "wrong"),
     [
         ("[[runs]]\nname = 'a'\nrecipe = 'theirs'", "a: no recipe theirs"),
-        ("[[runs]]\nname = 'a'\nwithout = ['luck']", "a: no part luck"),
         ("[[runs]]\nname = 'a'\nteacher = 'me'", "a: no teacher me"),
         ("[[runs]]\nname = 'a'\nsetting = 'slurm'\nteacher = 'drf'", "a: no teacher drf; there are price"),
         ("[[runs]]\nname = 'a'\nset = { speed = 1 }", "a: a recipe has no speed"),

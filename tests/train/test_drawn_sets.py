@@ -102,7 +102,7 @@ def test_rows_are_paired_by_workload_and_finished_runs_are_kept(runs: list[Path]
     again = judged("drawn", runs, store=tmp_path / "store")
 
     rows = {row["name"]: row for row in results["rows"]}
-    default, price, both, cold = (rows[name] for name in (DEFAULT, PRICE, "dl2", "dl2, no warm-up"))
+    default, price, both, cold = (rows[name] for name in (DEFAULT, PRICE, "dl2", "dl2, warm_updates=0"))
     assert default["against"]["mean_jct_s"] == {"percent": 0.0, "low": 0.0, "high": 0.0}
     assert both["seeds"] == 2 and set(both["by_seed"]) == {"1", "2"}
     assert (both["beside"], cold["beside"], cold["seeds"]) == (PRICE, "dl2", 1)

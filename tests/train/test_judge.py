@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from tools.train.dl2_env import job_times
 from tools.train.dl2_published import (
-    ABLATIONS,
     BOOK,
     RECIPES,
     TEST_SEEDS,
@@ -39,19 +38,13 @@ def test_no_trace_is_in_two_sets() -> None:
     assert max(VALIDATION_SEEDS) < min(TEST_SEEDS) and min(VALIDATION_SEEDS) >= 1_000_000
 
 
-@pytest.mark.parametrize("part", ABLATIONS)
-def test_a_run_is_named_by_what_it_leaves_out(part: str) -> None:
-    recipe = asdict(replace(RECIPES["published"], **ABLATIONS[part]))
-
-    assert BOOK.name_of({"recipe": recipe, "teacher": "drf"}) == f"published, no {part}"
-    assert BOOK.name_of({"recipe": recipe, "teacher": "fifo"}) == f"published, no {part}, taught by fifo"
-
-
 def test_names_of_changed_recipes() -> None:
     assert BOOK.name_of({"recipe": asdict(RECIPES["ours"]), "teacher": "drf"}) == "ours"
     assert BOOK.name_of({"recipe": asdict(replace(RECIPES["ours"], gae=0.5)), "teacher": "drf"}) == "ours, gae=0.5"
     partial = replace(RECIPES["undiscounted"], has_replay=False)
-    assert BOOK.name_of({"recipe": asdict(partial), "teacher": "drf"}) == "undiscounted, no replay"
+    assert (
+        BOOK.name_of({"recipe": asdict(partial), "teacher": "fifo"}) == "undiscounted, has_replay=False, taught by fifo"
+    )
 
 
 def test_rows_are_paired_by_trace(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 from tools.train.dl2 import app
 from tools.train.dl2_env import PublishedEnv, job_times
-from tools.train.dl2_published import ABLATIONS, RECIPES, VALIDATION_SEEDS, PublishedRun, jct, read_policy
+from tools.train.dl2_published import RECIPES, VALIDATION_SEEDS, PublishedRun, jct, read_policy
 from tools.train.dl2_rules import TEACHERS, Mending
 from tools.train.dl2_setting import Published
 from tools.train.imitation import Agent, Architecture, Method, Recipe, Replay, permuted
@@ -118,9 +119,15 @@ def learnt(recipe: Recipe, folder: Path) -> PublishedRun:
     return training
 
 
-@pytest.mark.parametrize("name", ABLATIONS)
-def test_an_ablation_changes_what_is_learnt(name: str, whole: torch.Tensor, tmp_path: Path) -> None:
-    assert (weights(learnt(replace(WHOLE, **ABLATIONS[name]), tmp_path)) != whole).any()
+@pytest.mark.parametrize(
+    "changed",
+    [{"has_value": False}, {"explore": 0.0}, {"has_replay": False}, {"reward_by_job": True}, {"warm_updates": 0}],
+    ids=str,
+)
+def test_each_part_of_a_recipe_changes_what_is_learnt(
+    changed: dict[str, Any], whole: torch.Tensor, tmp_path: Path
+) -> None:
+    assert (weights(learnt(replace(WHOLE, **changed), tmp_path)) != whole).any()
 
 
 def test_clipped_learning_without_a_value_trains_the_policy_alone(tmp_path: Path) -> None:

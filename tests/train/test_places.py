@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.features.observe.pointer import CHOICE_COLUMNS, best_fit
+from advisor.features.observe.pointer import best_fit
 from advisor.features.observe.report import REPORT_COLUMNS, report_of
 from advisor.sim.state import ENDED
 from tools.train.drawn_gangs import TRAINING, UNSEEN, Scale, draw
@@ -22,15 +22,12 @@ from tools.train.marl import (
     GangActor,
     GangCritic,
     GangLayout,
-    GangView,
     MarlRun,
-    NetworkParts,
     PlacesEnv,
     begun,
     greedy,
-    tensors_of,
 )
-from tools.train.parted_cluster import MOST_DELAY_S, GangDecision, PartedCluster, residents_exactly, servers_of
+from tools.train.parted_cluster import MOST_DELAY_S, PartedCluster, residents_exactly, servers_of
 from tools.train.training import TrainingRun, read_checkpoint, write_checkpoint
 
 SMALL = Scale(agents=(1,), servers_each=(8,), jobs_per_gpu=0.5)
@@ -173,7 +170,7 @@ def test_padding_changes_no_logit_and_the_order_of_servers_only_that_of_their_lo
     servers: int, leaves: int, agents: int, seed: int
 ) -> None:
     torch.manual_seed(seed)
-    rng, actor = np.random.default_rng(seed), GangActor(NetworkParts())
+    rng, actor = np.random.default_rng(seed), GangActor()
     exact, padded = (
         GangLayout(servers=servers, leaves=leaves, agents=agents),
         GangLayout(servers=servers + 3, leaves=leaves + 2, agents=agents + 1),
@@ -204,52 +201,11 @@ def _logits(actor: GangActor, layout: GangLayout, arrays: dict[str, np.ndarray])
         return np.asarray(actor(layout.unpacked(torch.from_numpy(row)[None]))[0])
 
 
-def busy_decision(seed: int) -> tuple[PartedCluster, GangDecision]:
-    """Return a decision about a gang which other gangs would slow, and its cluster."""
-    cluster = begun(seed, SMALL)
-    while (decision := cluster.next_decision()) is not None:
-        if decision.choice.legal.any() and decision.choice.interference.slows_me.any():
-            return cluster, decision
-        while decision.choice.legal.any():
-            decision.choice.choose(int(np.flatnonzero(decision.choice.legal)[-1]))
-        if decision.choice.rest == 0:
-            cluster.place(decision)
-    raise AssertionError("no gang meets another")
-
-
-@pytest.mark.parametrize(("name", "tensor"), [("graph", "leaves"), ("hierarchy", "slots")])
-def test_part_that_is_left_out_no_longer_changes_the_decision(name: str, tensor: str) -> None:
-    cluster, decision = busy_decision(7)
-    tensors = tensors_of(decision, cluster.neighbours, NetworkParts())
-    other = tensors | {tensor: tensors[tensor] + 1.0}
-    for parts, is_same in ((NetworkParts.without([name]), True), (NetworkParts(), False)):
-        torch.manual_seed(2)
-        actor = GangActor(parts)
-        first, second = (
-            actor(GangView(**{key: torch.from_numpy(value)[None] for key, value in of.items()}))
-            for of in (tensors, other)
-        )
-        assert torch.equal(first, second) == is_same
-
-
-def test_without_interference_a_gang_does_not_see_what_pairs_add_to_each_other() -> None:
-    cluster, decision = busy_decision(7)
-    slows = [CHOICE_COLUMNS.index(name) for name in ("slows_me", "slows_others")]
-
-    seen, blind = (
-        tensors_of(decision, cluster.neighbours, parts) for parts in (NetworkParts(), NetworkParts(interference=False))
-    )
-
-    assert seen["choice"][:, slows].any()
-    assert not blind["choice"][:, slows].any()
-    assert (np.delete(seen["choice"], slows, axis=1) == np.delete(blind["choice"], slows, axis=1)).all()
-
-
 def test_critic_gives_one_value_for_each_observation() -> None:
     env = PlacesEnv(3, SHARED, LAYOUT)
     env.reset([1, 2, 3])
 
-    values = GangCritic(NetworkParts())(LAYOUT.unpacked(torch.from_numpy(env.observe())))
+    values = GangCritic()(LAYOUT.unpacked(torch.from_numpy(env.observe())))
 
     assert values.shape == (3,)
     assert torch.isfinite(values).all()
@@ -291,6 +247,6 @@ def test_network_plays_a_cluster_of_another_size_to_its_end() -> None:
     torch.manual_seed(3)
     cluster = begun(10, Scale(agents=(3,), servers_each=(6,), jobs_per_gpu=0.3, topologies=UNSEEN[:1]))
 
-    play(cluster, greedy(GangActor(NetworkParts()), cluster))
+    play(cluster, greedy(GangActor(), cluster))
 
     assert (cluster.state.jobs["phase"] == ENDED).all()

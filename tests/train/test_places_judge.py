@@ -24,18 +24,18 @@ from tools.train.marl_judge import FREE, ONE_AGENT, RIVALS, SETS, TAUGHT_BY, Gan
 from tools.train.training import train
 
 ROOT = Path(__file__).parent.parent.parent
-TINY = GangSet(gpus=64, agents=1, workloads=3, is_seen=True, rows=Rows.ABLATIONS, jobs_per_gpu=0.3)
+TINY = GangSet(gpus=64, agents=1, workloads=3, is_seen=True, rows=Rows.SEEDS, jobs_per_gpu=0.3)
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two seeds of a short training, and one of an ablation."""
+    """Two seeds of a short training."""
     deterministic()
     folder = tmp_path_factory.mktemp("runs")
     short = replace(RECIPE, episodes=2, warm_updates=2, updates=1, steps=4, batch=8, replay=32)
     made = []
-    for name, recipe, seed in (("a", short, 1), ("b", short, 2), ("c", replace(short, left_out=("graph",)), 1)):
-        run = MarlRun(recipe, "best-fit", seed, every=(2, 1), validation=([1], SMALL))
+    for name, seed in (("a", 1), ("b", 2)):
+        run = MarlRun(short, "best-fit", seed, every=(2, 1), validation=([1], SMALL))
         train(run, folder / name, lambda *_: None)
         described = json.loads((folder / name / "run.json").read_text())
         # It is named by its recipe, and this one is short for the test alone.
@@ -62,7 +62,7 @@ def test_rows_play_the_same_workloads_and_what_was_played_is_not_played_again(ru
     rows = {row["name"]: row for row in first[TINY.name]["rows"]}
     assert first == second
     assert len(said) == played == len(list(tasks_of(TINY, runs)))
-    assert {*RIVALS, TAUGHT_BY, FREE, "marl", "marl, no graph"} <= rows.keys()
+    assert {*RIVALS, TAUGHT_BY, FREE, "marl"} <= rows.keys()
     assert rows["marl"]["seeds"] == 2
     assert len(rows["marl"]["by_training_seed"]) == 2
     rival = first[TINY.name]["rival"]
@@ -97,7 +97,7 @@ def test_sets_have_seeds_of_their_own() -> None:
 
 
 def test_published_policy_is_served_and_agrees_with_its_network(runs: list[Path], store: Path, tmp_path: Path) -> None:
-    results = judged([replace(TINY, rows=Rows.SEEDS)], runs, store, 1, lambda _: None)
+    results = judged([TINY], runs, store, 1, lambda _: None)
 
     entry = publish_policy(
         runs[0], results, tmp_path / "models", "default-1", today="2026-11-24", sizes=(8, 24), least_rows=500

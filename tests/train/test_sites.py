@@ -19,15 +19,11 @@ from tools.train.learnt_site import LearntSite, Nightly, adapted_to, aged, prior
 from tools.train.metarl import (
     RECIPE,
     MetarlRun,
-    ShownAfterSome,
     SiteActor,
-    SiteLayout,
-    SitesEnv,
     checked_parity,
     greedy,
     learnt,
     site_policy_to_onnx,
-    site_tensors,
 )
 from tools.train.parted_cluster import GangDecision
 from tools.train.training import read_checkpoint, write_checkpoint
@@ -217,17 +213,6 @@ def test_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     again = read_checkpoint(tmp_path / "run.ckpt")
 
     assert run.advance().loss == again.advance().loss
-
-
-def test_policy_without_the_outlook_sees_none() -> None:
-    env = SitesEnv(1, SMALL, SiteLayout(servers=4), ShownAfterSome(spreads=learnt(), ended=(0,)), sees_speeds=False)
-    env.reset([1])
-    decision, cluster = env.decisions[0], env.clusters[0]
-
-    assert decision is not None
-    assert isinstance(cluster, LearntSite)
-    assert not site_tensors(decision, cluster, sees_speeds=False)["outlook"].any()
-    assert site_tensors(decision, cluster)["outlook"].any()
 
 
 def test_graph_scores_as_the_network_does() -> None:

@@ -23,21 +23,16 @@ def silent(_text: str) -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Return the folders of short runs: two seeds, one without the outlook, one without adaptation."""
+    """Return the folders of short runs of two seeds."""
     folder = tmp_path_factory.mktemp("runs")
     short = replace(RECIPE, warm_updates=1, updates=1, episodes=2, replay=16, steps=4, batch=8)
 
-    def finished(name: str, seed: int, **fields: Any) -> Path:
-        run = MetarlRun(replace(short, **fields), "cheapest", seed, every=(1, 1), family=SMALL, seeds=[1_000_000])
+    def finished(name: str, seed: int) -> Path:
+        run = MetarlRun(short, "cheapest", seed, every=(1, 1), family=SMALL, seeds=[1_000_000])
         train(run, folder / name, lambda *_: None)
         return folder / name
 
-    return [
-        finished("one", 1),
-        finished("two", 2),
-        finished("blind", 1, left_out=("outlook",)),
-        finished("frozen", 1, left_out=("adaptation",)),
-    ]
+    return [finished("one", 1), finished("two", 2)]
 
 
 @pytest.fixture
@@ -91,18 +86,12 @@ def test_rival_plays_without_a_run(row: str) -> None:
 
 
 @pytest.mark.usefixtures("few_jobs")
-@pytest.mark.parametrize(("row", "place"), [(metarl_judge.ACTOR_CRITIC, 2), (metarl_judge.NOT_META, 3)])
-def test_ablation_plays_by_its_own_run(row: str, place: int, runs: list[Path]) -> None:
-    assert measured(SiteTask(seed=7_000_001, change=Change.NONE, row=row, run=runs[place]))["mean_jct_s"] > 0.0
-
-
-@pytest.mark.usefixtures("few_jobs")
 def test_changes_are_paired_by_workload_and_against_the_best_rival(
     monkeypatch: pytest.MonkeyPatch, runs: list[Path], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(metarl_judge, "BOOK", replace(BOOK, recipes={"metarl": recipe_of_run(runs[0])}))
 
-    results = judged([replace(SETS[1], workloads=2)], runs[:2], tmp_path, 1, silent)
+    results = judged([replace(SETS[1], workloads=2)], runs, tmp_path, 1, silent)
 
     whole = results["changed"]
     hours = named(lambda row: row["hours"], whole["rows"])

@@ -21,7 +21,7 @@ from advisor.fit.publish import publish_graph
 from advisor.predict.manifest import POLICY, Entry
 from advisor.sim.study.statistics import CellName, mean_over_cells
 from tools.train import dl2_rules, training_commands
-from tools.train.dl2_published import ABLATIONS, RECIPES
+from tools.train.dl2_published import RECIPES
 from tools.train.imitation import Agent, Architecture, Method, Recipe, Rule, WarmUp, recipe_of
 from tools.train.improvement import Clipped, Counting, on_policy
 from tools.train.networks import Choosing, PerOption
@@ -87,7 +87,6 @@ class SizeRun(TrainingRun):
 
 BOOK: Final = RecipeBook(
     recipes={"dl2": RECIPE},
-    ablations=ABLATIONS,
     teachers=(TEACHER,),
     figure="mean JCT against sizes as asked, %",
     begin=SizeRun,
@@ -251,14 +250,11 @@ def published(
     seed: training_commands.Seed = 1,
     recipe: Annotated[str, typer.Option(help=f"How to learn: {', '.join(RECIPES)}.")] = "published",
     teacher: Annotated[str, typer.Option(help=f"Teacher of the warm-up: {', '.join(dl2_rules.TEACHERS)}.")] = "drf",
-    without: Annotated[list[str] | None, typer.Option(help=f"Leave out: {', '.join(ABLATIONS)}.")] = None,
     change: training_commands.Changes = None,
 ) -> None:
     """Train a policy for the published setting, and validate it on traces of its own."""
     with training_commands.one_line():
-        planned = planned_run(
-            "published", seed, recipe=recipe, teacher=teacher, without=without or [], changes=change or []
-        )
+        planned = planned_run("published", seed, recipe=recipe, teacher=teacher, changes=change or [])
         training_commands.finish(planned, out, "{:6.3f} slots")
 
 

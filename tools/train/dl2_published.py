@@ -1,4 +1,4 @@
-"""DL2 in its published setting: recipes, ablations, training, and the judge of what was trained."""
+"""DL2 in its published setting: recipes, training, and the judge of what was trained."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -46,14 +46,6 @@ RECIPES: Final[Mapping[str, Recipe]] = {
         value_first=2,
     ),
 }
-# What each ablation of the paper changes.
-ABLATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "value": {"has_value": False},
-    "exploration": {"explore": 0.0},
-    "replay": {"has_replay": False},
-    "reward": {"reward_by_job": True},
-    "warm-up": {"warm_updates": 0},
-}
 
 
 class PublishedRun(TrainingRun):
@@ -88,7 +80,7 @@ def _begin(recipe: Recipe, teacher: str, seed: int) -> PublishedRun:
 
 
 BOOK: Final = RecipeBook(
-    recipes=RECIPES, ablations=ABLATIONS, teachers=tuple(TEACHERS), figure="mean JCT in slots, validation", begin=_begin
+    recipes=RECIPES, teachers=tuple(TEACHERS), figure="mean JCT in slots, validation", begin=_begin
 )
 
 

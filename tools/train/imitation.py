@@ -135,15 +135,13 @@ class Recipe:
     gae: float = 0.97
     gae_slot: float = 0.95
     value_first: int = 0
-    # Of the networks that place gangs, the parts that are left out.
-    left_out: tuple[str, ...] = ()
 
 
 def recipe_of(described: Mapping[str, Any]) -> Recipe:
     """Return the recipe of the description of a run."""
     method, network = Method(described["method"]), Architecture(described["network"])
-    tuples = {name: tuple(described.get(name, ())) for name in ("hidden", "left_out")}
-    return replace(Recipe(), **{**described, "method": method, "network": network, **tuples})
+    hidden = tuple(described["hidden"])
+    return replace(Recipe(), **{**described, "method": method, "network": network, "hidden": hidden})
 
 
 def deterministic() -> None:

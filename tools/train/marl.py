@@ -8,7 +8,7 @@ that sees all parts. It imitates a rule, then learns by cooperative updates (MAP
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
@@ -41,7 +41,7 @@ from tools.train.gang_training import (
     load_actor,
     observations_of,
 )
-from tools.train.imitation import Method, Recipe, WarmUp, recipe_of
+from tools.train.imitation import Method, Recipe, WarmUp
 from tools.train.judging import figures_of
 from tools.train.parted_cluster import GangDecision, PartedCluster, model_rows_of
 from tools.train.policy_graph import LEAST_ROWS, CardText, card_of, pointer_parity, pointer_to_onnx
@@ -63,8 +63,6 @@ _LIMITS: Final = (
     "Places pending gangs that span nodes; where it would wait, the gang is left to Slurm and to the delay timers.",
     "Knows the models of jobs only where users declare them.",
 )
-# From the choice columns: what the interference model says.
-_SLOWS: Final = [CHOICE_COLUMNS.index(name) for name in ("slows_me", "slows_others")]
 
 
 class GangView(NamedTuple):
@@ -126,32 +124,12 @@ class GangLayout(RowLayout):
         return action if action < servers else action - servers + self.servers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkParts:
-    """The parts of the network that are in use; a part that is left out is an ablation."""
-
-    graph: bool = True  # messages between servers and leaves
-    hierarchy: bool = True  # what is inside servers
-    interference: bool = True  # what gangs add to each other
-
-    @staticmethod
-    def names() -> tuple[str, ...]:
-        """Return the names of all parts."""
-        return tuple(field.name for field in fields(NetworkParts))
-
-    @classmethod
-    def without(cls, left_out: Sequence[str]) -> "NetworkParts":
-        """Return all parts but some."""
-        return cls(**{name: name not in left_out for name in cls.names()})
-
-
 class Encoder(nn.Module):
     """Codes of servers `(n, servers, HIDDEN)`: GPUs to servers, servers to leaves, leaves to the spine, and back."""
 
-    def __init__(self, parts: NetworkParts, rounds: int = 2) -> None:
+    def __init__(self, rounds: int = 2) -> None:
         """Make layers for some rounds of messages."""
         super().__init__()
-        self.parts = parts
         self.slot = nn.Linear(len(SLOT_COLUMNS), CODE)
         self.inside = nn.Linear(CODE, CODE)
         self.server = nn.Linear(len(SERVER_COLUMNS) + CODE, HIDDEN)
@@ -162,8 +140,6 @@ class Encoder(nn.Module):
     def forward(self, slots: Tensor, servers: Tensor, member: Tensor, leaves: Tensor) -> Tensor:
         """Return the codes of the servers; `member` `(n, leaves, servers)` is 1 where a leaf has a server, else 0."""
         inside = torch.relu(self.inside(torch.relu(self.slot(slots)).sum(dim=2) * 0.125))
-        if not self.parts.hierarchy:
-            inside = torch.zeros_like(inside)
         codes = torch.relu(self.server(torch.cat([servers, inside], dim=2)))
         count = member.sum(dim=2, keepdim=True)
         mean = member / count.clamp(min=1.0)
@@ -173,8 +149,6 @@ class Encoder(nn.Module):
         for up, spine, down in zip(self.up, self.spine, self.down, strict=True):
             of_leaf = torch.relu(up(torch.cat([leaves, torch.bmm(mean, codes)], dim=2)))
             of_leaf = of_leaf + torch.relu(spine((of_leaf * over).sum(dim=1, keepdim=True)))
-            if not self.parts.graph:
-                of_leaf = torch.zeros_like(of_leaf)
             codes = codes + torch.relu(down(torch.cat([codes, torch.bmm(back, of_leaf)], dim=2)))
         return codes
 
@@ -188,11 +162,10 @@ def member_of(seen: GangView) -> Tensor:
 class GangActor(nn.Module):
     """The logits of an agent's actions: each server as the next, each agent to forward to, and wait."""
 
-    def __init__(self, parts: NetworkParts) -> None:
+    def __init__(self) -> None:
         """Make the layers."""
         super().__init__()
-        self.parts = parts
-        self.encoder = Encoder(parts)
+        self.encoder = Encoder()
         self.of_code = nn.Linear(HIDDEN, HIDDEN)
         self.of_choice = nn.Linear(len(CHOICE_COLUMNS), HIDDEN, bias=False)
         self.of_gang = nn.Linear(len(GANG_COLUMNS), HIDDEN, bias=False)
@@ -226,10 +199,10 @@ class GangActor(nn.Module):
 class GangCritic(nn.Module):
     """The value of an agent's decision from its own part and from the present reports of all parts."""
 
-    def __init__(self, parts: NetworkParts) -> None:
+    def __init__(self) -> None:
         """Make the layers."""
         super().__init__()
-        self.encoder = Encoder(parts)
+        self.encoder = Encoder()
         width = 2 * HIDDEN + len(GANG_COLUMNS) + 2 * len(REPORT_COLUMNS)
         self.value = nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
 
@@ -272,11 +245,11 @@ def begun(seed: int, scale: Scale, *, agents: int | None = None) -> PartedCluste
 class PlacesEnv(GangEnv):
     """Drawn clusters; actions are the next server, an agent to forward to, or wait, which is the last."""
 
-    KEPT: ClassVar = ("n", "scale", "layout", "parts")
+    KEPT: ClassVar = ("n", "scale", "layout")
 
-    def __init__(self, n: int, scale: Scale, layout: RowLayout, parts: NetworkParts | None = None) -> None:
+    def __init__(self, n: int, scale: Scale, layout: RowLayout) -> None:
         """Make the arrays; `reset` begins the episodes."""
-        self.scale, self.parts = scale, parts or NetworkParts()
+        self.scale = scale
         super().__init__(n, layout)
 
     def cluster_of(self, seed: int) -> PartedCluster:
@@ -285,20 +258,18 @@ class PlacesEnv(GangEnv):
 
     def tensors(self, decision: GangDecision, cluster: PartedCluster) -> dict[str, Floats32]:
         """Return the arrays of one observation."""
-        return tensors_of(decision, cluster.neighbours, self.parts)
+        return tensors_of(decision, cluster.neighbours)
 
 
-def tensors_of(decision: GangDecision, neighbours: Neighbours, parts: NetworkParts) -> dict[str, Floats32]:
+def tensors_of(decision: GangDecision, neighbours: Neighbours) -> dict[str, Floats32]:
     """Return the arrays of one observation by the names of `Seen`."""
-    choice, graph = decision.choice.columns(), decision.graph
-    if not parts.interference:
-        choice[:, _SLOWS] = 0.0
+    graph = decision.graph
     return {
         "slots": graph.slots,
         "servers": graph.servers,
         "leaf": graph.leaf.astype(np.float32),
         "leaves": graph.leaves,
-        "choice": choice,
+        "choice": decision.choice.columns(),
         "gang": decision.choice.gang_columns(neighbours),
         "own": decision.reports[decision.agent],
         "others": decision.reports,
@@ -329,8 +300,6 @@ RECIPE: Final = Recipe(
     value_first=4,
     gae=0.95,
 )
-# Parts of the networks that can be left out.
-ABLATIONS: Final[Mapping[str, Mapping[str, Any]]] = {name: {"left_out": (name,)} for name in NetworkParts.names()}
 
 
 class MarlRun(GangRun):
@@ -345,10 +314,9 @@ class MarlRun(GangRun):
         validation: tuple[Sequence[int], Scale] = (VALIDATION_SEEDS, VALIDATION),
     ) -> None:
         """Begin a run of a seed; `every` as in `TrainingRun`, `validation` seeds and where workloads are drawn from."""
-        parts = NetworkParts.without(recipe.left_out)
-        agent = GangAgent(LAYOUT, seed, lambda: (GangActor(parts), GangCritic(parts)))
+        agent = GangAgent(LAYOUT, seed, lambda: (GangActor(), GangCritic()))
         self.validation = validation
-        self.envs = [PlacesEnv(recipe.episodes, scale, LAYOUT, parts) for scale in CURRICULUM]
+        self.envs = [PlacesEnv(recipe.episodes, scale, LAYOUT) for scale in CURRICULUM]
         warm_up = WarmUp(agent, self.envs[-1], GangTeacher(best_fit_action, WAITS, seed), recipe, seed)  # type: ignore[arg-type]
         online = Cooperative(agent, self.envs[0], recipe, seed)
         super().__init__(agent, warm_up, online, recipe=recipe, teacher=teacher_name, seed=seed, every=every)
@@ -376,11 +344,7 @@ class MarlRun(GangRun):
 
 
 BOOK: Final = RecipeBook(
-    recipes={"marl": RECIPE},
-    ablations=ABLATIONS,
-    teachers=("best-fit",),
-    figure="mean JCT against best fit, %",
-    begin=MarlRun,
+    recipes={"marl": RECIPE}, teachers=("best-fit",), figure="mean JCT against best fit, %", begin=MarlRun
 )
 
 
@@ -388,7 +352,7 @@ def greedy(actor: GangActor, cluster: PartedCluster) -> Decide:
     """Return what takes the best action of a network in a cluster, whatever its size."""
     leaves = max(1, int(cluster.servers.leaf.max()) + 1)
     layout = GangLayout(servers=cluster.size, leaves=leaves, agents=cluster.agents)
-    return best_actions(actor, layout, lambda decision: tensors_of(decision, cluster.neighbours, actor.parts))
+    return best_actions(actor, layout, lambda decision: tensors_of(decision, cluster.neighbours))
 
 
 def best_fit_action(decision: GangDecision) -> int | None:
@@ -398,7 +362,7 @@ def best_fit_action(decision: GangDecision) -> int | None:
 
 def actor_of(run: Path) -> GangActor:
     """Return the network that a run trained."""
-    actor = GangActor(NetworkParts.without(recipe_of(read_description(run)["recipe"]).left_out))
+    actor = GangActor()
     load_actor(actor, run)
     return actor
 
@@ -495,7 +459,7 @@ def _observations(actor: GangActor, servers: int) -> Iterator[dict[str, Any]]:
     cluster = begun(PARITY_SEED + servers, Scale(agents=(1,), servers_each=(servers,), jobs_per_gpu=1.0))
 
     def tensors(decision: GangDecision) -> dict[str, Any]:
-        seen = tensors_of(decision, cluster.neighbours, actor.parts)
+        seen = tensors_of(decision, cluster.neighbours)
         del seen["leaf"]
         return seen | {"member": decision.graph.member}
 
@@ -508,7 +472,6 @@ app = training_commands.program("Train the placement of gangs by several agents.
 training_commands.add_train(
     app,
     "places",
-    BOOK,
     "{:+6.2f} % of best fit",
     "Train a policy on drawn clusters, first with one agent, then with several, and validate it on others.",
 )

@@ -33,12 +33,11 @@ SHOWN: Final = (TAUGHT_BY, "best fit with patience, least work first", FREE, "ma
 
 
 class Rows(Enum):
-    """What plays a set beside the rules: one seed of the training, all, the advisor's default or ablations as well."""
+    """What plays a set beside the rules: one seed of the training, all, or the advisor's default as well."""
 
     ONE = auto()
     SEEDS = auto()
     DEFAULT = auto()
-    ABLATIONS = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,7 @@ class GangSet:
 
 
 SETS: Final = (
-    GangSet(gpus=1024, agents=4, workloads=30, is_seen=True, rows=Rows.ABLATIONS),
+    GangSet(gpus=1024, agents=4, workloads=30, is_seen=True, rows=Rows.SEEDS),
     GangSet(gpus=1024, agents=4, workloads=30, is_seen=False, rows=Rows.SEEDS),
     GangSet(gpus=1024, agents=1, workloads=30, is_seen=True, rows=Rows.DEFAULT),
     GangSet(gpus=1024, agents=16, workloads=30, is_seen=True, rows=Rows.SEEDS),
@@ -144,15 +143,17 @@ def _figures(jobs: np.ndarray, jct_s: Floats, submitted: Floats) -> dict[str, fl
 
 
 def tasks_of(chosen: GangSet, runs: Sequence[Path]) -> Iterator[GangTask]:
-    """Yield what is to be played of a set: the rules, and runs of the whole recipe or of its ablations."""
-    names = {run: BOOK.name_of(read_description(run)) for run in runs}
-    whole = [run for run in runs if names[run] == "marl"]
-    learned = {Rows.ONE: whole[:1], Rows.ABLATIONS: list(runs)}.get(chosen.rows, whole)
+    """Yield what is to be played of a set: the rules, and one run or all."""
+    described = {run: read_description(run) for run in runs}
+    whole = BOOK.runs_of("marl", runs)
+    learned = whole[:1] if chosen.rows is Rows.ONE else runs
     for seed in chosen.seeds:
         for rule in (*RULES, FREE, *((DEFAULT,) if chosen.rows is Rows.DEFAULT else ())):
             yield GangTask(scale=chosen.scale, seed=seed, row=rule)
         for run in learned:
-            yield GangTask(scale=chosen.scale, seed=seed, row=f"{names[run]}/{read_description(run)['seed']}", run=run)
+            yield GangTask(
+                scale=chosen.scale, seed=seed, row=f"{BOOK.name_of(described[run])}/{described[run]['seed']}", run=run
+            )
         for run in whole[:1] if chosen.agents > 1 else ():
             yield GangTask(scale=chosen.scale, seed=seed, row=ONE_AGENT, run=run)
 

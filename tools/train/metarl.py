@@ -225,7 +225,7 @@ class SitesEnv(GangEnv):
     What changes in the middle of an episode is one of `changes`, in turn.
     """
 
-    KEPT: ClassVar = ("n", "family", "layout", "shown", "changes", "sees_speeds")
+    KEPT: ClassVar = ("n", "family", "layout", "shown", "changes")
 
     def __init__(
         self,
@@ -235,10 +235,9 @@ class SitesEnv(GangEnv):
         shown: Shown,
         *,
         changes: tuple[Change, ...] = (Change.NONE,),
-        sees_speeds: bool = True,
     ) -> None:
         """Make the arrays; `reset` begins the episodes."""
-        self.family, self.shown, self.changes, self.sees_speeds = family, shown, changes, sees_speeds
+        self.family, self.shown, self.changes = family, shown, changes
         super().__init__(n, layout)
 
     def cluster_of(self, seed: int) -> LearntSite:
@@ -248,19 +247,15 @@ class SitesEnv(GangEnv):
 
     def tensors(self, decision: GangDecision, cluster: PartedCluster) -> dict[str, Floats32]:
         """Return the arrays of one observation."""
-        return site_tensors(decision, cluster, sees_speeds=self.sees_speeds)
+        return site_tensors(decision, cluster)
 
 
-def site_tensors(decision: GangDecision, cluster: PartedCluster, *, sees_speeds: bool = True) -> dict[str, Floats32]:
+def site_tensors(decision: GangDecision, cluster: PartedCluster) -> dict[str, Floats32]:
     """Return the arrays of one observation by the names of `SiteView`."""
     choice = decision.choice
-    seen = choice.columns()
-    columns = np.zeros((len(seen), len(SEEN_COLUMNS)), np.float32)
-    if sees_speeds:
-        columns = seen_columns(choice)
     return {
-        "choice": seen,
-        "outlook": columns,
+        "choice": choice.columns(),
+        "outlook": seen_columns(choice),
         "gang": choice.gang_columns(cluster.neighbours),
         "own": decision.reports[decision.agent],
     }
@@ -295,12 +290,6 @@ RECIPE: Final = Recipe(
     value_first=3,
     gae=0.95,
 )
-# What can be left out: what has ended at a site, the performance model as a whole, other sites.
-ABLATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "adaptation": {"left_out": ("adaptation",)},
-    # Without what the rule looks at the policy does not begin as the rule.
-    "outlook": {"left_out": ("outlook",), "warm_updates": 300, "warm_lr": 2e-3, "warm_decay": True},
-}
 
 
 def learnt() -> Spreads:
@@ -324,10 +313,8 @@ class MetarlRun(GangRun):
         layout = SiteLayout(servers=family.servers)
         agent = GangAgent(layout, seed, lambda: (SiteActor(), SiteCritic()))
         self.family, self.seeds = family, seeds
-        self.sees_speeds = "outlook" not in recipe.left_out
-        ended = (0,) if "adaptation" in recipe.left_out else ENDED
-        self.shown: Shown = ShownAfterSome(spreads=learnt(), ended=ended)
-        env = SitesEnv(recipe.episodes, family, layout, self.shown, changes=CHANGES, sees_speeds=self.sees_speeds)
+        self.shown: Shown = ShownAfterSome(spreads=learnt())
+        env = SitesEnv(recipe.episodes, family, layout, self.shown, changes=CHANGES)
         warm_up = WarmUp(agent, env, GangTeacher(cheapest_action, WAITS, seed), recipe, seed)  # type: ignore[arg-type]
         online = Cooperative(agent, env, recipe, seed)
         super().__init__(agent, warm_up, online, recipe=recipe, teacher=teacher_name, seed=seed, every=every)
@@ -342,7 +329,7 @@ class MetarlRun(GangRun):
     def deciding(self, cluster: PartedCluster) -> Decide:
         """Return what takes the best action of the policy at a site."""
         actor: SiteActor = self.agent.policy.network  # type: ignore[assignment]
-        return greedy(actor, cluster, sees_speeds=self.sees_speeds)
+        return greedy(actor, cluster)
 
     def described(self) -> Mapping[str, Any]:
         """Return what the policy sees."""
@@ -351,17 +338,16 @@ class MetarlRun(GangRun):
 
 BOOK: Final = RecipeBook(
     recipes={"metarl": RECIPE},
-    ablations=ABLATIONS,
     teachers=("cheapest",),
     figure="mean JCT against the rule, %",
     begin=MetarlRun,
 )
 
 
-def greedy(actor: nn.Module, cluster: PartedCluster, *, sees_speeds: bool = True) -> Decide:
+def greedy(actor: nn.Module, cluster: PartedCluster) -> Decide:
     """Return what takes the best action of a network at a site, whatever its size."""
     layout = SiteLayout(servers=cluster.size)
-    return best_actions(actor, layout, lambda decision: site_tensors(decision, cluster, sees_speeds=sees_speeds))
+    return best_actions(actor, layout, lambda decision: site_tensors(decision, cluster))
 
 
 def actor_of(run: Path) -> SiteActor:
@@ -517,7 +503,7 @@ def spreads(
 
 
 training_commands.add_train(
-    app, "sites", BOOK, "{:+6.2f} % of the rule", "Train a policy on drawn sites, and validate it on others."
+    app, "sites", "{:+6.2f} % of the rule", "Train a policy on drawn sites, and validate it on others."
 )
 app.command()(training_commands.sweep)
 

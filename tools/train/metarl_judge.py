@@ -12,13 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from torch.nn.functional import log_softmax
 
 from advisor.domain.units import HOUR_S
 from advisor.errors import ConfigError
 from advisor.features.observe.graph import Floats
 from advisor.features.observe.known_models import KnownModels
-from advisor.fit.performance_fit import Spreads
 from advisor.predict.library import Library, checked_content
 from advisor.predict.manifest import GRAPH
 from advisor.predict.onnx_model import TensorGraph
@@ -31,105 +29,25 @@ from tools.pages.page_text import table as markdown
 from tools.train import TOOLS, gang_rules
 from tools.train.drawn_sites import HELD_OUT, Change, DrawnSite, draw_site
 from tools.train.gang_rules import Decide, action_of, cheapest_action, play
-from tools.train.gang_training import mask_of
-from tools.train.imitation import descend
 from tools.train.judging import MEASURES, Played, Result, in_percent, play_all
-from tools.train.learnt_site import RANDOM_SHARE, LearntSite, Nightly, at_random, prior_of, speeds_in_truth
-from tools.train.marl import NetworkParts, interference, tensors_of
-from tools.train.metarl import BOOK, SiteActor, SiteLayout, SiteView, actor_of, greedy, learnt, site_tensors
+from tools.train.learnt_site import LearntSite, Nightly, at_random, prior_of, speeds_in_truth
+from tools.train.marl import interference, tensors_of
+from tools.train.metarl import BOOK, actor_of, greedy, learnt
 from tools.train.parted_cluster import GangDecision
 from tools.train.training import read_description
 
-# The rival that learns while it works: placements between two steps, the size of a step, passes over these placements.
-EVERY: Final = 256
-STEP: Final = 1e-4
-PASSES: Final = 2
 RULES: Final = ("load balancing", "best fit", "Tetris", "least interference")
 MARL, SLURM, DEFAULT = "marl, frozen", "plain Slurm", "the advisor with delay timers"
-ACTOR_CRITIC: Final = "actor-critic, random exploration"
-NOT_META: Final = "no meta-learning"
 RANDOM: Final = "random exploration"
 NOT_ADAPTED: Final = "not adapted"
 RULE_PRIOR, RULE_NIGHTLY = "the rule, not adapted", "the rule, adapted"
 ORACLE: Final = "oracle of types, places and neighbours"
 METARL: Final = "metarl"
 # Those that the policy is to be better than; the others are parts of it, or see the truth.
-RIVALS: Final = (*RULES, MARL, ACTOR_CRITIC, SLURM, DEFAULT)
+RIVALS: Final = (*RULES, MARL, SLURM, DEFAULT)
 FIRST: Final = 500
 JOBS_UNDISTURBED: Final = 300
 JOBS_CHANGED: Final = 800
-# Without meta-learning nothing is known of how sites differ: each effect is as wide as any, and none is shared.
-FLAT: Final = Spreads(
-    type_effect=0.02, speed=1.0, place_scale=0.02, place=1.0, scale=0.02, own=1.0, other=1.0, family=0.3, misfit=0.1
-)
-
-
-class LearningActor:
-    """The rival that learns while it works: an actor-critic without a performance model, which explores at random.
-
-    It takes a step up the gradient of its own costs after every `EVERY` placements. It is what the publication compares
-    with, after Harmony (INFOCOM 2019); its sizes and steps are ours.
-    """
-
-    def __init__(self, actor: SiteActor, cluster: LearntSite, seed: int) -> None:
-        """Begin with the weights of a trained actor, which is changed."""
-        self.actor, self.cluster = actor, cluster
-        self.layout = SiteLayout(servers=cluster.size)
-        self.rng = np.random.default_rng([seed, 25])
-        self.optimiser = torch.optim.Adam(actor.parameters(), lr=STEP)
-        self.rows: list[tuple[dict[str, np.ndarray], np.ndarray, int]] = []
-        self.costs: list[float] = []
-        self._open: list[tuple[dict[str, np.ndarray], np.ndarray, int]] = []
-        self._before_s = 0.0
-
-    def decide(self) -> Decide:
-        """Return what decides, and learns on the way."""
-        return self._decide
-
-    def _decide(self, decision: GangDecision) -> int | None:
-        tensors = site_tensors(decision, self.cluster, sees_speeds=False)
-        mask = mask_of(decision, self.layout)
-        with torch.no_grad():
-            logits = self.actor(_batch([tensors]))[0].numpy()
-        legal = np.flatnonzero(mask[:-1])
-        index = int(np.where(mask, logits, -np.inf).argmax())
-        if index < self.layout.servers and len(legal) and self.rng.random() < RANDOM_SHARE:
-            index = int(self.rng.choice(legal))
-        if index < self.layout.servers:
-            self._note(decision, tensors, mask, index)
-        return self.layout.action(index, self.layout.servers)
-
-    def _note(self, decision: GangDecision, tensors: dict[str, np.ndarray], mask: np.ndarray, index: int) -> None:
-        """Keep a choice of a server; what it costs is known once the gang has started, at the next choice."""
-        if not decision.choice.chosen:
-            self._close()
-            self._before_s = float(self.cluster.losses().sum())
-        self._open.append((tensors, mask, index))
-
-    def _close(self) -> None:
-        if not self._open:
-            return
-        cost = (float(self.cluster.losses().sum()) - self._before_s) / self.cluster.unit_s
-        self.rows += self._open
-        self.costs += [cost] * len(self._open)
-        self._open = []
-        if len(self.rows) >= EVERY:
-            self._learn()
-
-    def _learn(self) -> None:
-        costs = np.array(self.costs)
-        gain = torch.from_numpy(-(costs - costs.mean()) / (costs.std() + 1e-6)).float()
-        seen = _batch([tensors for tensors, _, _ in self.rows])
-        mask = torch.from_numpy(np.stack([mask for _, mask, _ in self.rows]))
-        taken = torch.tensor([index for _, _, index in self.rows])
-        for _ in range(PASSES):
-            chances = log_softmax(self.actor(seen).masked_fill(~mask, -1e9), dim=1)
-            descend(self.optimiser, -(gain * chances.gather(1, taken[:, None])[:, 0]).mean())
-        self.rows, self.costs = [], []
-
-
-def _batch(rows: list[dict[str, np.ndarray]]) -> SiteView:
-    return SiteView(**{name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,9 +136,8 @@ def _begun(site: DrawnSite, task: SiteTask) -> tuple[LearntSite, Nightly | None]
         # The oracle sees what changes at once.
         cluster.on_samples = _follow_truth
         return cluster, None
-    spreads = FLAT if task.row == NOT_META else learnt()
-    prior = prior_of(site, spreads)
-    learns = task.row.partition("/")[0] in (METARL, RANDOM, NOT_META, RULE_NIGHTLY) or task.row.startswith("metarl, ")
+    prior = prior_of(site, learnt())
+    learns = task.row in (RANDOM, RULE_NIGHTLY) or task.row.startswith(METARL)
     nightly = Nightly(prior=prior, seed=task.seed)
     cluster = LearntSite(site, nightly.first(), shows_graph=task.row == MARL, takes_samples=learns)
     if not learns:
@@ -246,10 +163,7 @@ def _decide(cluster: LearntSite, task: SiteTask) -> Decide:
         return _marl(cluster)
     if task.run is None:
         raise ConfigError(f"no row {row}")
-    actor = actor_of(task.run)
-    if row == ACTOR_CRITIC:
-        return LearningActor(actor, cluster, task.seed).decide()
-    decide = greedy(actor, cluster)
+    decide = greedy(actor_of(task.run), cluster)
     return at_random(decide, task.seed) if row == RANDOM else decide
 
 
@@ -264,10 +178,10 @@ def _marl(cluster: LearntSite) -> Decide:
     known: KnownModels = interference()
     cluster.model_of = known.rows(list(cluster.site.trace.models))[cluster.site.trace.jobs["model"]]
     cluster.neighbours = known.neighbours
-    graph, parts = _marl_graph(), NetworkParts()
+    graph = _marl_graph()
 
     def decide(decision: GangDecision) -> int | None:
-        tensors = tensors_of(decision, known.neighbours, parts)
+        tensors = tensors_of(decision, known.neighbours)
         del tensors["leaf"]
         scores = graph.run(tensors | {"member": decision.graph.member})[SCORES]
         legal = np.append(decision.choice.legal, decision.can_wait or not decision.choice.legal.any())
@@ -291,11 +205,7 @@ def _on_slurm(site: DrawnSite, row: str) -> Floats:
 
 def tasks_of(chosen: SiteSet, runs: Sequence[Path]) -> Iterator[SiteTask]:
     """Yield what is to be played of a set."""
-    names = {run: BOOK.name_of(read_description(run)) for run in runs}
-    whole = [run for run in runs if names[run] == METARL]
-    blind = [run for run in runs if names[run] == "metarl, no outlook"]
-    frozen = [run for run in runs if names[run] == "metarl, no adaptation"]
-    others = [run for run in runs if run not in (*whole, *blind, *frozen)]
+    described = {run: read_description(run) for run in runs}
     for seed, change in chosen.tasks:
 
         def task(row: str, run: Path | None = None, seed: int = seed, change: Change = change) -> SiteTask:
@@ -304,11 +214,8 @@ def tasks_of(chosen: SiteSet, runs: Sequence[Path]) -> Iterator[SiteTask]:
         yield from (task(row) for row in (*RULES, MARL, RULE_PRIOR, RULE_NIGHTLY))
         if change is Change.NONE:
             yield from (task(row) for row in (SLURM, DEFAULT))
-        yield from (task(f"{METARL}/{read_description(run)['seed']}", run) for run in whole)
-        yield from (task(row, run) for run in whole[:1] for row in (RANDOM, NOT_ADAPTED, ORACLE))
-        yield from (task(ACTOR_CRITIC, run) for run in blind[:1])
-        yield from (task(NOT_META, run) for run in frozen[:1])
-        yield from (task(names[run], run) for run in others)
+        yield from (task(f"{BOOK.name_of(one)}/{one['seed']}", run) for run, one in described.items())
+        yield from (task(row, run) for run in BOOK.runs_of(METARL, runs)[:1] for row in (RANDOM, NOT_ADAPTED, ORACLE))
 
 
 def judged(

@@ -24,29 +24,23 @@ WARM: Final = "warm-up alone"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeBook:
-    """What can be trained in a setting: recipes by name, what each ablation changes, and the teachers of the warm-up.
+    """What can be trained in a setting: recipes by name, and the teachers of the warm-up.
 
     The first recipe and the first teacher go without saying. `figure` names what validations measure, and `begin` makes
     a run of a recipe, a teacher and a seed.
     """
 
     recipes: Mapping[str, Recipe]
-    ablations: Mapping[str, Mapping[str, Any]]
     teachers: Sequence[str]
     figure: str
     begin: Callable[[Recipe, str, int], TrainingRun]
 
-    def recipe(self, name: str | None = None, without: Iterable[str] = (), changes: Iterable[str] = ()) -> Recipe:
-        """Return a named recipe without some parts, and with fields changed, each as NAME=JSON."""
+    def recipe(self, name: str | None = None, changes: Iterable[str] = ()) -> Recipe:
+        """Return a named recipe with fields changed, each as NAME=JSON."""
         name = name or next(iter(self.recipes))
         if name not in self.recipes:
             raise ConfigError(f"no recipe {name}; there are {', '.join(self.recipes)}")
-        chosen = self.recipes[name]
-        for part in without:
-            if part not in self.ablations:
-                raise ConfigError(f"no part {part}; there are {', '.join(self.ablations)}")
-            chosen = replace(chosen, **self.ablations[part])
-        return _changed(chosen, changes)
+        return _changed(self.recipes[name], changes)
 
     def policies(self, run: Path) -> list[tuple[str, str]]:
         """Return the names and files of what a run made; the warm-up alone is judged where it is that of a recipe."""
@@ -73,8 +67,7 @@ class RecipeBook:
             for name, named in self.recipes.items()
         }
         name, changed = min(changes.items(), key=lambda item: len(item[1]))
-        without = next((part for part, fields in self.ablations.items() if dict(fields) == changed), None)
-        parts = [name] if not changed else [name, f"no {without}" if without else _spelled(changed)]
+        parts = [name, ", ".join(f"{field}={value}" for field, value in changed.items())] if changed else [name]
         teacher = described["teacher"]
         return ", ".join([*parts, *([f"taught by {teacher}"] if teacher != self.teachers[0] else [])])
 
@@ -121,12 +114,11 @@ def planned_run(
     *,
     recipe: str | None = None,
     teacher: str | None = None,
-    without: Iterable[str] = (),
     changes: Iterable[str] = (),
 ) -> PlannedRun:
     """Return a run as it is asked for; raises `ConfigError` for what its setting does not have."""
     book = book_of(setting)
-    chosen = book.recipe(recipe, without, changes)
+    chosen = book.recipe(recipe, changes)
     return PlannedRun(setting=setting, recipe=chosen, teacher=teacher or book.teachers[0], seed=seed)
 
 
@@ -159,7 +151,6 @@ class _Row(BaseModel):
     setting: Setting = "published"
     recipe: str | None = None
     teacher: str | None = None
-    without: list[str] = []
     changes: dict[str, Any] = Field(default={}, alias="set")
     seeds: str = "1-1"
 
@@ -252,9 +243,7 @@ def _planned(row: _Row, seed: int) -> PlannedRun:
         f"{field}={value if isinstance(value, str) else json.dumps(value)}" for field, value in row.changes.items()
     ]
     try:
-        return planned_run(
-            row.setting, seed, recipe=row.recipe, teacher=row.teacher, without=row.without, changes=changes
-        )
+        return planned_run(row.setting, seed, recipe=row.recipe, teacher=row.teacher, changes=changes)
     except ConfigError as err:
         raise ConfigError(f"{row.name}: {err}") from err
 
@@ -280,7 +269,3 @@ def _updates(recipe: Recipe, named: Recipe) -> str:
     """Return the length of a warm-up, and how its rate departs from that of the recipe."""
     rate = "" if recipe.warm_decay == named.warm_decay else " at a decreasing rate"
     return f"{recipe.warm_updates} updates{rate}"
-
-
-def _spelled(changed: Mapping[str, Any]) -> str:
-    return ", ".join(f"{field}={value}" for field, value in changed.items())

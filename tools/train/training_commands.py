@@ -18,7 +18,7 @@ from advisor.predict.library import Library
 from advisor.predict.manifest import Entry
 from advisor.view.terminal import instant
 from tools.train.imitation import deterministic
-from tools.train.runs import PlannedRun, RecipeBook, Setting, complete, planned_run, read_runs, run_campaign, unfinished
+from tools.train.runs import PlannedRun, Setting, complete, planned_run, read_runs, run_campaign, unfinished
 from tools.train.training import CurvePoint, TrainingRun, read_results
 
 Folder = Annotated[Path, typer.Option(help="Folder of the run; a run that is there goes on.")]
@@ -56,18 +56,13 @@ def finish(planned: PlannedRun, out: Path, figure: str) -> None:
     complete(planned, out, partial(report, figure=figure))
 
 
-def add_train(app: typer.Typer, setting: Setting, book: RecipeBook, figure: str, summary: str) -> None:
+def add_train(app: typer.Typer, setting: Setting, figure: str, summary: str) -> None:
     """Add the command that trains a policy that places gangs; `figure` formats what is validated."""
 
     @app.command(help=summary)
-    def train(
-        out: Folder,
-        seed: Seed = 1,
-        without: Annotated[list[str] | None, typer.Option(help=f"Leave out: {', '.join(book.ablations)}.")] = None,
-        change: Changes = None,
-    ) -> None:
+    def train(out: Folder, seed: Seed = 1, change: Changes = None) -> None:
         with one_line():
-            finish(planned_run(setting, seed, without=without or [], changes=change or []), out, figure)
+            finish(planned_run(setting, seed, changes=change or []), out, figure)
 
 
 def add_publish(app: typer.Typer, publish_policy: Callable[..., Entry], kind: str) -> None:

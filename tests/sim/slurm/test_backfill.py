@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurmctld import run_slurm
-from tests.sim.building import FIRST_COME, make_state, make_trace, run_of, starts_and_ends, times_of
+from tests.sim.building import FIRST_COME, make_trace, model_of, run_of, starts_and_ends, times_of
 
 ONE_NODE = Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=FIRST_COME)
 
@@ -36,8 +35,7 @@ def test_where_no_reservation_can_be_kept_nothing_is_promised() -> None:
         {"submit_time": 20, "gpus": 1, "run_time_s": 200, "time_limit_s": 200},
     ]
     trace = make_trace(jobs)
-    state = make_state(trace, ONE_NODE, ideal=True)
-    slurm = build_slurm(state, trace, ONE_NODE)
+    state, slurm = model_of(trace, ONE_NODE)
     slurm = slurm._replace(reservations=slurm.reservations[:0])
 
     run_slurm(state, slurm, np.inf)

@@ -25,8 +25,8 @@ SLURM = SlurmParameters(tick_s=0.0, batch_sched_delay_s=0.0, limit_check_s=0.0, 
 SIX = Cluster(nodes=(NodeGroup(count=4, gpus=4, leaf=2), NodeGroup(count=2, gpus=4, leaf=2)), slurm=SLURM)
 
 
-def running(trace: Trace, cluster: Cluster = SIX, *, until: float = 100.0, ideal: bool = True) -> SimulatedSlurm:
-    return slurm_at(until, trace, cluster, ideal=ideal)
+def running(trace: Trace, cluster: Cluster = SIX, *, until: float = 100.0) -> SimulatedSlurm:
+    return slurm_at(until, trace, cluster)
 
 
 def full_and_one(**job: object) -> SimulatedSlurm:

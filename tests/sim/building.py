@@ -16,7 +16,6 @@ from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import PENDING, State, build_state
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
-from advisor.sim.traces.trace_columns import NAMES_FIELD
 from tests.sim.internals import end, expired, start
 
 PROFILES = load_profiles()
@@ -57,12 +56,6 @@ def make_trace(jobs: Sequence[Mapping[str, Any]], *, users: tuple[str, ...] = ("
         row["gpus_min"] = row["gpus_min"] or row["gpus"]
         row["gpus_max"] = row["gpus_max"] or row["gpus"]
     return Trace(name="made", jobs=rows, users=users, models=models)
-
-
-def names_of(trace: Trace, column: str) -> list[str | None]:
-    """Return the name in a column of every job; None for the code -1."""
-    table = getattr(trace, NAMES_FIELD[column])
-    return [table[code] if code >= 0 else None for code in trace.jobs[column].tolist()]
 
 
 def starts_and_ends(run: Run) -> list[tuple[float, float]]:

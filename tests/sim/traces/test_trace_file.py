@@ -24,7 +24,6 @@ from advisor.sim.traces.text_file import opened_text
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 from advisor.sim.traces.trace_columns import COLUMNS, NAMES_FIELD
 from advisor.sim.traces.trace_file import read_trace, write_trace
-from tests.sim.building import names_of
 from tests.strategies import HOSTILE
 from tools.demo_trace import demo_trace
 
@@ -43,6 +42,12 @@ def written(tmp_path: Path) -> Write:
         return path
 
     return write
+
+
+def names_of(trace: Trace, column: str) -> list[str | None]:
+    """Return the name in a column of every job; None for the code -1."""
+    table = getattr(trace, NAMES_FIELD[column])
+    return [table[code] if code >= 0 else None for code in trace.jobs[column].tolist()]
 
 
 def test_every_column_of_a_trace_is_described() -> None:

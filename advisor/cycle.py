@@ -8,8 +8,7 @@ from advisor.domain.actions import Lever
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.memory import NOTHING_KNOWN, Journal, Memory
 from advisor.domain.mode import EVERYTHING, Modes
-from advisor.domain.permits import Permits
-from advisor.domain.plan import Recommendation
+from advisor.domain.plan import Permits, Recommendation
 from advisor.domain.probation import Trust
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import WINDOW_S

@@ -3,11 +3,11 @@
 The tables `mode`, `experiment` and `notify` stand beside what they decide, in `domain`; `config` lists and reads all.
 """
 
-import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
+from advisor.domain.notice import is_loopback
 from advisor.domain.units import DAY_S, HOUR_S
 
 Reader = Literal["auto", "text", "json", "pyslurm"]
@@ -459,16 +459,8 @@ def address_of(listen: str) -> Address | None:
         return SocketFile(path=path)
     match = _PORT.fullmatch(listen)
     host = match["host"].strip("[]") if match else ""
-    if match is None or not _is_loopback(host) or int(match["port"]) > 65_535:
+    if match is None or not is_loopback(host) or int(match["port"]) > 65_535:
         raise ValueError(
             'listen must be a loopback address with a port, such as "127.0.0.1:9341" or "[::1]:9341", or "unix:/path"'
         )
     return LoopbackAddress(host=host, port=int(match["port"]))
-
-
-def _is_loopback(host: str) -> bool:
-    """Return whether a host is a numeric loopback address; names are not resolved."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -15,6 +15,11 @@ def blanked(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
+def one_line(text: str) -> str:
+    """Return a message on one line, safe for a terminal."""
+    return escaped(" ".join(text.split("\n")))
+
+
 def named(text: str, *, longest: int | None = None) -> str:
     """Return a name for an error message: as it stands, or cut and spelled in ASCII if unprintable or too long."""
     fits = longest is None or len(text) <= longest

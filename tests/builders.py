@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import TypedDict, Unpack
 
 from advisor.domain.actions import Action, SizeRequest
-from advisor.domain.facts import Facts
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope, ShareCount, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, GpuRange, HetRecord, Job, JobHints, JobState, Sensitivity
 from advisor.domain.node import GpuPool, Node
-from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.domain.plan import Expected, Facts, Kind, Recommendation
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import Stretch, WaitSum

@@ -10,10 +10,9 @@ from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.load import ControllerLoad
-from advisor.domain.memory import Memory
+from advisor.domain.memory import Memory, Wait
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Kind, Outcome, Receipt, Recommendation
-from advisor.domain.waits import Wait
 from advisor.guard.breakers import OpenBreaker
 from advisor.metrics.round import Round
 from tests.builders import TAKEN_AT, make_job, make_recommendation, make_snapshot

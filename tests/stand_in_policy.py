@@ -11,14 +11,13 @@ from typing import Final
 from onnx import TensorProto, helper
 
 from advisor.features.observe.least_loss import SEEN_COLUMNS
-from advisor.features.observe.pointer import CHOICE_COLUMNS, GANG_COLUMNS
-from advisor.features.observe.report import REPORT_COLUMNS
+from advisor.features.observe.pointer import CHOICE_COLUMNS, GANG_COLUMNS, REPORT_COLUMNS
 from advisor.fit.performance_fit import adapted, no_samples
 from advisor.fit.performance_graph import performance_exported
 from advisor.fit.publish import Exported, publish_graph
 from advisor.predict.library import PERFORMANCE, Library
 from advisor.predict.manifest import POLICY, Parity
-from advisor.predict.served_places import GRAPH, OUTLOOK_FINGERPRINT, SCORES
+from advisor.predict.served_policy import OBSERVATION, OUTLOOK_FINGERPRINT, SCORES
 from tools.measured_prior import measured_prior
 
 NAME: Final = "metarl"
@@ -63,7 +62,7 @@ def stand_in_graph() -> bytes:
     outputs = [helper.make_tensor_value_info(SCORES, TensorProto.FLOAT, [None])]
     graph = helper.make_graph(nodes, "stand_in", inputs, outputs, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    helper.set_model_props(model, {GRAPH: OUTLOOK_FINGERPRINT})
+    helper.set_model_props(model, {OBSERVATION: OUTLOOK_FINGERPRINT})
     content: bytes = model.SerializeToString()
     return content
 

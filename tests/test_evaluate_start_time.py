@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from advisor.errors import AdvisorError, ConfigError, TraceError
-from tests.fit.start_time_polls import poll_rows, write
+from tests.fit.start_time_journal import poll_rows, write
 from tools.data.graham_polls import read_polls
 from tools.evaluate.__main__ import app
 from tools.evaluate.score_report import parsed_date, print_report

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import TraceError
-from tests.fit.start_time_polls import poll_row, write
+from tests.fit.start_time_journal import poll_row, write
 from tools.data.graham_polls import COLUMNS, read_polls
 
 

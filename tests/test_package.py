@@ -16,7 +16,7 @@ from advisor.guard.change_rules import CHANGE_RULES
 from advisor.guard.exchange_rules import EXCHANGE_RULES
 from advisor.guard.job_rules import JOB_RULES
 from advisor.guard.rules import ALL_OR_NONE
-from advisor.view.assets import TYPES
+from advisor.view.markup import TYPES
 from tests.cli.conftest import Sadvise, sadvise
 from tools.build_packages.distributions import copied_sources
 from tools.man_pages import commands_of, tree

@@ -15,7 +15,7 @@ from advisor.backends.snapshot_file import SnapshotFile
 from advisor.config import example_toml
 from advisor.domain.actions import Reason
 from advisor.metrics.catalogue import METRICS
-from advisor.web.openapi import openapi
+from advisor.web.answers import openapi
 from tools.live import reported
 from tools.pages.page_text import table
 from tools.what_is_read import what_is_read_page

@@ -7,9 +7,8 @@ from typing import Final
 import numpy as np
 
 from advisor.fit.performance_fit import Floats, Rows, SitePrior
-from advisor.predict.interference import KIND, InterferenceForecaster
+from advisor.predict.interference import KIND, InterferenceForecaster, pair_inflations
 from advisor.predict.library import Library
-from advisor.predict.neighbours import pair_inflations
 from advisor.sim.profiles import NEUTRAL, Profiles, load_profiles
 
 # Only models that ship, whatever a site has.

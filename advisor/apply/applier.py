@@ -17,10 +17,9 @@ from advisor.cycle import ClusterSource, Cycle, CycleRecord
 from advisor.domain.actions import Action, Lever, SetNice, exchanged_with
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, intended, request_without
-from advisor.domain.memory import Memory
+from advisor.domain.memory import Memory, Wait
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.waits import Wait
 from advisor.planning.counterfactual import Watched
 from advisor.planning.observing import started_since
 

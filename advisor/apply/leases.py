@@ -14,7 +14,7 @@ from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, request_without
 from advisor.domain.request import REQUEUED
 from advisor.domain.snapshot import Snapshot
-from advisor.features.named_nodes import NamedNodes
+from advisor.features.bars import NamedNodes
 
 
 class Sight(StrEnum):

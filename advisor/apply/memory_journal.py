@@ -11,10 +11,9 @@ from advisor.apply.step import Reconciled, Step
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending, Lease
-from advisor.domain.memory import KEPT_S, check_owner
+from advisor.domain.memory import KEPT_S, Wait, check_owner
 from advisor.domain.probation import Trust
 from advisor.domain.standings import NO_STANDINGS, Standings, Stretch, standings_of
-from advisor.domain.waits import Wait
 
 
 class MemoryJournal:

@@ -54,8 +54,9 @@ def assemble(  # noqa: PLR0913  (the parts of a snapshot)
     all_nodes = sorted(
         (_for_jobs(node, site) for node in read_nodes if isinstance(node, Node)), key=lambda node: node.name
     )
-    unread_nodes = [node for node in read_nodes if isinstance(node, UnreadRow)]
-    read_partitions, unread_partitions = _parted(partitions)
+    unread_nodes = [row for row in read_nodes if isinstance(row, UnreadRow)]
+    all_partitions = list(partitions)
+    unread_partitions = [row for row in all_partitions if isinstance(row, UnreadRow)]
     read_jobs, unread_jobs = jobs_and_unread(jobs, all_nodes, hides_lone_tasks=site.config.traits.hides_lone_tasks)
     if len(unread_jobs) > 1 and not read_jobs:
         raise DecodeError(unread_jobs[0].why)
@@ -71,7 +72,10 @@ def assemble(  # noqa: PLR0913  (the parts of a snapshot)
         config=site.config,
         topology=site.topology,
         partitions=tuple(
-            sorted((each for each in read_partitions if each.nodes), key=lambda partition: partition.name)
+            sorted(
+                (each for each in all_partitions if isinstance(each, Partition) and each.nodes),
+                key=lambda partition: partition.name,
+            )
         ),
         nodes=tuple(node for node in all_nodes if node.partitions),
         jobs=read_jobs,
@@ -79,10 +83,8 @@ def assemble(  # noqa: PLR0913  (the parts of a snapshot)
             *site.unread,
             *unread,
             *_left_out("jobs", [(f"job {job.job_id or 'without an id'}", job.why) for job in unread_jobs]),
-            *_left_out("nodes", [(f"node {row.name or 'without a name'}", row.why) for row in unread_nodes]),
-            *_left_out(
-                "partitions", [(f"partition {row.name or 'without a name'}", row.why) for row in unread_partitions]
-            ),
+            *_rows_left_out("node", unread_nodes),
+            *_rows_left_out("partition", unread_partitions),
             *((reserved,) if reserved else ()),
             *((HIDDEN_NODES,) if site.config.hides_powered_down else ()),
         ),
@@ -109,15 +111,8 @@ def _for_jobs(node: Node, site: Site) -> Node:
     return replace(node, cpus=min(node.cpus, cpus), memory_mib=min(node.memory_mib, memory_mib))
 
 
-def _parted(rows: Iterable[Partition | UnreadRow]) -> tuple[list[Partition], list[UnreadRow]]:
-    read: list[Partition] = []
-    unread: list[UnreadRow] = []
-    for row in rows:
-        if isinstance(row, UnreadRow):
-            unread.append(row)
-        else:
-            read.append(row)
-    return read, unread
+def _rows_left_out(what: str, rows: Iterable[UnreadRow]) -> Iterator[str]:
+    return _left_out(f"{what}s", [(f"{what} {row.name or 'without a name'}", row.why) for row in rows])
 
 
 def _left_out(what: str, rows: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Decodes what `scontrol -o show assoc_mgr` says of associations and QOS: their limits, and how far they are used."""
+"""Reads associations and QOS with scontrol: their limits and how far these are used, shares and priorities."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from advisor.backends.process import Commands, ask_text, printable
-from advisor.backends.scontrol_text import ShownRecord
-from advisor.backends.spelling import PLAIN_NAME, count
-from advisor.errors import DecodeError
+from advisor.backends.scontrol_text import ShownRecord, blocks, partitions
+from advisor.backends.spelling import PLAIN_NAME, count, is_unset
+from advisor.domain.site import Partition, SiteConfig
+from advisor.errors import AdvisorError, DecodeError
 
 _FIRST_LINE: Final = "Current Association Manager state"
 _NAMED = re.compile(r"(.*)\((\d+)\)", re.ASCII)
@@ -19,21 +20,14 @@ _BY_USER: Final = " User Limits="
 _COUNT = re.compile(r"(N|\d{1,12})(?:\((\d{1,12})(?:\.\d+)?\))?", re.ASCII)
 # Limits that are not on a TRES, for all jobs, each account (PA), each user (PU) and each job (PJ).
 COUNTS: Final = (
-    "GrpJobs",
-    "GrpSubmitJobs",
-    "GrpWall",
-    "MaxJobs",
-    "MaxSubmitJobs",
-    "MaxWallPJ",
-    "MaxJobsPA",
-    "MaxSubmitJobsPA",
-    "MaxJobsPU",
-    "MaxSubmitJobsPU",
-)
+    "GrpJobs", "GrpSubmitJobs", "GrpWall", "MaxJobs", "MaxSubmitJobs", "MaxWallPJ", "MaxJobsPA", "MaxSubmitJobsPA",
+    "MaxJobsPU", "MaxSubmitJobsPU",
+)  # fmt: skip
 _SHARES_OF_PARENT: Final = 0x7FFFFFFF
 _NO_PRIORITY: Final = frozenset((0xFFFFFFFF, 0xFFFFFFFE))
 # The TRES that a number of GPUs can affect; others need not be decoded.
 _COUNTED = re.compile(r"gres/gpu(:.*)?|billing|cpu|mem")
+_HIDING = ("accounts", "all", "usage", "users")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +117,8 @@ def decode_associations(text: str) -> AssociationState:
 
 def partition_qos(text: str) -> dict[str, str]:
     """Map the partitions that `scontrol -o show partition` lists to their QOS, "" for none."""
-    qos_by_partition: dict[str, str] = {}
-    for line in text.split("\n"):
-        if line.startswith("PartitionName="):
-            raw = _pairs(line)
-            qos_by_partition[raw["PartitionName"]] = "" if raw.get("QoS", "N/A") == "N/A" else raw["QoS"]
-    return qos_by_partition
+    qos_by_name = {block["PartitionName"]: block.get("QoS", "") for block in blocks(text, key="PartitionName")}
+    return {name: "" if is_unset(qos) else qos for name, qos in qos_by_name.items()}
 
 
 def _association(line: str) -> Association:
@@ -181,16 +171,15 @@ def _counts_of_holders(text: str) -> dict[str, int]:
     return {} if first is None else _counts(_pairs(first[2]))
 
 
-def _counts(raw: Mapping[str, str]) -> dict[str, int]:
+def _counts(raw: Mapping[str, str], *, part: int = 1) -> dict[str, int]:
     """Decode `GrpJobs=3(1) MaxWallPJ=60`; what has no limit is left out."""
     matches = {name: _COUNT.fullmatch(raw.get(name, "")) for name in COUNTS}
-    return {name: int(match[1]) for name, match in matches.items() if match is not None and match[1] != "N"}
+    return {name: int(match[part]) for name, match in matches.items() if match and match[part] not in (None, "N")}
 
 
 def _counts_used(raw: Mapping[str, str]) -> dict[str, int]:
     """Decode the number in brackets of `GrpJobs=3(1)`, of whole minutes or jobs."""
-    matches = {name: _COUNT.fullmatch(raw.get(name, "")) for name in COUNTS}
-    return {name: int(match[2]) for name, match in matches.items() if match is not None and match[2]}
+    return _counts(raw, part=2)
 
 
 def _shares(text: str) -> int | None:
@@ -247,3 +236,41 @@ def _amounts(name: str, text: str) -> dict[str, Amount]:
             raise DecodeError(f"scontrol show assoc_mgr shows {name} of {tres} as {printable(amount, 60)!a}")
         amounts[tres] = Amount(most=None if match[1] == "N" else int(match[1]), used=int(match[2] or 0))
     return amounts
+
+
+_NOTHING = AssociationState(associations=(), qos=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLimits:
+    """What slurmctld shows; `notes` are plain sentences on what it does not."""
+
+    state: AssociationState = _NOTHING
+    partitions: Mapping[str, Partition] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def read_queue_limits(commands: Commands, config: SiteConfig) -> QueueLimits:
+    """Ask slurmctld for partitions, associations and QOS, which costs it two requests."""
+    notes = []
+    by_name: dict[str, Partition] = {}
+    state = _NOTHING
+    try:
+        shown = partitions(ask_text(commands, "scontrol", "-o", "-a", "show", "partition"))
+        by_name = {partition.name: partition for partition in shown if isinstance(partition, Partition)}
+    except AdvisorError as err:
+        notes.append(f"the partitions of scontrol cannot be read, so their QOS are not known: {err}")
+    try:
+        state = read_associations(commands)
+        notes += _lacking(state, config)
+    except AdvisorError as err:
+        notes.append(f"limits and shares cannot be read, so there are none: {err}")
+    return QueueLimits(state=state, partitions=by_name, notes=tuple(notes))
+
+
+def _lacking(state: AssociationState, config: SiteConfig) -> list[str]:
+    """Return what slurmctld does not show of limits and shares."""
+    if not state.associations:
+        return ["slurmctld shows no associations: there are no shares, and no limits of users and accounts"]
+    hiding = [word for word in config.private_data if word in _HIDING]
+    return [f"PrivateData={','.join(hiding)} can hide limits and shares of other users"] if hiding else []

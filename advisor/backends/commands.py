@@ -4,9 +4,11 @@ Each pair was run on the live releases and read back: what a revert leaves behin
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from advisor.domain.actions import Action
+from advisor.errors import OptionsError
 
 # scontrol splits a line at blanks, and its readline takes some characters for commands: none of them is let through.
 _JOB: Final = re.compile(r"[0-9]{1,10}(?:_\[[0-9,-]+\])?", re.ASCII)
@@ -32,3 +34,13 @@ def update_line(change: Action, address: str | None = None) -> str | None:
     job, words = address or str(change.job_id), change.arguments()
     are_words = _JOB.fullmatch(job) and all(map(_WORD.fullmatch, words))
     return f"update JobId={job} {' '.join(words)}" if are_words else None
+
+
+def chosen_cluster(cluster: str | None, variables: Mapping[str, str]) -> str | None:
+    """Return the one cluster to ask, None for that of this host; raises `ConfigError` for several."""
+    named = variables.get("SLURM_CLUSTERS") or None if cluster is None else cluster
+    if named is not None and (not named or named.startswith("-") or "," in named or named == "all"):
+        raise OptionsError(
+            f"{named!r} is not one cluster, and this works on one at a time: name it with -M or in SLURM_CLUSTERS"
+        )
+    return named

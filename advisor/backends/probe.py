@@ -5,19 +5,17 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 
-from advisor.backends.auto_source import AutoSource
-from advisor.backends.controllers import read_controllers
-from advisor.backends.diagnostics import read_load
-from advisor.backends.pacing import strained
+from advisor.backends.controllers import read_controllers, turn_of
+from advisor.backends.diagnostics import read_load, strained
 from advisor.backends.privileges import GIVES, LACKS, TAKES, Level, read_privilege
 from advisor.backends.process import Commands
 from advisor.backends.site_reader import Identity, own_identity, running_config
+from advisor.backends.sources import AutoSource
 from advisor.cycle import ClusterSource
 from advisor.diagnose.site_checks import Check, Status
 from advisor.domain.releases import is_tested, releases_tested
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.standby import turn_of
 from advisor.errors import AdvisorError
 from advisor.settings import DaemonSettings
 

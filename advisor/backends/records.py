@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from operator import attrgetter
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from advisor.backends.hints import hints
 from advisor.backends.process import printable
@@ -34,21 +34,9 @@ from advisor.errors import DecodeError
 
 # Slurm's flags of a job state come before its base state, in this order, wherever it prints one word.
 _STATE_FLAGS: Final = (
-    "COMPLETING",
-    "STAGE_OUT",
-    "CONFIGURING",
-    "POWER_UP_NODE",
-    "RESIZING",
-    "REQUEUED",
-    "REQUEUE_FED",
-    "REQUEUE_HOLD",
-    "SPECIAL_EXIT",
-    "STOPPED",
-    "REVOKED",
-    "RESV_DEL_HOLD",
-    "EXPEDITING",
-    "SIGNALING",
-)
+    "COMPLETING", "STAGE_OUT", "CONFIGURING", "POWER_UP_NODE", "RESIZING", "REQUEUED", "REQUEUE_FED",
+    "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "EXPEDITING", "SIGNALING",
+)  # fmt: skip
 _STATES: Mapping[str, JobState] = {
     "PENDING": JobState.PENDING,
     "RUNNING": JobState.RUNNING,
@@ -72,20 +60,10 @@ _STATES: Mapping[str, JobState] = {
 }
 # Flags that say nothing of whether a job waits or runs; JSON alone shows them, beside the others.
 _ASIDE: Final = frozenset(("LAUNCH_FAILED", "RECONFIG_FAIL", "UPDATE_DB"))
-_FINAL_STATES: Final = frozenset(
-    (
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "DEADLINE",
-        "FAILED",
-        "LAUNCH_FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "TIMEOUT",
-    )
-)
+_FINAL_STATES: Final = frozenset((
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
+    "PREEMPTED", "TIMEOUT",
+))  # fmt: skip
 _BASES: Final = frozenset(("PENDING", "RUNNING", "SUSPENDED")) | _FINAL_STATES
 _KNOWN: Final = _STATES.keys() | _BASES | _ASIDE
 _STARTED: Final = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING)
@@ -381,6 +359,13 @@ def _gang(record: JobRecord, most_gpus: int, doubted_above: int, *, pending: boo
     return _asked(
         tuple(record.requests.items()),
         record.cpus_per_gres,
+        (
+            *record.uncounted,
+            *in_doubt,
+            *(("--ntasks",) if pending and _can_be_one_task_of(record, doubted_above) else ()),
+        ),
+        record.switch_count,
+        record.switch_wait_s,
         gpus_known=record.gpus_known,
         # As with GPUs: what is larger never starts.
         nodes_min=min(nodes_min, MOST),
@@ -395,14 +380,9 @@ def _gang(record: JobRecord, most_gpus: int, doubted_above: int, *, pending: boo
         memory_mib_per_node=min(memory_mib // (record.tres.nodes or nodes_min), MOST**2) if memory_mib else None,
         exclusive=record.exclusive,
         only_beside=record.user if record.only_user else "",
-        uncounted=(
-            *record.uncounted,
-            *in_doubt,
-            *(("--ntasks",) if pending and _can_be_one_task_of(record, doubted_above) else ()),
-        ),
-        switches=(record.switch_count, record.switch_wait_s),
         features=record.features,
-        nodes=(record.required_nodes, record.excluded_nodes),
+        required_nodes=record.required_nodes,
+        excluded_nodes=record.excluded_nodes,
     )
 
 
@@ -456,61 +436,31 @@ def _takes_one_node_by_its_task(record: JobRecord) -> bool:
 
 
 @lru_cache(CACHED_TEXTS)
-def _asked(  # noqa: PLR0913  (what a request is made of, as a key of the cache)
+def _asked(
     requests: tuple[tuple[GpuScope, tuple[Gres, ...]], ...],
     cpus_per_gres: tuple[Gres, ...],
-    *,
-    gpus_known: bool,
-    nodes_min: int,
-    nodes_max: int,
-    nodes_open: bool,
-    tasks: int,
-    cpus: int,
-    cpus_per_node: int,
-    tasks_per_node: int | None,
-    tmp_disk_mib: int,
-    memory_mib_per_node: int | None,
-    exclusive: bool,
-    only_beside: str,
     uncounted: tuple[str, ...],
-    switches: tuple[int, float],
-    features: str,
-    nodes: tuple[tuple[str, ...], tuple[str, ...]],
+    switch_count: int,
+    switch_wait_s: float,
+    **plain: Any,
 ) -> GangRequest:
-    """Make a request; whole queues ask for the same few things and then share one value."""
+    """Make a request, `plain` fields as they are; whole queues ask for the same few things and then share one value."""
     gpus = {scope: gpu_counts(requested(listed)) for scope, listed in requests}
     cpus_per_gpu = gpu_counts(cpus_per_gres)
-    switch_count, switch_wait_s = switches
-    required_nodes, excluded_nodes = nodes
     others = {scope: gres_counts(requested(listed)) for scope, listed in requests}
     # Of what is counted over a job or its tasks, nothing tells how much of it each node has to give.
-    elsewhere = tuple(sorted({f"gres/{gres.name}" for scope, listed in others.items() for gres in listed
-                              if scope is not GpuScope.NODE}))  # fmt: skip
+    elsewhere = {f"gres/{gres.name}" for scope, listed in others.items() for gres in listed if scope != GpuScope.NODE}
     return GangRequest(
         per_job=gpus.get(GpuScope.JOB, ()),
         per_node=gpus.get(GpuScope.NODE, ()),
         per_socket=gpus.get(GpuScope.SOCKET, ()),
         per_task=gpus.get(GpuScope.TASK, ()),
         shares=share_counts(tuple(gres for _, listed in requests for gres in requested(listed))),
-        gpus_known=gpus_known,
-        nodes_min=nodes_min,
-        nodes_max=nodes_max,
-        nodes_open=nodes_open,
-        tasks=tasks,
-        cpus=cpus,
         cpus_per_gpu=cpus_per_gpu[0].count if cpus_per_gpu else None,
-        memory_mib_per_node=memory_mib_per_node,
-        cpus_per_node=cpus_per_node,
-        tasks_per_node=tasks_per_node,
-        tmp_disk_mib=tmp_disk_mib,
         gres=others.get(GpuScope.NODE, ()),
-        exclusive=exclusive,
-        only_beside=only_beside,
-        uncounted=(*uncounted, *elsewhere),
+        uncounted=(*uncounted, *sorted(elsewhere)),
         switches=SwitchRequest(count=switch_count, max_wait_s=switch_wait_s) if switch_count else None,
-        features=features,
-        required_nodes=required_nodes,
-        excluded_nodes=excluded_nodes,
+        **plain,
     )
 
 

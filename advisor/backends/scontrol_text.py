@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from advisor.backends.process import Commands, ask_text
 from advisor.backends.records import UnreadRow, row_or_unread
-from advisor.backends.spelling import count, node_names
+from advisor.backends.spelling import count, names, node_names
 from advisor.backends.text_decode import Row, partition
-from advisor.domain.site import Partition
+from advisor.domain.site import Billing, Partition
 from advisor.errors import DecodeError
 
 _PAIR = re.compile(r"([A-Za-z][A-Za-z0-9_:/()]*)=(\S*)")
@@ -33,6 +34,8 @@ _FURTHER_KEYS: Final[Mapping[str, str]] = {
     "OverSubscribe": "NO",
     "MaxCPUsPerNode": "UNLIMITED",
 }
+# A weight can have a unit behind it, as in Mem=0.25G.
+_ABOVE_0 = re.compile(r"0*\.?0*[1-9].*")
 
 
 class ShownRecord(dict[str, str]):
@@ -85,3 +88,24 @@ def _row(block: ShownRecord) -> dict[str, str]:
 
 def _partition(block: ShownRecord, row: Row) -> Partition:
     return partition(row, node_names(block.get("Nodes", ""), field="scontrol Nodes"))
+
+
+def read_billings(commands: Commands) -> tuple[Billing, ...]:
+    """Ask slurmctld for its partitions, which costs it one request; raises `AdvisorError`."""
+    return billings(ask_text(commands, "scontrol", "-o", "-a", "show", "partition"))
+
+
+def billings(text: str) -> tuple[Billing, ...]:
+    """Read the weights of the partitions of `scontrol show partition`, which shows them where they are set."""
+    return tuple(
+        _billing(block["PartitionName"], block.get("TRESBillingWeights", "").removeprefix("(null)"))
+        for block in blocks(text, key="PartitionName")
+    )
+
+
+def _billing(partition: str, weights: str) -> Billing:
+    pairs = (word.lower().partition("=") for word in names(weights))
+    gpu_tres = (
+        tres for tres, _, weight in pairs if tres.partition(":")[0] == "gres/gpu" and _ABOVE_0.fullmatch(weight)
+    )
+    return Billing(partition=partition, weights=weights, gpu_tres=tuple(gpu_tres))

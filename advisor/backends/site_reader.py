@@ -14,8 +14,14 @@ from typing import Final
 from advisor.backends.process import Commands, ask_text, printable
 from advisor.backends.scontrol_text import for_jobs
 from advisor.backends.site_config import config_lines, site_config, topology_kind
-from advisor.backends.slurm_conf import ConfigFileError, conf_path, read_conf, read_topology, reserves_for_system
-from advisor.backends.topology_text import shown_topology
+from advisor.backends.slurm_conf import (
+    ConfigFileError,
+    conf_path,
+    read_conf,
+    read_topology,
+    reserves_for_system,
+    shown_topology,
+)
 from advisor.clock import Clock
 from advisor.domain.load import RateLimit
 from advisor.domain.releases import version_in

@@ -6,11 +6,10 @@ alone.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import cycle
-from operator import itemgetter
-from typing import Final, TypedDict
+from typing import Any, Final
 
 from advisor.backends.process import text_of
 from advisor.backends.records import (
@@ -37,7 +36,7 @@ from advisor.backends.spelling import (
     optional_text,
     whole,
 )
-from advisor.backends.tres import Gres, Tres, gres_list, tres
+from advisor.backends.tres import gres_list, tres
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.site import Partition
@@ -46,84 +45,19 @@ from advisor.errors import DecodeError
 Row = Mapping[str, str]
 
 JOB_FIELDS: Final = (
-    "JobID",
-    "JobArrayID",
-    "HetJobID",
-    "HetJobOffset",
-    "State",
-    "Reason",
-    "Name",
-    "UserName",
-    "Account",
-    "Partition",
-    "QOS",
-    "Comment",
-    "NumNodes",
-    "MaxNodes",
-    "NumTasks",
-    "NumCPUs",
-    "tres-alloc",
-    "tres-per-job",
-    "tres-per-node",
-    "tres-per-socket",
-    "tres-per-task",
-    "cpus-per-tres",
-    "OverSubscribe",
-    "Exclusive",
-    "ReqSwitch",
-    "Wait4Switch",
-    "Feature",
-    "ReqNodes",
-    "ExcNodes",
-    "MinCPUs",
-    "NTPerNode",
-    "MinTmpDisk",
-    "Sockets",
-    "Cores",
-    "Threads",
-    "NTPerCore",
-    "NTPerSocket",
-    "CoreSpec",
-    "Contiguous",
-    "NodeList",
-    "SubmitTime",
-    "EligibleTime",
-    "StartTime",
-    "EndTime",
-    "TimeLimit",
-    "MinTime",
-    "PriorityLong",
-    "Nice",
-    "Dependency",
-    "Reservation",
-    "Requeue",
+    "JobID", "JobArrayID", "HetJobID", "HetJobOffset", "State", "Reason", "Name", "UserName", "Account",
+    "Partition", "QOS", "Comment", "NumNodes", "MaxNodes", "NumTasks", "NumCPUs", "tres-alloc", "tres-per-job",
+    "tres-per-node", "tres-per-socket", "tres-per-task", "cpus-per-tres", "OverSubscribe", "Exclusive", "ReqSwitch",
+    "Wait4Switch", "Feature", "ReqNodes", "ExcNodes", "MinCPUs", "NTPerNode", "MinTmpDisk", "Sockets", "Cores",
+    "Threads", "NTPerCore", "NTPerSocket", "CoreSpec", "Contiguous", "NodeList", "SubmitTime", "EligibleTime",
+    "StartTime", "EndTime", "TimeLimit", "MinTime", "PriorityLong", "Nice", "Dependency", "Reservation", "Requeue",
     "CronJob",
-)
+)  # fmt: skip
 NODE_FIELDS: Final = (
-    "NodeList",
-    "PartitionName",
-    "StateComplete",
-    "Reason",
-    "CPUs",
-    "CPUsState",
-    "Memory",
-    "AllocMem",
-    "Gres",
-    "GresUsed",
-    "features_act",
-    "Weight",
-    "Available",
-    "Time",
-    "DefaultTime",
-    "PriorityTier",
-    "Size",
-    "PriorityJobFactor",
-    "Partition",
-    "OverSubscribe",
-    "MaxCPUsPerNode",
-    "Disk",
-    "Threads",
-)
+    "NodeList", "PartitionName", "StateComplete", "Reason", "CPUs", "CPUsState", "Memory", "AllocMem", "Gres",
+    "GresUsed", "features_act", "Weight", "Available", "Time", "DefaultTime", "PriorityTier", "Size",
+    "PriorityJobFactor", "Partition", "OverSubscribe", "MaxCPUsPerNode", "Disk", "Threads",
+)  # fmt: skip
 REQUEST_FIELDS: Final[Mapping[GpuScope, str]] = {
     GpuScope.JOB: "tres-per-job",
     GpuScope.NODE: "tres-per-node",
@@ -260,12 +194,7 @@ def job_record(row: Row) -> JobRecord:
         partitions=names(row["Partition"]),
         qos=optional_text(row["QOS"]),
         comment=optional_text(row["Comment"]),
-        **_asked(
-            _REQUEST(row),
-            row.get("ExcNodes", ""),
-            row.get("Exclusive"),
-            tuple(row.get(field, "") for field in ("MinCPUs", "NTPerNode", "MinTmpDisk")),
-        ),
+        **_asked(tuple(map(row.get, _ASKED_FIELDS))),
         uncounted=_uncounted(tuple(row.get(field, "") for field in UNCOUNTED)),
         nodes=node_names(row["NodeList"], field="squeue NodeList"),
         array=_array(row),
@@ -285,20 +214,11 @@ def job_record(row: Row) -> JobRecord:
     )
 
 
-_REQUEST = itemgetter(
-    "NumNodes",
-    "MaxNodes",
-    "NumTasks",
-    "NumCPUs",
-    "tres-alloc",
-    "cpus-per-tres",
-    "OverSubscribe",
-    "ReqSwitch",
-    "Wait4Switch",
-    "Feature",
-    "ReqNodes",
+_ASKED_FIELDS: Final = (
+    "NumNodes", "MaxNodes", "NumTasks", "NumCPUs", "tres-alloc", "cpus-per-tres", "OverSubscribe", "Exclusive",
+    "ReqSwitch", "Wait4Switch", "Feature", "ReqNodes", "ExcNodes", "MinCPUs", "NTPerNode", "MinTmpDisk",
     *REQUEST_FIELDS.values(),
-)
+)  # fmt: skip
 # Options of which the fit knows nothing, by the field that shows them.
 UNCOUNTED: Final[Mapping[str, str]] = {
     "Sockets": "--sockets-per-node",
@@ -324,56 +244,36 @@ def _uncounted(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(option for option, value in shown if value.strip().lower() not in _NOT_ASKED))
 
 
-class _Asked(TypedDict):
-    """What a job asks for, as `JobRecord` holds it."""
-
-    nodes_shown: int
-    nodes_max: int
-    tasks: int
-    cpus: int
-    cpus_per_node: int
-    tasks_per_node: int
-    tmp_disk_mib: int
-    tres: Tres
-    requests: Mapping[GpuScope, tuple[Gres, ...]]
-    cpus_per_gres: tuple[Gres, ...]
-    exclusive: bool
-    only_user: bool
-    switch_count: int
-    switch_wait_s: float
-    features: str
-    required_nodes: tuple[str, ...]
-    excluded_nodes: tuple[str, ...]
-
-
 @lru_cache(CACHED_TEXTS)
-def _asked(values: tuple[str, ...], excluded_nodes: str, exclusive: str | None, per_node: tuple[str, ...]) -> _Asked:
-    """Read what a job asks for; whole queues ask for the same few things."""
-    nodes, most_nodes, tasks, cpus, counted, per_tres, sharing, switches, wait, feature, required, *asked = values
-    cpus_per_node, tasks_per_node, tmp_disk = per_node
-    return _Asked(
-        nodes_shown=count(nodes, field="squeue NumNodes"),
-        nodes_max=count(most_nodes, field="squeue MaxNodes"),
-        tasks=max(1, count(tasks, field="squeue NumTasks")),
-        cpus=count(cpus, field="squeue NumCPUs"),
-        cpus_per_node=1 if is_unset(cpus_per_node) else max(1, count(cpus_per_node, field="squeue MinCPUs")),
-        tasks_per_node=0 if is_unset(tasks_per_node) else count(tasks_per_node, field="squeue NTPerNode"),
-        tmp_disk_mib=0 if is_unset(tmp_disk) else memory_mib(tmp_disk, field="squeue MinTmpDisk"),
-        tres=tres(counted, field="squeue tres-alloc"),
-        requests={
-            scope: gres_list(text, field=f"squeue {key}")
-            for (scope, key), text in zip(REQUEST_FIELDS.items(), asked, strict=True)
-            if text
+def _asked(values: tuple[str | None, ...]) -> Mapping[str, Any]:
+    """Read what a job asks for, as `JobRecord` holds it; whole queues ask for the same few things."""
+    row = {field: value for field, value in zip(_ASKED_FIELDS, values, strict=True) if value is not None}
+
+    def optional(field: str, decode: Callable[..., int], otherwise: int) -> int:
+        text = row.get(field, "")
+        return otherwise if is_unset(text) else decode(text, field=f"squeue {field}")
+
+    return {
+        "nodes_shown": count(row["NumNodes"], field="squeue NumNodes"),
+        "nodes_max": count(row["MaxNodes"], field="squeue MaxNodes"),
+        "tasks": max(1, count(row["NumTasks"], field="squeue NumTasks")),
+        "cpus": count(row["NumCPUs"], field="squeue NumCPUs"),
+        "cpus_per_node": max(1, optional("MinCPUs", count, 1)),
+        "tasks_per_node": optional("NTPerNode", count, 0),
+        "tmp_disk_mib": optional("MinTmpDisk", memory_mib, 0),
+        "tres": tres(row["tres-alloc"], field="squeue tres-alloc"),
+        "requests": {
+            scope: gres_list(row[key], field=f"squeue {key}") for scope, key in REQUEST_FIELDS.items() if row[key]
         },
-        cpus_per_gres=gres_list(per_tres, field="squeue cpus-per-tres"),
-        exclusive=_is_exclusive(sharing, exclusive),
-        only_user=(sharing if exclusive is None else exclusive).strip().upper() == "USER",
-        switch_count=count(switches, field="squeue ReqSwitch"),
-        switch_wait_s=duration_s(wait, field="squeue Wait4Switch") or 0.0,
-        features=optional_text(feature),
-        required_nodes=node_names(required, field="squeue ReqNodes"),
-        excluded_nodes=node_names(excluded_nodes, field="squeue ExcNodes"),
-    )
+        "cpus_per_gres": gres_list(row["cpus-per-tres"], field="squeue cpus-per-tres"),
+        "exclusive": _is_exclusive(row["OverSubscribe"], row.get("Exclusive")),
+        "only_user": row.get("Exclusive", row["OverSubscribe"]).strip().upper() == "USER",
+        "switch_count": count(row["ReqSwitch"], field="squeue ReqSwitch"),
+        "switch_wait_s": duration_s(row["Wait4Switch"], field="squeue Wait4Switch") or 0.0,
+        "features": optional_text(row["Feature"]),
+        "required_nodes": node_names(row["ReqNodes"], field="squeue ReqNodes"),
+        "excluded_nodes": node_names(row.get("ExcNodes", ""), field="squeue ExcNodes"),
+    }
 
 
 def node_records(node_rows: Iterable[Row]) -> tuple[NodeRecord | UnreadRow, ...]:

@@ -1,14 +1,19 @@
-"""Reads a live cluster with squeue and sinfo: two commands, four requests to slurmctld."""
+"""Reads a live cluster with squeue and sinfo: two commands, four requests to slurmctld.
+
+Most of a long queue does not change between reads, since Slurm computes priorities every few minutes. So the pending
+jobs of the last read are kept: such a job depends on its row and on the GPUs that nodes have. The allocation of a
+started one depends on its nodes too, so those are always decoded.
+"""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
 from itertools import chain
 from typing import Final
 
 from advisor.backends.assembly import assemble
-from advisor.backends.kept_rows import KeptRows
 from advisor.backends.process import Commands, text_of
-from advisor.backends.records import JobRecord, UnreadJob
+from advisor.backends.records import JobRecord, NodeRecord, UnreadJob, UnreadRow
 from advisor.backends.reservations import read_reservations
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.text_decode import (
@@ -24,7 +29,9 @@ from advisor.backends.text_decode import (
     rows,
     unknown_fields,
 )
+from advisor.backends.tres import Gres
 from advisor.clock import Clock
+from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 
 _JOB_ARGUMENTS: Final = ("-h", "-a", "--noconvert")
@@ -126,3 +133,38 @@ class TextSource:
         )
         self._kept.keep(snapshot.jobs)
         return snapshot
+
+
+class KeptRows:
+    """The pending jobs of the last read by the digests of their rows."""
+
+    def __init__(self) -> None:
+        """Keep nothing yet."""
+        # No job name can make the fields of one row look like those of another.
+        self._between = f"\x1f{secrets.token_urlsafe(9)}\x1f".encode()
+        # The fields that squeue did not print, and the GPUs of nodes.
+        self._read_with: tuple[frozenset[str], frozenset[tuple[Gres, ...]]] = (frozenset(), frozenset())
+        self._jobs: dict[bytes, Job] = {}
+        self._digests: dict[int, bytes] = {}
+
+    def read(
+        self, rows: Iterable[bytes], delimiter: str, absent: frozenset[str], nodes: Iterable[NodeRecord | UnreadRow]
+    ) -> list[JobRecord | Job | UnreadJob]:
+        """Return a job for each known row, and what `record_of` reads from each other one."""
+        read_with = absent, frozenset(node.gres for node in nodes if isinstance(node, NodeRecord))
+        if read_with != self._read_with:
+            self._read_with, self._jobs = read_with, {}
+        records: list[JobRecord | Job | UnreadJob] = []
+        self._digests = {}
+        end = delimiter.encode()
+        for row in rows:
+            digest = blake2b(row.replace(end, self._between), digest_size=16).digest()
+            job = self._jobs.get(digest) or record_of(row, delimiter, absent)
+            # Which of two rows a job was made of is not known afterwards.
+            self._digests[job.job_id] = b"" if job.job_id in self._digests else digest
+            records.append(job)
+        return records
+
+    def keep(self, jobs: Iterable[Job]) -> None:
+        """Keep the pending jobs of the last read."""
+        self._jobs = {self._digests[job.job_id]: job for job in jobs if job.is_pending and self._digests[job.job_id]}

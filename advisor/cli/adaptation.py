@@ -1,20 +1,69 @@
-"""`sadvise fit performance`: adapt the performance model to this site from the journal of the daemon."""
+"""What the commands that fit models share, and `sadvise fit performance`, which learns from the daemon's journal."""
 
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.fitting import check_fitting, left_out_words, print_card, use_one_thread
+from advisor.backends.installation import how_to_install
 from advisor.cli.models import Folder, library
 from advisor.cli.options import ConfigFile, option
 from advisor.cli.progress import progress_bar
+from advisor.clock import SystemClock
+from advisor.config import load_config
+from advisor.errors import ConfigError, JournalError, ModelError
+from advisor.journal import SqliteJournal
+from advisor.predict.library import PERFORMANCE, Library, read_card
+from advisor.text import escaped
+from advisor.view.terminal import instant
 
 if TYPE_CHECKING:
     from advisor.fit.performance_release import Sources
     from advisor.fit.performance_samples import JournalJobs
     from advisor.fit.performance_site import SiteFit
-    from advisor.predict.library import Library
+
+
+# The part of a card from which on it is for those who make models.
+_SETTINGS = "## Settings"
+
+
+def use_one_thread() -> None:
+    """Keep linear algebra to one thread, if NumPy is not imported yet.
+
+    Beside other work, threads that wait for each other make small systems many times slower.
+    """
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
+
+def left_out_words(counts: Mapping[str, int]) -> str:
+    """Return how many rows were left out, by reason, as the end of a sentence; "" if none were."""
+    left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(counts.items()))
+    return f"; left out: {left_out}" if left_out else ""
+
+
+def print_card(card: str, *, whole: bool) -> None:
+    """Print a card; unless `whole`, without what is for those who make models."""
+    for line in card.splitlines():
+        if not whole and line == _SETTINGS:
+            break
+        typer.echo(escaped(line))
+
+
+def check_fitting(folder: Path | None, *, dry_run: bool) -> None:
+    """Raise `ConfigError` before the work if the fitting libraries are missing, or the model could not be written."""
+    for module in ("sklearn", "skl2onnx"):
+        if find_spec(module) is None:
+            raise ConfigError(f"{module} is not installed, and fitting needs it: {how_to_install('fit')}")
+    site = library(folder).site
+    nearest = next(path for path in (site, *site.absolute().parents) if os.access(path, os.F_OK))
+    if not dry_run and not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+        raise ConfigError(f"{nearest}: cannot be written: run this as root, or give --models DIR or --dry-run")
+
 
 # In place of a file: the journal of the configuration.
 CONFIGURED = "journal"
@@ -37,7 +86,6 @@ def performance(
     of policy-metarl that looks at it, and put in use by `sadvise models use policy-metarl VERSION` alone.
     """
     use_one_thread()
-    from advisor.errors import ModelError
     from advisor.fit.performance_release import sources_of
     from advisor.fit.performance_site import Shares, fitted_to_site
     from advisor.predict.performance import PerformanceModel
@@ -63,22 +111,15 @@ def performance(
 def _journal(source: str, config: Path | None) -> Path:
     """Return the path of the journal that is learnt from; raises `JournalError` where no file is there."""
     if source != CONFIGURED:
-        from advisor.errors import JournalError
-
         if not (path := Path(source)).is_file():
             raise JournalError(f"--from {source}: no such journal: name a file, or `{CONFIGURED}` for that in use")
         return path
-    import os
-
-    from advisor.config import load_config
-
     return Path(load_config(config, os.environ).journal.file)
 
 
 def _read(path: Path) -> "JournalJobs":
     """Read the ended jobs of a journal, and print how many there are."""
     from advisor.fit.performance_samples import read_ended_jobs
-    from advisor.journal import SqliteJournal
 
     with SqliteJournal.read_only(path) as journal, progress_bar(100, "% of the recorded cycles") as show:
         read = read_ended_jobs(
@@ -91,15 +132,10 @@ def _read(path: Path) -> "JournalJobs":
 
 
 def _publish(
-    held: "Library", sources: "Sources", read: "JournalJobs", fit: "SiteFit", *, seed: int, dry_run: bool
+    held: Library, sources: "Sources", read: "JournalJobs", fit: "SiteFit", *, seed: int, dry_run: bool
 ) -> None:
     """Publish what passed the gate, and print its card."""
-    from tempfile import TemporaryDirectory
-
-    from advisor.clock import SystemClock
     from advisor.fit.performance_release import POLICY_KIND, publish_site
-    from advisor.predict.library import PERFORMANCE, Library, read_card
-    from advisor.view.terminal import instant
 
     today, figures = instant(SystemClock().now())[:10], fit.verdict.figures
     with TemporaryDirectory() as scratch:

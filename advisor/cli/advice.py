@@ -1,25 +1,25 @@
-"""What `recommend` prints: the changes of one plan, those that save most first, and what the plan left out."""
+"""What `recommend` prints: the changes of a plan, those that save most first, what it left out, and its simulation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 
 from rich.text import Text
 
 from advisor.cli.filters import JobFilter
-from advisor.cli.plan_simulation import print_trial
 from advisor.config import Config
 from advisor.cycle import CycleRecord
 from advisor.diagnose.survey import overview
 from advisor.diagnose.unused import why_unused
 from advisor.domain.plan import Recommendation
-from advisor.domain.probation import NO_PROOF, NOTHING_PROVEN
+from advisor.domain.probation import NOTHING_PROVEN
 from advisor.domain.units import duration, plural
 from advisor.planning.case import Case
 from advisor.planning.levers import missing_by_lever
 from advisor.planning.plan_trial import TRIED, PlanTrial
+from advisor.planning.rollout import PlanEffect
 from advisor.text import escaped
-from advisor.view.breaker_words import probation_line, probation_values, stop_document, stop_line
+from advisor.view.breaker_words import probation_values, stop_document, stop_line
 from advisor.view.documents import (
     SCHEMA,
     ChangeDocument,
@@ -36,10 +36,44 @@ from advisor.view.documents import (
     skipped,
     skipped_by_rule,
 )
-from advisor.view.overall import COLUMNS, FORM, total, total_sentence
+from advisor.view.overall import COLUMNS, FORM, mean_change_in_words, total, total_sentence, trial_lines
 from advisor.view.rule_words import rule_line
 from advisor.view.terminal import LABEL, console, print_labelled, print_overview, print_table
 from advisor.watch.planned import Planned
+
+
+def trial_of(record: CycleRecord, config: Config) -> PlanTrial:
+    """Return the trial of a plan; one that was not tried, as lifts alone are not, is tried now, without a deadline."""
+    from advisor.sim.live.rollout_trial import RolloutTrial
+
+    if record.trial.effect is not None:
+        return record.trial
+    case = Case(snapshot=record.snapshot, forecasts=record.forecasts.counted, settings=config.planning)
+    return RolloutTrial().tried(case, record.judged)
+
+
+def print_trial(trial: PlanTrial) -> None:
+    """Print what a plan changes for all jobs together, each change alone, and what the simulation leaves out."""
+    if trial.effect is not None:
+        _print_effect(trial.effect)
+    if trial.fault:
+        print_labelled("rollout", trial.fault, width=9)
+    for line in trial_lines(trial):
+        print_labelled("tried", line, width=9)
+    for sentence in trial.effect.left_out if trial.effect is not None else ():
+        print_labelled("not in it", sentence, width=11)
+
+
+def _print_effect(effect: PlanEffect) -> None:
+    verdict = "" if effect.gains else "; not a clear gain"
+    print_labelled(
+        "rollout",
+        f"all that goes out together, simulated for {duration(effect.horizon_s)} under {effect.draws} draws: mean "
+        f"completion of {effect.jobs} jobs {mean_change_in_words(effect.completion_s)}, mean wait of {effect.waiting} "
+        f"waiting ones {mean_change_in_words(effect.wait_s)}; {effect.sooner} start sooner, {effect.later} "
+        f"later{verdict}",
+        width=9,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +149,12 @@ def document(advice: Advice) -> dict[str, object]:
             "notes": list(record.forecasts.notes),
             "on_probation": probation_values(record.forecasts.on_probation, planned.proofs, trust),
         },
-        "paused": None if planned.pause is None else asdict(planned.pause),
+        "paused": planned.pause,
         "stops": [stop_document(breaker) for breaker in planned.remembered.stops],
         **({} if advice.policy is None else {"policy": {"name": advice.policy, "fault": record.policy_fault or None}}),
-        **({} if advice.trial is None else {"rollout": asdict(advice.trial)}),
+        **({} if advice.trial is None else {"rollout": advice.trial}),
         "recommendations": advice.rows,
-        "total": asdict(total(advice.shown)),
+        "total": total(advice.shown),
         "skipped": advice.left_alone,
         "unused": advice.unused,
     }
@@ -247,12 +281,10 @@ def _print_probation(advice: Advice) -> None:
     planned = advice.planned
     if not planned.record.forecasts.on_probation:
         return
-    from advisor.site.round_state import least_jobs
+    from advisor.site.round_state import why_on_probation
 
     for model in planned.record.forecasts.on_probation:
-        proof = planned.proofs.get(model, NO_PROOF)
-        drifted = model in (planned.record.memory.trust or NOTHING_PROVEN).drifted
-        line = probation_line(model, proof, least_jobs(advice.settings), drifted=drifted)
+        line = why_on_probation(model, planned.proofs, planned.record.memory.trust, advice.settings)
         print_labelled("probation", line, width=LABEL)
 
 

@@ -1,4 +1,4 @@
-"""Defines the tree of commands; a command is imported when it is run."""
+"""Defines the tree of commands, each imported when it is run, and words the errors of typer about wrong usage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,8 +7,6 @@ from typing import Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-
-from advisor.cli.version import print_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +22,11 @@ BRANCHES: Final[Mapping[str, Branch]] = {
     "recommend": Branch("recommend", "recommend", "What should change, why, and how."),
     "explain": Branch("explain", "explain", "Explain why a job is not starting."),
     "apply": Branch("apply", "apply", "One cycle that changes pending jobs."),
-    "revert": Branch("revert", "revert", "Take changes back."),
+    "revert": Branch("apply", "revert", "Take changes back."),
     "serve": Branch("serve", "serve", "The daemon, which is also sadvised."),
     "pause": Branch("pause", "pause", "Stop the daemon from changing jobs, at once."),
     "resume": Branch("pause", "resume", "Let the daemon change jobs again."),
-    "acknowledge": Branch("acknowledge", "acknowledge", "Let the daemon go on after a circuit breaker."),
+    "acknowledge": Branch("pause", "acknowledge", "Let the daemon go on after a circuit breaker."),
     "status": Branch("status", "status", "How the daemon is doing, and why nothing happens."),
     "notify": Branch("notify", "notify", "What digests and mails say, and whether they arrive."),
     "web": Branch("web", "web", "Serve the web view."),
@@ -67,7 +65,7 @@ class LazyGroup(TyperGroup):
 def command_of(name: str) -> Any:
     """Return a command or a group of commands of the program, imported; typer keeps the type of both to itself."""
     # The help of the program needs no options of commands.
-    from advisor.cli.option_groups import spread
+    from advisor.cli.options import spread
 
     branch = BRANCHES[name]
     found = getattr(import_module(f"advisor.cli.{branch.module}"), branch.attribute)
@@ -89,6 +87,8 @@ def whole_tree() -> Any:
 
 def _version(value: bool) -> None:
     if value:
+        from advisor.cli.main import print_version
+
         print_version()
         raise typer.Exit
 
@@ -111,3 +111,56 @@ def options(
     version: bool = typer.Option(False, "--version", "-V", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """Accept the options before the command."""
+
+
+# The base of BadParameter and of all other errors of usage, which typer does not export.
+UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
+# What pydantic, which converts the values for typer, calls the faults of numbers.
+_FAULTS: Final[Mapping[str, str]] = {
+    "greater_than": "must be more than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "int_parsing": "must be a whole number",
+    "float_parsing": "must be a number",
+}
+
+
+def is_help(err: Exception) -> bool:
+    """Return whether an error is no more than a group of commands without a command, which prints its help."""
+    return type(err).__name__ == "NoArgsIsHelpError"
+
+
+def usage_line(err: Any) -> str:
+    """Return the line for an error of usage: the command, what is wrong with which option, and where to look it up."""
+    command = "sadvise" if err.ctx is None else err.ctx.command_path
+    return f"{command}: {_fault(err)} (see {command} --help)"
+
+
+def _fault(err: Any) -> str:
+    """Return what is wrong, after the name of the option or the argument if it is that of one."""
+    message: str = err.message.strip().removesuffix(".")
+    if getattr(err, "possibilities", None):
+        message = f"{message}; did you mean {' or '.join(sorted(err.possibilities))}?"
+    if getattr(err, "param", None) is None:
+        return message[:1].lower() + message[1:]
+    name = _name(err)
+    if not message:
+        return f"{name} is missing"
+    fault = _first_fault(err.__cause__)
+    if fault.get("type") in _FAULTS:
+        return f"{name} {fault['input']}: {_FAULTS[fault['type']].format(**fault.get('ctx', {}))}"
+    return f"{name}: {message.removeprefix('Value error, ')}"
+
+
+def _name(err: Any) -> str:
+    """Return the name of the option or argument that is wrong, as --help prints it."""
+    if err.param.param_type_name == "option":
+        return str(max(err.param.opts, key=len))
+    return str(err.param.display_name_raw).strip("[].")
+
+
+def _first_fault(cause: BaseException | None) -> Mapping[str, Any]:
+    """Return the first fault that pydantic found; empty where it is another error."""
+    errors = getattr(cause, "errors", None)
+    return {} if errors is None else errors()[0]

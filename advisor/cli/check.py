@@ -1,20 +1,19 @@
 """`sadvise check`: what this site offers, and what each lack costs."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
-from advisor.backends.billing_reader import read_billings
+from advisor.backends.failures_reader import read_failed_runs
 from advisor.backends.probe import probes
 from advisor.backends.process import Commands, SlurmCommands
+from advisor.backends.scontrol_text import read_billings
 from advisor.backends.submit_lines import read_submitted
-from advisor.cli.options import Form
-from advisor.cli.reading_options import AnyQueue
+from advisor.cli.options import AnyQueue, Form
 from advisor.config import Config
-from advisor.diagnose.billing_checks import billing_checks
-from advisor.diagnose.site_checks import Check, Status, site_checks
+from advisor.diagnose.failing_nodes import SINCE, failure_checks
+from advisor.diagnose.site_checks import Check, Status, billing_checks, site_checks
 from advisor.domain.lease import Lease
-from advisor.domain.probation import NO_PROOF, Trust
+from advisor.domain.probation import Trust
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, ConfigError, JournalError, ModelError
 from advisor.journal import SqliteJournal
@@ -24,14 +23,13 @@ from advisor.predict.library import Library
 from advisor.sim.slurm.slurm_settings import unknown_settings
 from advisor.site.breaker_events import read_breakers
 from advisor.site.pause_file import paused
-from advisor.site.round_state import least_jobs, proofs_so_far
+from advisor.site.round_state import proofs_so_far, why_on_probation
 from advisor.site.status_file import read_status
 from advisor.site.status_words import pause_line
-from advisor.view.breaker_words import probation_line, stop_line
+from advisor.view.breaker_words import stop_line
 from advisor.view.documents import meta
 from advisor.view.table_layout import TableForm
-from advisor.watch.queue_source import open_queue
-from advisor.watch.reading import journal_file
+from advisor.watch.reading import journal_file, open_queue
 
 _COSTS = {
     "run_time": "run times are assumed as shares of the time limits, and no soft limit is proposed",
@@ -61,11 +59,12 @@ def check(reading: AnyQueue, output: Form) -> None:
             *probes(seen, commands, source=opened, pacing=settings.daemon),
             *checks,
             *_fair_share(seen, commands),
+            *_failures(seen, commands),
             *_strays(settings, seen, commands),
         ]
     header = ["check", "status", "finding", "cost of lacking it"]
     rows = [[result.name, str(result.status), result.text, result.cost] for result in checks]
-    document = {"meta": meta(seen, "sadvise.check/1", opened.name), "checks": [asdict(result) for result in checks]}
+    document = {"meta": meta(seen, "sadvise.check/1", opened.name), "checks": checks}
     warns = {str(status): "yellow" for status in (Status.LACKS, Status.UNKNOWN)}
     output.show(document, header, rows, form=TableForm(folded=(header[0], *header[2:]), styles=warns))
 
@@ -87,6 +86,17 @@ def _fair_share(seen: Snapshot, commands: Commands) -> Iterator[Check]:
     except AdvisorError as err:
         cost = "users could hold GPUs that they do not pay for"
         yield Check(name="fair share", status=Status.UNKNOWN, text=f"the partitions cannot be read: {err}", cost=cost)
+
+
+def _failures(seen: Snapshot, commands: Commands) -> Iterator[Check]:
+    """Check whether some nodes end more jobs than others."""
+    try:
+        yield from failure_checks(read_failed_runs(commands, SINCE), len(seen.nodes))
+    except AdvisorError as err:
+        cost = "nodes that end jobs are not found"
+        yield Check(
+            name="nodes that end jobs", status=Status.UNKNOWN, text=f"accounting cannot be read: {err}", cost=cost
+        )
 
 
 def _trust(settings: Config, now: float) -> Iterator[Check]:
@@ -111,8 +121,7 @@ def _trust(settings: Config, now: float) -> Iterator[Check]:
         yield Check(name="breakers", status=Status.OK, text="none is open")
     model = _on_probation(settings, trust)
     if model is not None:
-        proof, drifted = proof_by_model.get(model, NO_PROOF), model in trust.drifted
-        text = probation_line(model, proof, least_jobs(settings), drifted=drifted)
+        text = why_on_probation(model, proof_by_model, trust, settings)
         yield Check(name="probation", status=Status.LACKS, text=text, cost="run times are shares of the time limits")
 
 

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from advisor.cli.filters import job_name
-from advisor.cli.options import JournalFile, Json, option
-from advisor.cli.reading_options import AnyQueue
+from advisor.cli.options import AnyQueue, JournalFile, Json, option
 from advisor.domain.job import Job
 from advisor.domain.particulars import Particulars
 from advisor.domain.snapshot import Snapshot
@@ -16,7 +15,7 @@ from advisor.view.documents import meta
 from advisor.view.terminal import console, print_json, print_labelled
 from advisor.watch.job_answer import job_answer
 from advisor.watch.planned import forecaster_of, plan_now
-from advisor.watch.queue_source import open_queue
+from advisor.watch.reading import open_queue
 
 
 def explain(

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from advisor.backends.spelling import node_names
-from advisor.cli.option_groups import OptionGroup
-from advisor.cli.options import FILTERS, shared
+from advisor.cli.options import FILTERS, OptionGroup, shared
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ConfigError, DecodeError, OptionsError

@@ -1,26 +1,39 @@
 """`sadvise fit`: fit the models of the forecasts on this site's own history and measurements."""
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.adaptation import performance
-from advisor.cli.fitting import check_fitting, left_out_words, print_card
-from advisor.cli.models import Folder
+from advisor.backends.process import SlurmCommands
+from advisor.backends.site_reader import running_config
+from advisor.cli.adaptation import check_fitting, left_out_words, performance, print_card
+from advisor.cli.models import Folder, library
 from advisor.cli.options import LIVE, RECENT, Cluster, ConfigFile, JournalFile, Since, Timeout, option
+from advisor.cli.progress import progress_bar
+from advisor.cli.site_history import accounting_commands
+from advisor.clock import SystemClock
+from advisor.config import load_config
+from advisor.domain.probation import NO_ORDER, NO_PROOF, Proof
+from advisor.errors import DecodeError, ModelError, SlurmError
+from advisor.journal import SqliteJournal
+from advisor.predict import run_time
+from advisor.predict import start_time as start_times
+from advisor.predict.forecaster import LEAST_TESTED, is_tested
+from advisor.predict.library import Library, opened, read_card
+from advisor.predict.manifest import Entry
+from advisor.view.terminal import instant
+from advisor.watch.reading import journal_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from advisor.domain.probation import Proof
     from advisor.fit.accounting import Accounting
     from advisor.fit.fitted import Fitted
     from advisor.fit.start_time_journal import JournalPolls
-    from advisor.predict.manifest import Entry
-    from advisor.predict.start_time import StartTimeForecaster
 
 app = typer.Typer(
     add_completion=False,
@@ -54,24 +67,19 @@ def runtime(
     A file is written with: sacct -a -X --json -S START
     """
     check_fitting(models, dry_run=dry_run)
-    from advisor.cli.models import library
     from advisor.fit.accounting import ask_accounting, read_accounting
-    from advisor.fit.publish import publish
+    from advisor.fit.publish import publish, publish_with_forests_of
     from advisor.fit.run_time_choice import chosen
     from advisor.fit.run_time_fit import fit_run_time
-    from advisor.fit.run_time_release import publish_with_forests_of
     from advisor.predict.library import opened
-    from advisor.predict.run_time import KIND, RunTimeForecaster
 
     if source == LIVE:
-        from advisor.cli.site_history import accounting_commands
-
         accounting = ask_accounting(accounting_commands(cluster, timeout), since=since)
     else:
         accounting = read_accounting(Path(source))
     _tell(accounting)
-    shipped = library(models).shipped_model(KIND)
-    rival = RunTimeForecaster.from_bundle(opened(shipped)).curves
+    shipped = library(models).shipped_model(run_time.KIND)
+    rival = run_time.RunTimeForecaster.from_bundle(opened(shipped)).curves
     fitted = fit_run_time(accounting.ended, seed=seed, keep_history=True, sources=(accounting.source,), rival=rival)
     choice = chosen(fitted.metrics, shipped.entry.version)
     fitted = replace(fitted, reason=choice.reason, tested=choice.tested if source == LIVE else None)
@@ -133,13 +141,7 @@ def start_time(
 
 def _read_polls(journal: Path | None, config: Path | None) -> "tuple[Path, JournalPolls]":
     """Read the polls of a journal, and print how many there are; raises `JournalError`."""
-    import os
-
-    from advisor.cli.progress import progress_bar
-    from advisor.config import load_config
     from advisor.fit.start_time_journal import read_journal_polls
-    from advisor.journal import SqliteJournal
-    from advisor.watch.reading import journal_file
 
     path = journal_file(load_config(config, os.environ), journal)
     with SqliteJournal.read_only(path) as kept, progress_bar(100, "% of the polls") as show:
@@ -149,25 +151,16 @@ def _read_polls(journal: Path | None, config: Path | None) -> "tuple[Path, Journ
     return path, read
 
 
-def _shipped_starts(models: Path | None) -> "StartTimeForecaster | None":
+def _shipped_starts(models: Path | None) -> start_times.StartTimeForecaster | None:
     """Return the shipped model of start times; None if none ships that is sound."""
-    from advisor.cli.models import library
-    from advisor.errors import ModelError
-    from advisor.predict.library import opened
-    from advisor.predict.start_time import KIND, StartTimeForecaster
-
     try:
-        return StartTimeForecaster.from_bundle(opened(library(models).shipped_model(KIND)))
+        return start_times.StartTimeForecaster.from_bundle(opened(library(models).shipped_model(start_times.KIND)))
     except ModelError:
         return None
 
 
 def _hides_jobs(cluster: str | None, timeout_s: float) -> bool:
     """Return whether users do not see each other's jobs, whose run times the model holds; True if Slurm is silent."""
-    from advisor.backends.process import SlurmCommands
-    from advisor.backends.site_reader import running_config
-    from advisor.errors import DecodeError, SlurmError
-
     try:
         return running_config(SlurmCommands(timeout_s=timeout_s, cluster=cluster)).hides_jobs
     except (SlurmError, DecodeError):
@@ -179,11 +172,8 @@ def _tell(accounting: "Accounting") -> None:
     typer.echo(f"{accounting.rows:,} rows, {len(accounting.ended):,} ended GPU jobs{rest}", err=True)
 
 
-def _proof(tested: "Proof | None") -> str:
+def _proof(tested: Proof | None) -> str:
     """Say whether the jobs kept aside from a fit prove its model, and what else will."""
-    from advisor.domain.probation import NO_ORDER, NO_PROOF
-    from advisor.predict.forecaster import LEAST_TESTED, is_tested
-
     shown = tested or NO_PROOF
     inside = f"{shown.coverage.inside} of {shown.coverage.jobs} jobs kept aside from the fit ran within their intervals"
     aside = f"{inside}, and it {(shown.order or NO_ORDER).words}"
@@ -196,16 +186,10 @@ def _proof(tested: "Proof | None") -> str:
 
 
 def _publish(
-    fitted: "Fitted", folder: Path | None, *, dry_run: bool, write: "Callable[..., Entry] | None" = None
+    fitted: "Fitted", folder: Path | None, *, dry_run: bool, write: Callable[..., Entry] | None = None
 ) -> None:
     """Export, check parity, write and put in use; print the card."""
-    from tempfile import TemporaryDirectory
-
-    from advisor.cli.models import library
-    from advisor.clock import SystemClock
     from advisor.fit.publish import publish
-    from advisor.predict.library import Library, read_card
-    from advisor.view.terminal import instant
 
     held, kind, today = library(folder), fitted.kind, instant(SystemClock().now())[:10]
     with TemporaryDirectory() as scratch:

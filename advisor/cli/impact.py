@@ -2,9 +2,7 @@
 
 from typing import Annotated
 
-from advisor.cli.instants import instant_of
-from advisor.cli.options import OUTPUT, READING, Form, JournalFile, option
-from advisor.cli.reading_options import Site
+from advisor.cli.options import OUTPUT, READING, Form, JournalFile, Site, instant_of, option
 from advisor.clock import SystemClock
 from advisor.journal import SqliteJournal
 from advisor.view.impact_report import COLUMNS, document, impact_of, print_report, rows, without_names

@@ -20,7 +20,7 @@ from advisor.sim.traces.importing.workload_rows import ImportOptions
 from advisor.sim.traces.sampling import REQUESTS, fill
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import write_trace
-from advisor.view.lines import one_line
+from advisor.text import one_line
 
 
 class TraceFormat(StrEnum):

@@ -9,11 +9,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from advisor.cli.instants import instant_of
-from advisor.cli.options import FILTERS, OUTPUT, Form, JournalFile, option
-from advisor.cli.reading_options import Site
+from advisor.cli.options import FILTERS, OUTPUT, Form, JournalFile, Site, instant_of, option
 from advisor.clock import SystemClock
-from advisor.domain.actions import Action, Published, exchanged_with
+from advisor.domain.actions import Published
 from advisor.domain.lease import Lease
 from advisor.domain.units import plural
 from advisor.errors import JournalError, OptionsError
@@ -23,6 +21,7 @@ from advisor.journal.disclosure import Disclosure
 from advisor.journal.rows import PastStop
 from advisor.journal.views import RowQuery
 from advisor.site.lease_socket import asked
+from advisor.view.documents import job_ids
 from advisor.view.table_layout import TableForm
 from advisor.view.terminal import Output, instant, is_terminal, print_json, print_labelled, short_instant, tool_meta
 from advisor.watch.reading import journal_file as chosen
@@ -103,7 +102,7 @@ def _verify(held: SqliteJournal, *, json: bool) -> None:
     """Verify the audit and the tables that decide, and exit with 1 if one of them was changed by another program."""
     result = held.verify()
     if json:
-        print_json({"meta": tool_meta(SCHEMA, cluster=held.cluster()), "verify": asdict(result)})
+        print_json({"meta": tool_meta(SCHEMA, cluster=held.cluster()), "verify": result})
     else:
         if result.broken is None:
             print_labelled(
@@ -149,7 +148,7 @@ def _rows(held: SqliteJournal, view: View, looked: RowQuery) -> list[Row]:
                     "after": asdict(change.action)["after"],
                     "said": change.said,
                     **dict(zip(("user", "account"), owners.get(change.job_id, ("", "")), strict=True)),
-                    "job_ids": _job_ids(change.action),
+                    "job_ids": [change.job_id] if isinstance(change.action, PastStop) else job_ids(change.action),
                 }
                 for change in changes
             ]
@@ -161,12 +160,6 @@ def _owners(held: SqliteJournal, job_ids: Collection[int]) -> Mapping[int, tuple
     """Map jobs to their user and account, as far as a change of them was sent."""
     leases = [*held.closed(job_ids), *held.leases()] if job_ids else []
     return {lease.job_id: (lease.user, lease.account) for lease in leases}
-
-
-def _job_ids(action: Action | PastStop) -> list[int]:
-    """Return the jobs that a change sets together."""
-    other = None if isinstance(action, PastStop) else exchanged_with(action)
-    return [action.job_id] if other is None else [action.job_id, other]
 
 
 def _lease_rows(open_leases: Iterable[Lease], looked: RowQuery) -> list[Row]:
@@ -187,7 +180,7 @@ def _lease_rows(open_leases: Iterable[Lease], looked: RowQuery) -> list[Row]:
             "applied_time": lease.applied_time,
             "due_time": lease.due_time,
             "added_delay_s": lease.added_delay_s,
-            "job_ids": _job_ids(lease.action),
+            "job_ids": job_ids(lease.action),
         }
         for lease in newest[: looked.most]
     ]

@@ -15,7 +15,7 @@ from advisor.cli.simulation import (
     setting_of,
     shown_runs,
     spelled_command,
-    study_of,
+    study_of_one,
 )
 from advisor.cli.simulation_options import (
     RUNS,
@@ -39,7 +39,7 @@ from advisor.sim.study.limit_advice import LimitAdvice, LimitStudy, NoAdvice, Su
 from advisor.sim.traces.trace import Trace
 from advisor.site.delivery import deliver
 from advisor.text import escaped, named
-from advisor.view.frontier_table import drawn_notes
+from advisor.view.frontier_report import drawn_notes
 from advisor.view.limit_words import (
     HEADER,
     advice_document,
@@ -107,7 +107,7 @@ def limits(
             ("--jobs", jobs),
         ],
     )
-    study = study_of(command, [replayed.pair], [seed], setting, settings, first=jobs, skip_bad=skip_bad)
+    study = study_of_one(command, replayed, seed, setting, settings, first=jobs, skip_bad=skip_bad)
     (read,) = study.traces
     whole = drawn(read, study.clusters[read.name], seed)
     found = [suggested(whole, user, killed_ratio=max_killed / 100.0) for user in _chosen(whole, users, top)]

@@ -6,6 +6,8 @@ import io
 import os
 import sys
 
+from advisor import __version__
+
 # Without `typing`, which takes as long to import as all else that `--version` does.
 _UNEXPECTED = "sadvise: unexpected error, a fault of sadvise: report it with these lines, see docs/debug.md"
 
@@ -13,8 +15,6 @@ _UNEXPECTED = "sadvise: unexpected error, a fault of sadvise: report it with the
 def main() -> None:
     """Run the `sadvise` command."""
     if sys.argv[1:] in (["--version"], ["-V"]):
-        from advisor.cli.version import print_version
-
         print_version()
         return
 
@@ -26,9 +26,9 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Its threads, one for each core, take longer to start than all that a command multiplies.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from advisor.cli.usage import UsageError, is_help, usage_line
+    from advisor.cli.app import UsageError, is_help, usage_line
     from advisor.errors import AdvisorError
-    from advisor.view.lines import one_line
+    from advisor.text import one_line
 
     _prepare_output()
     try:
@@ -55,6 +55,12 @@ def main() -> None:
         # Python prints the traceback, without the values of variables, and this line below it.
         err.add_note(_UNEXPECTED)
         raise
+
+
+def print_version() -> None:
+    """Print the version of sadvise and of the interpreter it runs on."""
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    sys.stdout.write(f"sadvise {__version__} (Python {version})\n")
 
 
 def _run() -> int:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -15,8 +15,10 @@ from advisor.journal import SqliteJournal
 from advisor.predict.library import Library
 from advisor.predict.manifest import POLICY
 from advisor.predict.served_policy import open_policy
-from advisor.replay.place_comparison import PlaceComparison, PlacesCompared
+from advisor.replay.deviations import SHADOW
 from advisor.replay.policy_comparison import (
+    PlaceComparison,
+    PlacesCompared,
     PlanComparison,
     PlannedBy,
     PlanPair,
@@ -25,9 +27,8 @@ from advisor.replay.policy_comparison import (
     rolled_out,
 )
 from advisor.sim.live.slurm_rollout import SlurmRollout
-from advisor.site.shadow import EVENT
+from advisor.view.overall import signed
 from advisor.view.terminal import Output, instant, print_json, print_labelled, print_table, tool_meta
-from advisor.view.trial_words import signed
 
 SCHEMA = "sadvise.models.compare/1"
 RULES = "rules"
@@ -166,7 +167,7 @@ def _rolled_out(pairs: Iterable[PlanPair], before: int, show: Callable[[float], 
 
 def _in_shadow(past: SqliteJournal, digest: str) -> InShadow | None:
     """Return what the journal keeps of a model in shadow; None if it holds nothing of it."""
-    rows = [row for row in past.audit_after(0) if row.event == EVENT and row.detail.get("digest") == digest]
+    rows = [row for row in past.audit_after(0) if row.event == SHADOW and row.detail.get("digest") == digest]
     if not rows:
         return None
 
@@ -184,56 +185,44 @@ def _in_shadow(past: SqliteJournal, digest: str) -> InShadow | None:
 
 
 def _print(
-    sides: tuple[_Side, _Side],
-    found: PlanComparison,
-    values: RolledOut | None,
-    seen_in: _Seen,
-    *,
-    noheader: bool,
+    sides: tuple[_Side, _Side], found: PlanComparison, values: RolledOut | None, seen_in: _Seen, *, noheader: bool
 ) -> None:
     """Print a table with a column for each side, and what holds for both as sentences."""
     names = [side.name for side in sides]
     rows = [[label, *(text(side) for side in found.sides)] for label, text in _ROWS.items()]
     print_table(("", *names), rows, right=(1, 2), noheader=noheader)
     sys.stdout.write("\n")
-    print_labelled(
-        "cycles",
-        f"{plural(found.cycles, 'recorded cycle')}, in {found.equal} of them the same plan; "
-        f"{plural(found.both, 'change')} by both",
-        width=9,
-    )
+    for label, text in [*_sentences(names, found, seen_in), *(() if values is None else _of_rollout(names, values))]:
+        print_labelled(label, text, width=max(9, len(label) + 2))
+
+
+def _sentences(names: Sequence[str], found: PlanComparison, seen_in: _Seen) -> Iterator[tuple[str, str]]:
+    """Yield labels and sentences on the plans, and on what the journal shows of each side."""
+    cycles = f"{plural(found.cycles, 'recorded cycle')}, in {found.equal} of them the same plan"
+    yield "cycles", f"{cycles}; {plural(found.both, 'change')} by both"
     for name, side in zip(names, found.sides, strict=True):
         if side.first_fault:
-            print_labelled("fault", f"{name}: {side.first_fault}", width=9)
+            yield "fault", f"{name}: {side.first_fault}"
     for name, seen in seen_in.in_shadow.items():
         if seen is not None:
-            print_labelled(
-                "shadow",
-                f"{name}: {plural(seen.results, 'result')} since {instant(seen.since)}: "
-                f"{plural(seen.same, 'change')} as in force, {seen.only_shadow} only in shadow, "
-                f"{seen.only_in_force} only in force, {plural(seen.faults, 'fault')}",
-                width=9,
-            )
+            changes = f"{plural(seen.same, 'change')} as in force, {seen.only_shadow} only in shadow"
+            rest = f"{seen.only_in_force} only in force, {plural(seen.faults, 'fault')}"
+            yield "shadow", f"{name}: {plural(seen.results, 'result')} since {instant(seen.since)}: {changes}, {rest}"
     for name, of_places in seen_in.places.items():
-        print_labelled("places", f"{name}: {_places(of_places)}", width=9)
-    if values is not None:
-        print_labelled(
-            "rollout",
-            f"{plural(values.snapshots, 'snapshot')}, {values.differing} with different plans, {values.draws} draws, "
-            f"{duration(values.horizon_s)} each: {_verdict(names, values)}",
-            width=9,
-        )
-        if values.skipped:
-            print_labelled("skipped", f"{plural(values.skipped, 'snapshot')} that cannot be simulated", width=9)
-        if values.named:
-            print_labelled(
-                "not in it",
-                f"the nodes that are named for gangs, which differ in {plural(values.named, 'snapshot')}: named "
-                "nodes are not simulated",
-                width=11,
-            )
-        for sentence in values.left_out:
-            print_labelled("not in it", sentence, width=11)
+        yield "places", f"{name}: {_places(of_places)}"
+
+
+def _of_rollout(names: Sequence[str], values: RolledOut) -> Iterator[tuple[str, str]]:
+    """Yield labels and sentences on the rollouts, and on what they leave out."""
+    plans = f"{plural(values.snapshots, 'snapshot')}, {values.differing} with different plans, {values.draws} draws"
+    yield "rollout", f"{plans}, {duration(values.horizon_s)} each: {_verdict(names, values)}"
+    if values.skipped:
+        yield "skipped", f"{plural(values.skipped, 'snapshot')} that cannot be simulated"
+    if values.named:
+        differ = f"the nodes that are named for gangs, which differ in {plural(values.named, 'snapshot')}"
+        yield "not in it", f"{differ}: named nodes are not simulated"
+    for sentence in values.left_out:
+        yield "not in it", sentence
 
 
 def _verdict(names: Sequence[str], values: RolledOut) -> str:
@@ -241,15 +230,9 @@ def _verdict(names: Sequence[str], values: RolledOut) -> str:
     if not values.differing:
         return _NOT_SIMULATED if values.named else "no clear difference: both plan the same"
     interval = f"95 % interval {signed(values.low)} to {signed(values.high)}"
-    if not values.is_clear:
-        return (
-            f"no clear difference; mean completion of all jobs {signed(values.change_s)} under {names[1]}, {interval}"
-        )
     better, worse = names if values.change_s > 0.0 else names[::-1]
-    return (
-        f"{better} is better than {worse}; mean completion of all jobs {signed(values.change_s)} under {names[1]}, "
-        f"{interval}"
-    )
+    which = f"{better} is better than {worse}" if values.is_clear else "no clear difference"
+    return f"{which}; mean completion of all jobs {signed(values.change_s)} under {names[1]}, {interval}"
 
 
 def _places(found: PlacesCompared) -> str:
@@ -305,8 +288,8 @@ def _document(
             "digest": side.digest or None,
             **asdict(sums),
             "s_per_decision": sums.s_per_decision,
-            "in_shadow": None if (seen := seen_in.in_shadow.get(side.name)) is None else asdict(seen),
-            "places": None if (named := seen_in.places.get(side.name)) is None else asdict(named),
+            "in_shadow": seen_in.in_shadow.get(side.name),
+            "places": seen_in.places.get(side.name),
         }
         for side, sums in zip(sides, found.sides, strict=True)
     ]

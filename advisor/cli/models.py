@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -160,7 +159,7 @@ def _shown_here(held: Held, seen: "DaemonStatus | None") -> dict[str, object]:
     """Return what jobs of this site showed a daemon of a run-time model: its order, and why it is set aside."""
     look = _look(held, seen)
     return {
-        "order": None if look is None else asdict(look),
+        "order": look,
         "set_aside": None if seen is None or not held.in_use else seen.on_probation.get(held.name),
     }
 

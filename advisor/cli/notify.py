@@ -14,8 +14,7 @@ from advisor.errors import ConfigError, NoticeError, OptionsError
 from advisor.journal import SqliteJournal
 from advisor.site.delivery import deliver, targets_of
 from advisor.site.digests import user_mails, weekly_digest
-from advisor.view.notice_documents import body_of, subject_of, webhook_document
-from advisor.view.notice_words import trial_notice
+from advisor.view.notice_words import body_of, subject_of, trial_notice, webhook_document
 from advisor.view.terminal import console, print_json, print_labelled, tool_meta
 from advisor.watch.reading import Reading, journal_file
 

@@ -1,14 +1,50 @@
-"""Defines the options that commands share, spelled as in squeue; each is also an environment variable."""
+"""Defines the options that commands share, alone and in groups, spelled as in squeue; each is also a variable."""
 
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from advisor.cli.option_groups import OptionGroup
+from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, WEEK_S
 from advisor.errors import OptionsError
 from advisor.view.terminal import Output
+from advisor.watch.reading import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class OptionGroup:
+    """Options that a command takes as one parameter, which is made of them; they are the parameters of `make`."""
+
+    make: Callable[..., object]
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command in which the options of a group stand in place of the parameter that is made of them."""
+    groups: dict[str, tuple[OptionGroup, list[str]]] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        taken = [parameter]
+        for mark in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(mark, OptionGroup):
+                taken = list(inspect.signature(mark.make).parameters.values())
+                groups[parameter.name] = mark, [each.name for each in taken]
+        parameters += [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in taken]
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        for parameter, (group, names) in groups.items():
+            values[parameter] = group.make(**{name: values.pop(name) for name in names})
+        command(**values)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
 
 
 class Reader(StrEnum):
@@ -100,3 +136,63 @@ def _output(json: Json = False, parsable: Parsable = False, noheader: NoHeader =
 
 # The form in which a command prints a document and its rows.
 Form = Annotated[Output, OptionGroup(_output)]
+
+
+_UNITS_S = {"s": 1.0, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S, "w": WEEK_S}
+_AGO = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw])", re.ASCII)
+
+
+def instant_of(text: str, now: float) -> float:
+    """Return the instant in POSIX seconds that `2h` (ago) or `2026-03-01T12:00` (local time) names.
+
+    Raises `OptionsError` for anything else.
+    """
+    ago = _AGO.fullmatch(text.strip())
+    if ago is not None:
+        return now - float(ago[1]) * _UNITS_S[ago[2]]
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError, OSError) as err:
+        raise OptionsError(
+            f"--since {text!a}: give a time ago such as 2h or 3d, or one such as 2026-03-01T12:00"
+        ) from err
+
+
+def _live(
+    source: Source = None, cluster: Cluster = None, timeout: Timeout = None, config: ConfigFile = None
+) -> Reading:
+    return Reading(source=source, cluster=cluster, timeout_s=timeout, config=config)
+
+
+def _any(
+    snapshot: SnapshotFile = None,
+    demo: Demo = False,
+    source: Source = None,
+    cluster: Cluster = None,
+    timeout: Timeout = None,
+    config: ConfigFile = None,
+) -> Reading:
+    return Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
+
+
+def _several(
+    snapshot: SnapshotFile = None,
+    demo: Demo = False,
+    source: Source = None,
+    cluster: Clusters = None,
+    timeout: Timeout = None,
+    config: ConfigFile = None,
+) -> Reading:
+    return _any(snapshot, demo, source, cluster, timeout, config)
+
+
+def _site(cluster: Cluster = None, config: ConfigFile = None) -> Reading:
+    return Reading(cluster=cluster, config=config)
+
+
+# Where a command reads the queue: the live one, also a file or the demo, also of several clusters.
+LiveQueue = Annotated[Reading, OptionGroup(_live)]
+AnyQueue = Annotated[Reading, OptionGroup(_any)]
+SeveralQueues = Annotated[Reading, OptionGroup(_several)]
+# Whose configuration and files a command uses that reads no queue.
+Site = Annotated[Reading, OptionGroup(_site)]

@@ -1,16 +1,25 @@
-"""`sadvise pause` and `sadvise resume`: stop the daemon from making new changes, at once."""
+"""`sadvise pause`, `resume` and `acknowledge`: what people do about the daemon, at once."""
 
 import getpass
 from pathlib import Path
 from typing import Annotated
 
-from advisor.cli.options import option
-from advisor.cli.reading_options import Site
+import typer
+
+from advisor.cli.options import JournalFile, Site, option
+from advisor.clock import SystemClock
+from advisor.domain.probation import DRIFT
+from advisor.errors import ConfigError
+from advisor.journal import SqliteJournal, opened
+from advisor.site.breaker_events import acknowledge as write
+from advisor.site.breaker_events import read_breakers, trust_again
 from advisor.site.pause_file import pause as pause_daemon
 from advisor.site.pause_file import resume as resume_daemon
+from advisor.text import named
 from advisor.view.terminal import print_labelled
+from advisor.watch.changes import LOCK_WAIT_S
 from advisor.watch.daemon_state import check_cluster
-from advisor.watch.reading import Reading
+from advisor.watch.reading import Reading, journal_file
 
 
 def pause(
@@ -43,3 +52,34 @@ def _folder(site: Reading) -> Path:
     config = site.load_config()
     check_cluster(config, site.cluster)
     return Path(config.daemon.runtime_folder)
+
+
+def acknowledge(
+    *,
+    breaker: Annotated[
+        str,
+        typer.Argument(
+            metavar="BREAKER", help="The open breaker, or forecast_drift, as `sadvise recommend` and `check` show it."
+        ),
+    ],
+    reason: Annotated[str, option("--reason TEXT", "What was found, for the journal.")] = "",
+    journal: JournalFile = None,
+    site: Site,
+) -> None:
+    """Close a circuit breaker of the daemon, which counts again from now on; the journal keeps who did it and when.
+
+    The daemon takes note in its next round. A breaker whose cause lasts opens again. With forecast_drift plans count
+    with the run-time model again whose intervals no longer held, until jobs that end from now on show the same.
+    """
+    path = journal_file(site.load_config(), journal)
+    # Nothing is made where there is no journal.
+    SqliteJournal.read_only(path).close_file()
+    with opened(path, wait_s=LOCK_WAIT_S) as held:
+        names = [*(entry.name for entry in read_breakers(held)[0].open), *([DRIFT] if held.trust().drifted else [])]
+        if breaker not in names:
+            raise ConfigError(f"{named(breaker, longest=40)} is not open: open are {', '.join(names) or 'none'}")
+        if breaker == DRIFT:
+            trust_again(held, SystemClock().now(), by=getpass.getuser(), reason=reason)
+        else:
+            write(held, breaker, SystemClock().now(), by=getpass.getuser(), reason=reason)
+    print_labelled("acknowledged", f"{breaker}; the daemon counts again from its next round on", width=14)

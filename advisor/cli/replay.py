@@ -1,13 +1,11 @@
 """`sadvise replay`: plan a recorded cycle again, and compare."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from advisor import __version__
-from advisor.cli.options import Form, JournalFile, option
-from advisor.cli.reading_options import Site
+from advisor.cli.options import Form, JournalFile, Site, option
 from advisor.config import Config
 from advisor.cycle import Cycle
 from advisor.errors import JournalError, OptionsError
@@ -82,7 +80,7 @@ def _print(record: Recorded, digest: str, differing: tuple[Deviation, ...], outp
         },
         "same": same,
         "digest": digest,
-        "differences": [asdict(deviation) for deviation in differing],
+        "differences": differing,
     }
     rows = [[str(deviation.job_id), deviation.what, deviation.recorded, deviation.replayed] for deviation in differing]
     output.show(document, COLUMNS, rows, form=TableForm(folded=COLUMNS[1:]))

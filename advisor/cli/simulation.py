@@ -1,6 +1,5 @@
 """Simulate traces under policies and seeds, and publish the results: what `simulate` and `compare` share."""
 
-import math
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,24 +10,22 @@ from typing import Literal
 
 import typer
 
-from advisor.cli.cluster_option import cluster_of
 from advisor.cli.progress import progress_bar, terminated_as_interrupted
 from advisor.cli.simulation_options import Execution, OneTrace, RequestsMade
-from advisor.cli.site_history import site_trace
+from advisor.cli.site_history import cluster_of, site_trace
 from advisor.config import DEFAULT, Config, effective_values
 from advisor.errors import OptionsError, SimulationError
 from advisor.sim.cluster import Cluster
 from advisor.sim.runner import SimulationOptions, known_policy
 from advisor.sim.study.cell import Cell
 from advisor.sim.study.comparison import PairedDifference, compare
-from advisor.sim.study.metrics import RunSummary
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.sweep import SweepInterrupted, run_sweep
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import read_trace
 from advisor.sim.unmodelled import check_gpu_types, unmodelled
+from advisor.text import one_line
 from advisor.view.html_report import Origin, check_writable, write_report
-from advisor.view.lines import one_line
 from advisor.view.terminal import print_json, tool_meta
 
 BASELINE = ("slurm", "rules")
@@ -80,6 +77,16 @@ class Study:
             for policy in self.setting.policies
             for seed in self.seeds
         ]
+
+    @property
+    def origin(self) -> Origin:
+        """Where the figures of a report come from."""
+        return Origin(
+            command=self.command,
+            traces={trace.name: trace for trace in self.traces},
+            clusters=self.cluster_texts,
+            settings=self.setting.changed,
+        )
 
 
 RunCells = Callable[[Sequence[Cell], int], list[RunResult]]
@@ -162,7 +169,7 @@ def study_of_one(
     *,
     first: int | None,
     skip_bad: bool,
-    report: Path | None,
+    report: Path | None = None,
 ) -> Study:
     """Read one trace or the accounting of the site, as `study_of` does."""
     return study_of(
@@ -236,18 +243,12 @@ def publish(
     """Write the report, if any, and print a JSON document or what `show` prints; `subject` says what was simulated."""
     differences = compare(results, seed=study.seeds[0])
     if report is not None:
-        origin = Origin(
-            command=study.command,
-            traces={trace.name: trace for trace in study.traces},
-            clusters=study.cluster_texts,
-            settings=study.setting.changed,
-        )
-        write_report(results, report, origin=origin, seed=study.seeds[0])
+        write_report(results, report, origin=study.origin, seed=study.seeds[0])
     if json:
         print_json(
             {
                 "meta": {**meta_of(schema, study), **subject},
-                "runs": [_run_values(result.summary) for result in results],
+                "runs": [result.summary for result in results],
                 "ends": [_end_values(result) for result in results],
                 "changes": [_change_values(difference) for difference in differences],
             }
@@ -316,11 +317,6 @@ def meta_of(schema: str, study: Study) -> dict[str, object]:
     )
 
 
-def _run_values(summary: RunSummary) -> dict[str, object]:
-    """Return the metrics of a run as published; null for undefined ones."""
-    return {name: known_or_null(value) for name, value in asdict(summary).items()}
-
-
 def _end_values(result: RunResult) -> dict[str, object]:
     """Return how the jobs of a run ended, as published."""
     summary = result.summary
@@ -328,18 +324,11 @@ def _end_values(result: RunResult) -> dict[str, object]:
 
 
 def _change_values(difference: PairedDifference) -> dict[str, object]:
-    """Return a change against the first policy as published; null if there is none."""
-    change = {name: known_or_null(value) for name, value in asdict(difference.change).items()}
+    """Return a change against the first policy as published."""
     return {
         "trace": difference.trace,
         "policy": difference.policy,
         "against": difference.against,
         "metric": difference.metric,
-        **change,
-        "pairing": str(difference.change.pairing),
+        **asdict(difference.change),
     }
-
-
-def known_or_null(value: object) -> object:
-    """Return a value as published: null for NaN."""
-    return None if isinstance(value, float) and math.isnan(value) else value

@@ -11,8 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
-from advisor.cli.option_groups import OptionGroup
-from advisor.cli.options import LIVE, OUTPUT, RECENT, Since, option, shared
+from advisor.cli.options import LIVE, OUTPUT, RECENT, OptionGroup, Since, option, shared
 from advisor.errors import OptionsError
 
 RUNS = "What is simulated"

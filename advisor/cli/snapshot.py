@@ -7,11 +7,10 @@ import typer
 
 from advisor.backends.anonymise import anonymise as anonymised
 from advisor.backends.snapshot_file import write_snapshot
-from advisor.cli.options import option
-from advisor.cli.reading_options import AnyQueue
+from advisor.cli.options import AnyQueue, option
 from advisor.domain.units import plural
 from advisor.files import STANDARD_STREAM
-from advisor.watch.queue_source import open_queue
+from advisor.watch.reading import open_queue
 
 
 def snapshot(

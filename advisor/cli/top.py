@@ -5,12 +5,10 @@ import sys
 from dataclasses import replace
 from typing import Annotated
 
-from advisor.cli.options import JournalFile, option
-from advisor.cli.reading_options import SeveralQueues
+from advisor.cli.options import JournalFile, SeveralQueues, option
 from advisor.errors import OptionsError
 from advisor.top.live_view import LiveView
-from advisor.watch.clusters import watched_clusters
-from advisor.watch.departure import leave
+from advisor.watch.clusters import leave, watched_clusters
 
 
 def top(

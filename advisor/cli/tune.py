@@ -1,7 +1,7 @@
 """`sadvise tune`: what other settings of the advisor and of slurm.conf would have cost and gained."""
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from rich.text import Text
 
@@ -9,7 +9,6 @@ from advisor.cli.options import ConfigFile, Json
 from advisor.cli.simulation import (
     Study,
     drawn_in_words,
-    known_or_null,
     meta_of,
     setting_of,
     shown_runs,
@@ -44,9 +43,17 @@ from advisor.sim.study.tried_settings import name_in_force
 from advisor.sim.study.user_losses import LEAST_JOBS, UserLoss
 from advisor.sim.traces.trace import Trace
 from advisor.text import escaped
-from advisor.view.frontier_report import frontier_page
-from advisor.view.frontier_table import HEADER, drawn_notes, lines_of, next_steps, preset_rows, row_of, shown_points
-from advisor.view.html_report import Origin, write_page
+from advisor.view.frontier_report import (
+    HEADER,
+    drawn_notes,
+    frontier_page,
+    lines_of,
+    next_steps,
+    preset_rows,
+    row_of,
+    shown_points,
+)
+from advisor.view.html_report import write_page
 from advisor.view.terminal import console, print_json, print_labelled, print_table
 
 SCHEMA = "sadvise.tune/2"
@@ -116,12 +123,7 @@ def tune(
         )
         outcome = exploration.outcome(run_cells, in_force)
     if report is not None:
-        origin = Origin(
-            command=command,
-            traces={read.name: exploration.trace},
-            clusters=study.cluster_texts,
-            settings=study.setting.changed,
-        )
+        origin = replace(study.origin, traces={read.name: exploration.trace})
         write_page(frontier_page(exploration, outcome, origin, with_dominated=shows_all), report)
     if json:
         print_json(_document(study, exploration, outcome))
@@ -195,18 +197,18 @@ def _name(point: Point | None) -> str | None:
 
 
 def _point_values(point: Point, trace: Trace) -> dict[str, object]:
-    """Return a point as published; null for undefined figures."""
+    """Return a point as published."""
     change = point.change
     return {
         "setting": point.setting.name,
         "family": str(point.setting.family),
         "preset": point.setting.preset,
-        "lines": [asdict(line) for line in point.setting.lines],
-        "mean_jct_s": known_or_null(point.mean_jct_s),
+        "lines": point.setting.lines,
+        "mean_jct_s": point.mean_jct_s,
         "change": _change_values(change),
-        "p99_jct_s": known_or_null(point.p99_jct_s),
-        "p99_wait_s": known_or_null(point.p99_wait_s),
-        "longest_wait_s": known_or_null(point.longest_wait_s),
+        "p99_jct_s": point.p99_jct_s,
+        "p99_wait_s": point.p99_wait_s,
+        "longest_wait_s": point.longest_wait_s,
         "late_jobs": point.late_jobs,
         "users": len(point.losses),
         "users_worse": point.users_worse,
@@ -218,7 +220,7 @@ def _point_values(point: Point, trace: Trace) -> dict[str, object]:
 
 
 def _change_values(change: RelativeChange) -> dict[str, object]:
-    return {name: known_or_null(getattr(change, name)) for name in ("percent", "low", "high", "pairs")}
+    return {name: getattr(change, name) for name in ("percent", "low", "high", "pairs")}
 
 
 def _loss_values(loss: UserLoss, trace: Trace) -> dict[str, object]:

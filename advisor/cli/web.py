@@ -3,12 +3,10 @@
 from dataclasses import replace
 from typing import Annotated
 
-from advisor.cli.options import READING, JournalFile, option
-from advisor.cli.reading_options import SeveralQueues
+from advisor.cli.options import READING, JournalFile, SeveralQueues, option
 from advisor.errors import OptionsError
 from advisor.site.logs import configure_logs
-from advisor.watch.clusters import check_one_journal, readings_of
-from advisor.watch.departure import leave
+from advisor.watch.clusters import check_one_journal, leave, readings_of
 from advisor.watch.reading import site_config
 from advisor.web.application import application_of
 from advisor.web.listener import serve_until_stopped

@@ -1,32 +1,61 @@
 """Starts the daemon with its log, metrics and locks on the live cluster."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from advisor import __version__
+from advisor.backends.commands import chosen_cluster
+from advisor.backends.failures_reader import read_failed_runs
+from advisor.backends.process import SlurmCommands
 from advisor.clock import SystemClock
 from advisor.config import Config
-from advisor.daemon.exclusive import only_daemon
 from advisor.daemon.live_parts import LiveParts
-from advisor.daemon.notify import Notifier
 from advisor.daemon.outbox import Outbox
-from advisor.daemon.refit import refit
 from advisor.daemon.round_log import RoundLog
-from advisor.daemon.run import Daemon
+from advisor.daemon.run import Daemon, Notifier
 from advisor.daemon.service import Service
 from advisor.daemon.twin_keeper import TwinKeeper, run_in_child
-from advisor.daemon.weekly_tune import weekly_tune
-from advisor.guard.breakers import BREAKERS
+from advisor.daemon.weekly_tune import refit, weekly_tune
+from advisor.diagnose.failing_nodes import SINCE, failing_nodes
+from advisor.domain.failing_node import FailingNode
+from advisor.errors import ConfigError
+from advisor.journal.file import taken
 from advisor.metrics.observer import Metrics
 from advisor.metrics.round import Round
-from advisor.site.delivery import deliver
-from advisor.site.digest_child import notices_of
+from advisor.site.delivery import deliver, state_file
+from advisor.site.digests import notices_of
 from advisor.site.endpoint import served
 from advisor.site.lease_socket import LeaseWindow, shown
 from advisor.site.logs import configure_logs
-from advisor.site.notice_state import state_file
 from advisor.site.site_gate import RoundDeadline
 from advisor.site.status_file import remove_status, status_after, write_status
+
+
+@contextmanager
+def only_daemon(folder: Path, journal: Path) -> Iterator[None]:
+    """Hold the locks of the daemon, one in the runtime folder and one beside the journal, while the block runs.
+
+    They end with the process, however that ends. Raises `ConfigError` if another daemon holds one.
+    """
+    beside = journal.with_name(f"{journal.name}.daemon")
+    with _held(folder / "sadvised.lock", "daemon.runtime_folder"), _held(beside, "journal.file"):
+        yield
+
+
+@contextmanager
+def _held(path: Path, key: str) -> Iterator[None]:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as err:
+        raise ConfigError(f"{path}: {err.strerror}: make its folder for this user, or set {key}") from err
+    try:
+        if not taken(descriptor):
+            raise ConfigError(f"{path}: another sadvised runs here: stop that one first")
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def one_round(config: Config) -> Round:
@@ -49,9 +78,7 @@ def run(load: Callable[[], Config]) -> bool:
     clock, patience, config = SystemClock(), RoundDeadline(), load()
     journal = Path(config.journal.file)
     log = configure_logs(config.daemon.log_level, config.daemon.log_format)
-    metrics = Metrics(
-        version=__version__, interval_s=config.daemon.interval_s, journal=journal, breakers=tuple(BREAKERS)
-    )
+    metrics = Metrics(version=__version__, interval_s=config.daemon.interval_s, journal=journal)
     round_log = RoundLog(log)
     twin = TwinKeeper(lambda task: run_in_child(task, RoundDeadline(patience.stopping)))
 
@@ -92,6 +119,7 @@ def run(load: Callable[[], Config]) -> bool:
             reload=reload,
             refit=lambda now: refit(now, RoundDeadline(patience.stopping)),
             tune=lambda now: weekly_tune(now, RoundDeadline(patience.stopping)),
+            failing=lambda now, node_count: _failing(now, node_count, RoundDeadline(patience.stopping)),
             notifier=Notifier(),
             clock=clock,
             log=log,
@@ -100,3 +128,10 @@ def run(load: Callable[[], Config]) -> bool:
             return daemon.run()
         finally:
             remove_status(folder)
+
+
+def _failing(config: Config, node_count: int, patience: RoundDeadline) -> tuple[FailingNode, ...]:
+    """Return the nodes that fail more often than chance makes, by accounting; raises `SlurmError` or `DecodeError`."""
+    cluster = chosen_cluster(None, os.environ)
+    commands = SlurmCommands(timeout_s=config.source.timeout_s, cluster=cluster, patience=patience)
+    return failing_nodes(read_failed_runs(commands, SINCE), node_count)

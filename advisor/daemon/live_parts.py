@@ -1,40 +1,118 @@
-"""Builds the parts of the daemon from a configuration."""
+"""Builds the parts of the daemon from a configuration; its commands are counted."""
 
 import os
 import socket
-from collections.abc import Callable
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from advisor.apply.applier import Applier
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.budget import BudgetedCommands, RpcBudget
-from advisor.backends.cluster_choice import chosen_cluster
+from advisor.backends.commands import chosen_cluster
 from advisor.backends.controllers import Standby
 from advisor.backends.diagnostics import read_load
 from advisor.backends.named_jobs import NamedJobs
-from advisor.backends.process import Commands, FedCommands, SlurmCommands
+from advisor.backends.process import Answer, Commands, FedCommands, SlurmCommands, Stream
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.sources import MOST_REQUESTS, open_source
 from advisor.clock import Clock
 from advisor.config import DEFAULT, Config
 from advisor.cycle import ClusterSource, Cycle, NoForecaster, StartForecaster
 from advisor.daemon.service import Outfit
-from advisor.daemon.tally import CountedCommands, Tally
 from advisor.domain.job import Job
 from advisor.domain.load import ControllerLoad
 from advisor.domain.plan import Recommendation
-from advisor.errors import BudgetSpentError, ConfigError, ModelError
+from advisor.errors import BudgetSpentError, ConfigError, ModelError, SlurmUnavailableError
 from advisor.features.policy import Policy
 from advisor.planning.observing import observed
+from advisor.replay.deviations import Shadow
 from advisor.site.plan_trials import trials_by
-from advisor.site.rights import rights
-from advisor.site.shadow import Shadow
-from advisor.site.site_gate import ChangeCheck, RoundDeadline, SiteGate
+from advisor.site.site_gate import ChangeCheck, RoundDeadline, SiteGate, rights
 
 if TYPE_CHECKING:
     from advisor.features.observe.known_models import KnownModels
+
+
+_REMEMBERED: Final = 100
+
+
+class Tally:
+    """The results of the last commands: answered or not."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._failed: deque[bool] = deque(maxlen=_REMEMBERED)
+
+    def add(self, *, failed: bool) -> None:
+        """Count a command."""
+        self._failed.append(failed)
+
+    def forget(self) -> None:
+        """Begin with none again."""
+        self._failed.clear()
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many of the last commands there were, and how many of them failed."""
+        return len(self._failed), sum(self._failed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedCommands:
+    """Commands that count how many Slurm did not answer; a refusal is an answer."""
+
+    commands: FedCommands
+    tally: Tally = field(repr=False)
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster that the commands address."""
+        return self.commands.cluster
+
+    def ask(self, program: str, *arguments: str) -> Answer:
+        """Run a command and count its result."""
+        with self._counted():
+            return self.commands.ask(program, *arguments)
+
+    def feed(self, program: str, lines: Sequence[str]) -> str:
+        """Run a program that reads lines and count its result, once."""
+        with self._counted():
+            return self.commands.feed(program, lines)
+
+    def stream(self, program: str, *arguments: str, variables: Mapping[str, str]) -> Stream:
+        """Run a command, and count its result when its output ends."""
+        inner = self.commands.stream(program, *arguments, variables=variables)
+        return _CountedStream(inner=inner, counted=self._counted)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        try:
+            yield
+        except SlurmUnavailableError:
+            self.tally.add(failed=True)
+            raise
+        self.tally.add(failed=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CountedStream:
+    """The output of a command, counted when it ends."""
+
+    inner: Stream
+    counted: Callable[[], AbstractContextManager[None]]
+
+    @property
+    def complaints(self) -> bytes:
+        """What the command complained of."""
+        return self.inner.complaints
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the output."""
+        with self.counted():
+            yield from self.inner
 
 
 class LiveParts:
@@ -176,7 +254,7 @@ def neighbours_known(config: Config) -> "KnownModels | None":
     """Return the models whose interference a policy for places is shown; None where no nodes are named."""
     if not config.planning.name_nodes:
         return None
+    from advisor.predict.interference import known_models
     from advisor.predict.library import Library
-    from advisor.predict.neighbours import known_models
 
     return known_models(Library(Path(config.forecasts.models)))

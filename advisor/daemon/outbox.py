@@ -15,9 +15,8 @@ from advisor.domain.notice import Notice, NoticeSettings
 from advisor.domain.units import HOUR_S
 from advisor.errors import AdvisorError, NoticeError
 from advisor.metrics.round import Round
-from advisor.site.delivery import Target, targets_of
-from advisor.site.digest_child import DigestTask
-from advisor.site.notice_state import Letter, read_state, write_state
+from advisor.site.delivery import Letter, Target, read_state, targets_of, write_state
+from advisor.site.digests import DigestTask
 from advisor.view.notice_words import round_notices, summed_up
 
 # The waits before a letter is tried again; after the last one it is given up.
@@ -164,22 +163,24 @@ class Outbox:
                 self._admit(notice)
 
     def _admit(self, notice: Notice) -> None:
-        state, now = self._state, self._clock.now()
-        state.sent_times = [instant for instant in state.sent_times if 0.0 <= now - instant < HOUR_S]
-        if len(state.sent_times) >= self._config.notify.max_per_hour:
-            state.summed[notice.kind] = state.summed.get(notice.kind, 0) + 1
-            return
-        state.sent_times.append(now)
-        self._post(notice)
+        summed = self._state.summed
+        if self._has_room(self._clock.now()):
+            self._post(notice)
+        else:
+            summed[notice.kind] = summed.get(notice.kind, 0) + 1
+
+    def _has_room(self, now: float) -> bool:
+        """Return whether the hourly bound allows one more notice, which then counts as sent."""
+        sent = [instant for instant in self._state.sent_times if 0.0 <= now - instant < HOUR_S]
+        has_room = len(sent) < self._config.notify.max_per_hour
+        self._state.sent_times = [*sent, now] if has_room else sent
+        return has_room
 
     def _sum_up(self, now: float) -> None:
         """Queue one notice for those above the bound, once there is room for it."""
-        state = self._state
-        state.sent_times = [instant for instant in state.sent_times if 0.0 <= now - instant < HOUR_S]
-        if state.summed and len(state.sent_times) < self._config.notify.max_per_hour:
-            state.sent_times.append(now)
-            self._post(summed_up(state.summed, now))
-            state.summed = {}
+        if self._state.summed and self._has_room(now):
+            self._post(summed_up(self._state.summed, now))
+            self._state.summed = {}
 
     def _post(self, notice: Notice) -> None:
         """Queue a notice for each of its targets."""

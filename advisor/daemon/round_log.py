@@ -8,8 +8,8 @@ from advisor.domain.actions import Action
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.metrics.round import Round
+from advisor.view.overall import trial_fields
 from advisor.view.sentences import sentence
-from advisor.view.trial_words import trial_fields
 
 # The number of rounds after which a persistent fault is logged again.
 REMINDED_AFTER: Final = 60

@@ -1,11 +1,12 @@
-"""Runs the daemon: a scheduler with one worker, signals, the service manager, and an orderly end."""
+"""Runs the daemon: a scheduler with one worker, signals, what the service manager is shown, and an orderly end."""
 
 import logging
 import os
 import signal
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
@@ -13,15 +14,112 @@ from typing import TYPE_CHECKING, Any, Final
 
 from advisor.clock import Clock
 from advisor.config import Config
-from advisor.daemon.notify import Notifier
 from advisor.daemon.service import Service
+from advisor.domain.failing_node import FailingNode
 from advisor.domain.tune_verdict import TuneVerdict
 from advisor.errors import AdvisorError
-from advisor.view.tune_words import tune_words
+from advisor.text import blanked
+from advisor.view.digest_words import tune_words
 
 if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler
     from apscheduler.triggers.interval import IntervalTrigger
+
+
+_STATUS_LENGTH: Final = 200
+
+
+class Notifier:
+    """Sends states over the socket that systemd names in NOTIFY_SOCKET; does nothing where there is none.
+
+    No method blocks. A message that the service manager does not take at once is dropped and counted. The exception is
+    the latest READY, RELOADING or STOPPING: it is kept and sent before the next message, because systemd ends a unit
+    that never reports READY.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        """Take the socket and the watchdog's interval from the environment."""
+        self._address = environ.get("NOTIFY_SOCKET", "")
+        self.watchdog_s = _watchdog_s(environ)
+        # The main thread, the rounds and the heartbeat all send.
+        self._lock = threading.Lock()
+        self._unsent_state: str | None = None
+        self._dropped = 0
+
+    @property
+    def dropped(self) -> int:
+        """The number of messages that were dropped; the state that is kept for another attempt is not among them."""
+        return self._dropped
+
+    def ready(self) -> None:
+        """Report that the daemon is up, or that a reload is done."""
+        self._send_state("READY=1")
+
+    def reloading(self) -> None:
+        """Report that a reload of the configuration begins."""
+        self._send_state(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def stopping(self) -> None:
+        """Report that the daemon ends."""
+        self._send_state("STOPPING=1")
+
+    def alive(self) -> None:
+        """Feed the watchdog; called only by the worker that runs the rounds."""
+        self._send("WATCHDOG=1")
+
+    def status(self, text: str) -> None:
+        """Set the line that `systemctl status` shows."""
+        self._send(f"STATUS={blanked(text)[:_STATUS_LENGTH]}")
+
+    def resend(self) -> None:
+        """Try to send the kept state, if there is one."""
+        with self._lock:
+            self._sent_kept_state()
+
+    def _send_state(self, state: str) -> None:
+        """Send a state, or keep it in place of an older one."""
+        with self._lock:
+            if self._unsent_state is not None:
+                self._dropped += 1
+            self._unsent_state = state
+            self._sent_kept_state()
+
+    def _send(self, message: str) -> None:
+        """Send a message after the state that is kept; drop it if either does not go out."""
+        with self._lock:
+            if not (self._sent_kept_state() and self._sent(message)):
+                self._dropped += 1
+
+    def _sent_kept_state(self) -> bool:
+        """Send the kept state; return whether none is kept now. The caller holds the lock."""
+        if self._unsent_state is not None and self._sent(self._unsent_state):
+            self._unsent_state = None
+        return self._unsent_state is None
+
+    def _sent(self, message: str) -> bool:
+        """Send a message without blocking; return whether it went out."""
+        if not self._address:
+            return True
+        # A leading @ stands for the zero byte of an abstract socket.
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+                # The kernel queues net.unix.max_dgram_qlen messages; with more than that a blocking send waits for the
+                # reader, and a service manager that does not read is no reason to stop advising.
+                out.setblocking(False)
+                out.sendto(message.encode(), address)
+        except OSError:
+            return False
+        return True
+
+
+def _watchdog_s(environ: Mapping[str, str]) -> float | None:
+    """Return the watchdog's timeout in seconds; None if systemd does not watch this process."""
+    pid, interval_us = environ.get("WATCHDOG_PID", ""), environ.get("WATCHDOG_USEC", "")
+    if not interval_us.isdecimal() or (pid and pid != str(os.getpid())):
+        return None
+    return int(interval_us) / 1e6 or None
+
 
 # Signals that stop the daemon, and the one that makes it reload its configuration.
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
@@ -48,15 +146,20 @@ class Daemon:
         reload: Callable[[], Config],
         refit: Callable[[Config], str],
         tune: Callable[[Config], TuneVerdict],
+        failing: Callable[[Config, int], Sequence[FailingNode]],
         notifier: Notifier,
         clock: Clock,
         log: Any,
     ) -> None:
-        """Take the service, the functions that reload, fit run times and tune, the notifier, the clock and the log."""
+        """Take the service; what reloads, fits run times, tunes and finds failing nodes; notifier, clock and log.
+
+        `failing` is called with the number of nodes.
+        """
         self._service = service
         self._reload = reload
         self._refit = refit
         self._tune = tune
+        self._failing = failing
         self._notifier = notifier
         self._clock = clock
         self._log = log
@@ -85,6 +188,9 @@ class Daemon:
             self._tune_week, "cron", day_of_week="sun", hour=config.night_hour, minute=45, id="tune", jitter=600,
             executor="beside",
         )  # fmt: skip
+        self._scheduler.add_job(
+            self._look_at_nodes, "cron", hour=config.night_hour, minute=15, id="nodes", jitter=600, executor="beside"
+        )
         # No round sends its status before the daemon has reported READY.
         self._scheduler.start(paused=True)
         self._notifier.ready()
@@ -186,6 +292,18 @@ class Daemon:
                 self._log.info("tuned", advised=tune_words(verdict))
             except AdvisorError as err:
                 self._log.warning("settings were not tried", fault=str(err))
+
+    def _look_at_nodes(self) -> None:
+        """Find the nodes that fail more often than chance makes, and record them."""
+        try:
+            found = self._failing(self._service.config, self._service.node_count)
+        except AdvisorError as err:
+            self._log.info("accounting has not shown which nodes fail", fault=str(err))
+            return
+        nodes = "; ".join(node.text for node in found)
+        self._service.note_failing(nodes)
+        if nodes:
+            self._log.warning("nodes fail more often than chance makes", nodes=nodes)
 
     def _end(self) -> bool:
         """Cancel running commands, revert changes that do not expire, and log the changes that stay in effect."""

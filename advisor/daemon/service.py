@@ -10,7 +10,7 @@ from typing import Final
 from advisor import __version__
 from advisor.apply.applier import Applier
 from advisor.apply.step import Reconciled, Step, StepJournal
-from advisor.backends.pacing import next_interval_s, strained
+from advisor.backends.diagnostics import next_interval_s, strained
 from advisor.clock import Clock
 from advisor.config import Config
 from advisor.cycle import Cycle, CycleRecord, StartForecaster
@@ -28,18 +28,17 @@ from advisor.errors import AdvisorError, BudgetSpentError, ConfigError, JournalE
 from advisor.features.policy import Policy, RefusedPolicy
 from advisor.guard.breakers import Vitals
 from advisor.journal import SqliteJournal
-from advisor.journal.base import TUNED
+from advisor.journal.base import FAILING, TUNED
 from advisor.journal.disclosure import Disclosure
 from advisor.metrics.catalogue import JOURNAL
 from advisor.metrics.round import Round
 from advisor.planning.strays import Stray, strays
+from advisor.replay.deviations import SHADOW, Shadow
 from advisor.site.pause_file import paused
 from advisor.site.round_state import RoundState
-from advisor.site.shadow import EVENT as SHADOW
-from advisor.site.shadow import Shadow
 from advisor.site.site_gate import RoundDeadline, SiteGate
 from advisor.trial.follower import NO_FORECASTER
-from advisor.view.trial_words import trial_fields
+from advisor.view.overall import trial_fields
 
 _STANDBY: Final = "standby"
 # The event by which the audit records that plain Slurm could not be run beside the cluster.
@@ -107,8 +106,8 @@ class Service:
         self._reads_failed = 0
         self._is_settled = False
         self._policy_fault = ""
-        # What is not in the audit yet.
-        self._verdict: TuneVerdict | None = None
+        self._failing_nodes: str | None = None
+        self.node_count = 0
         # The loads since the breakers were last judged.
         self._loads: deque[ControllerLoad] = deque(maxlen=16)
         self.interval_s = config.daemon.interval_s
@@ -165,6 +164,7 @@ class Service:
             breakers=self._round_state.breakers,
             on_probation={} if step is None else self._round_state.on_probation(step.record, outfit.config),
             order=self._round_state.order,
+            failing_nodes=self._failing_nodes or "",
         )
         self._observer(done)
         if not self._is_settled and step is not None:
@@ -189,7 +189,12 @@ class Service:
 
     def note_tune(self, verdict: TuneVerdict) -> None:
         """Have the next round write what `sadvise tune` advises into the audit; for any thread."""
-        self._verdict = verdict
+        self._round_state.note(TUNED, **asdict(verdict))
+
+    def note_failing(self, nodes: str) -> None:
+        """Have the next round publish which nodes fail more often than chance makes, "" for none; for any thread."""
+        self._round_state.note(FAILING, nodes=nodes)
+        self._failing_nodes = nodes
 
     def stop(self) -> None:
         """Cancel running commands at once; for any thread."""
@@ -207,23 +212,18 @@ class Service:
         outfit = self._outfit
         outfit.last.start(for_s)
         try:
-            with self._keeper.held() as journal:
-                left = self._leave(journal, outfit.leaver)
-                journal.note(self._clock.now(), "ended", left)
-                return left
-        except JournalFullError:
-            return self._leave_full(outfit.leaver)
+            try:
+                with self._keeper.held() as journal:
+                    left = self._leave(journal, outfit.leaver)
+                    journal.note(self._clock.now(), "ended", left)
+                    return left
+            except JournalFullError:
+                with self._keeper.held_full() as full:
+                    return self._leave(full, outfit.leaver)
         except AdvisorError as err:
             return {"taken_back": 0, "still_out": len(self._keeper.leases), "because": str(err)}
         finally:
             self.close()
-
-    def _leave_full(self, leaver: Applier) -> Mapping[str, str | int]:
-        try:
-            with self._keeper.held_full() as journal:
-                return self._leave(journal, leaver)
-        except AdvisorError as err:
-            return {"taken_back": 0, "still_out": len(self._keeper.leases), "because": str(err)}
 
     def _return_due(self, outfit: Outfit) -> tuple[Reconciled, str]:
         """Revert what is due in a round that did not read the cluster, and return why not, "" if nothing failed."""
@@ -303,9 +303,10 @@ class Service:
         """Store what follows from a step: outcomes, the table for submissions, the shadow's plan and the twin's."""
         snapshot = step.record.snapshot
         self._note_fault(journal, step.record)
-        if (verdict := self._verdict) is not None:
-            journal.note(snapshot.taken_at, TUNED, asdict(verdict))
-            self._verdict = None
+        self.node_count = len(snapshot.nodes)
+        if self._failing_nodes is None:
+            last = journal.last(FAILING)
+            self._failing_nodes = "" if last is None else str(last.detail.get("nodes", ""))
         self._submit_tables.publish(outfit.config, journal, step.record, applies=self._mode() is Mode.APPLY)
         self._round_state.follow(journal, step, outfit.forecaster, outfit.config)
         if outfit.shadow is not None:

@@ -6,7 +6,7 @@ A job that holds a value of the table becomes an open lease at first sight, as i
 import math
 import pwd
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -83,9 +83,10 @@ class Given:
 class SubmitTables:
     """The tables that a daemon has written lately, also the last one of the daemon before it."""
 
-    def __init__(self, uid_of: Callable[[str], int | None] | None = None) -> None:
-        """Take the function that returns the number of a user; None for one that is not known."""
-        self._uid_of = uid_of or _Users().uid_of
+    def __init__(self) -> None:
+        """Begin without a table."""
+        # The numbers of users, each looked up until it is known: a directory service can fail for a while.
+        self._uid_by_user: dict[str, int] = {}
         self._given: list[Given] = []
         self._path: Path | None = None
         self._fault = ""
@@ -196,14 +197,7 @@ class SubmitTables:
         known = ((uid, bound) for uid, bound in by_uid.items() if uid is not None)
         yield from sorted(known, key=lambda entry: entry[0])[: _MOST_BOUNDS // tables]
 
-
-class _Users:
-    """The numbers of users, each looked up until it is known: a directory service can fail for a while."""
-
-    def __init__(self) -> None:
-        self._uid_by_user: dict[str, int] = {}
-
-    def uid_of(self, user: str) -> int | None:
+    def _uid_of(self, user: str) -> int | None:
         """Return the number of a user; None where this machine does not know the name."""
         if user not in self._uid_by_user:
             try:

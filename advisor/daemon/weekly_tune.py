@@ -1,51 +1,37 @@
-"""Tries other settings on the last weeks of the site, in a process of its own that has little of the processors."""
+"""Fits run times and tries other settings on the last weeks of the site, each in a process of its own."""
 
 import sys
 from typing import Final
 
-from pydantic import BaseModel
-
-from advisor.backends.process import Deadline, run, text_of
+from advisor.backends.process import Deadline, printable, run, text_of
 from advisor.config import Config
 from advisor.domain.tune_verdict import TuneVerdict
-from advisor.domain.units import DAY_S, duration
+from advisor.domain.units import DAY_S, HOUR_S, duration
 from advisor.errors import SlurmError
+from advisor.site.frontier_file import DOCUMENT, TunedDocument
+
+DEADLINE_S: Final = HOUR_S
+
+
+def refit(config: Config, patience: Deadline) -> str:
+    """Run `sadvise fit runtime` at the lowest priority, and return its messages.
+
+    Raises `SlurmError` if it fails or takes too long; the models in use then stay.
+    """
+    answer = run(
+        ("nice", "-n", "19", sys.executable, "-m", "advisor.cli.main", "fit", "runtime", "--from", "live",
+         "--models", config.forecasts.models),
+        timeout_s=DEADLINE_S,
+        patience=patience,
+    )  # fmt: skip
+    return printable(text_of(answer.complaints))
+
 
 _WEEKS: Final = "now-28days"
 _COPIES: Final = 2
 # By the clock, on a controller that has other things to do.
 _DEADLINE_S: Final = DAY_S
 _OUTPUT_BYTES: Final = 64 << 20
-
-
-class _Change(BaseModel):
-    percent: float | None
-    low: float | None
-    high: float | None
-
-
-class _Line(BaseModel):
-    file: str
-    text: str
-
-
-class _Point(BaseModel):
-    setting: str
-    preset: str | None
-    lines: list[_Line]
-    users: int
-    users_worse: int
-    users_worse_beyond_chance: int
-
-
-class _Document(BaseModel):
-    """What is read of the output of `sadvise tune --json`."""
-
-    jobs: int
-    points: list[_Point]
-    in_force: str
-    advised: str | None
-    against_in_force: _Change | None
 
 
 def weekly_tune(config: Config, patience: Deadline) -> TuneVerdict:
@@ -65,12 +51,12 @@ def weekly_tune(config: Config, patience: Deadline) -> TuneVerdict:
         spent = f": {duration(budget_s)} of CPU are spent, raise daemon.tune_cpu_s" if "signal 9" in str(err) else ""
         raise SlurmError(f"sadvise tune: {err}{spent}") from err
     try:
-        return _verdict(_Document.model_validate_json(text_of(answer.output)))
+        return _verdict(DOCUMENT.validate_json(text_of(answer.output)))
     except ValueError as err:
         raise SlurmError(f"the output of sadvise tune cannot be read: {err}") from err
 
 
-def _verdict(document: _Document) -> TuneVerdict:
+def _verdict(document: TunedDocument) -> TuneVerdict:
     point_by_name = {point.setting: point for point in document.points}
     point, now = point_by_name.get(document.advised or ""), point_by_name[document.in_force]
     change = document.against_in_force

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from advisor.diagnose.inquiry import Inquiry
-from advisor.diagnose.requests import gpus_by_type
 from advisor.domain.diagnosis import Alternative, Concession
 from advisor.domain.gang import GpuCount, GpuScope
 
@@ -40,7 +39,7 @@ def _more_nodes(inquiry: Inquiry) -> Iterator[Alternative]:
 
 
 def _open_split(inquiry: Inquiry) -> Iterator[Alternative]:
-    asked = gpus_by_type(inquiry.gang)
+    asked = inquiry.gang.gpus_by_type
     if inquiry.gang.scope is not GpuScope.NODE or not asked:
         return
     total = tuple(GpuCount(gpu_type=gpu_type, count=count) for gpu_type, count in asked.items())

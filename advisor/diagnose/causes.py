@@ -5,15 +5,23 @@ from collections.abc import Iterator
 import numpy as np
 
 from advisor.diagnose.gates import gates
-from advisor.diagnose.inquiry import Inquiry
-from advisor.diagnose.queue_position import Ahead, ahead_of
+from advisor.diagnose.inquiry import Ahead, Inquiry, ahead_of
 from advisor.diagnose.reserved_nodes import blocking_reservation
 from advisor.diagnose.shortage import shortages
-from advisor.domain.diagnosis import Cause, Diagnosis, Disagreement, Finding, Variant
-from advisor.domain.facts import Evidence
+from advisor.domain.diagnosis import (
+    CONTENTION,
+    RESOURCES,
+    Cause,
+    Diagnosis,
+    Disagreement,
+    Finding,
+    Variant,
+    causes_named,
+    gives_no_reason,
+)
 from advisor.domain.job import Job
 from advisor.domain.particulars import NOTHING_ASKED, Particulars, PriorityFactors
-from advisor.domain.slurm_reasons import CONTENTION, RESOURCES, causes_named, gives_no_reason
+from advisor.domain.plan import Evidence
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier, TopologyKind
 from advisor.domain.units import plural

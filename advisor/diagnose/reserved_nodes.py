@@ -7,8 +7,8 @@ import numpy as np
 
 from advisor.diagnose.inquiry import Inquiry
 from advisor.domain.diagnosis import Cause, Finding, Variant
-from advisor.domain.facts import Evidence
 from advisor.domain.particulars import Reservation
+from advisor.domain.plan import Evidence
 from advisor.features.nodes import Flags, NodeTable, rows_of
 from advisor.features.offers import chooses_among_required
 

@@ -7,11 +7,10 @@ import numpy as np
 
 from advisor.diagnose.alternatives import alternatives
 from advisor.diagnose.inquiry import Inquiry
-from advisor.diagnose.requests import gpus_by_type
 from advisor.domain.diagnosis import Alternative, Cause, Finding, Variant
-from advisor.domain.facts import Evidence
 from advisor.domain.gang import MOST, GpuCount
 from advisor.domain.node import NodeService
+from advisor.domain.plan import Evidence
 from advisor.features.capacity import asks_beyond_nodes
 from advisor.features.nodes import Flags, bounds, gpus_of, rows_of
 from advisor.features.offers import chooses_among_required
@@ -124,7 +123,7 @@ def _other_than_gpus(inquiry: Inquiry) -> Variant | None:
 
 def _asked(inquiry: Inquiry) -> tuple[GpuCount, ...]:
     """Return the GPUs the gang needs in all, as bounds; those of one socket where that is all the request tells."""
-    by_type = gpus_by_type(inquiry.gang)
+    by_type = inquiry.gang.gpus_by_type
     if by_type is None:
         return bounds(inquiry.gang.per_socket)
     return bounds(tuple(GpuCount(gpu_type=gpu_type, count=min(count, MOST)) for gpu_type, count in by_type.items()))

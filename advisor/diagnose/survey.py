@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.diagnose.requests import gpus_by_type, tasks_of
 from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope, whole_gpus
-from advisor.domain.job import Job, JobState
+from advisor.domain.job import Job, JobState, tasks_of
 from advisor.domain.overview import (
     GpuTypeOverview,
     IdleGpus,
@@ -40,7 +39,7 @@ def overview(snapshot: Snapshot) -> Overview:
     pending = [job for job in snapshot.jobs if job.is_pending]
     wanting = [job for job in pending if job.gang.wants_gpus]
     # Requests that jobs share are counted once.
-    gpus_by_gang = {number: gpus_by_type(gang) for number, gang in {id(job.gang): job.gang for job in wanting}.items()}
+    gpus_by_gang = {number: gang.gpus_by_type for number, gang in {id(job.gang): job.gang for job in wanting}.items()}
     sized = [(job, gpus) for job in wanting if (gpus := gpus_by_gang[id(job.gang)]) is not None]
     unsized = [job for job in wanting if gpus_by_gang[id(job.gang)] is None]
     return Overview(
@@ -81,7 +80,7 @@ def _stopped(snapshot: Snapshot, table: NodeTable, pending: Sequence[Job]) -> It
         yield StoppedPartition(
             name=partition.name,
             pending_jobs=sum(map(tasks_of, jobs)),
-            pending_gpus=sum(tasks_of(job) * sum((gpus_by_type(job.gang) or {}).values()) for job in jobs),
+            pending_gpus=sum(tasks_of(job) * sum((job.gang.gpus_by_type or {}).values()) for job in jobs),
             idle_gpus=int(idle[rows].sum()),
         )
 

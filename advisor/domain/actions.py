@@ -91,9 +91,13 @@ class _Action:
         """Return the arguments of scontrol that write the field."""
         return "update", f"JobId={self.job_id}", *self.arguments()
 
-    @abstractmethod
     def published(self) -> tuple[Published, Published]:
-        """Return the values before and after as published."""
+        """Return the values before and after as published; None stays None."""
+        return self._published(self.before), self._published(self.after)
+
+    @abstractmethod
+    def _published(self, value: Any) -> Published:
+        """Return a value as published."""
 
     @staticmethod
     @abstractmethod
@@ -139,9 +143,8 @@ class SetNice(_Action):
         """Return the nice value as Slurm takes it: `Nice=10`."""
         return (f"Nice={self.after}",)
 
-    def published(self) -> tuple[Published, Published]:
-        """Return the nice values."""
-        return {"nice": self.before}, {"nice": self.after}
+    def _published(self, value: int) -> Published:
+        return {"nice": value}
 
     @staticmethod
     def in_words(value: Published) -> str:
@@ -176,14 +179,8 @@ class SetSwitches(_Action):
             return ("Switches=0@0",)
         return (f"Switches={wanted.count}@{wanted.max_wait_s / MINUTE_S:.0f}",)
 
-    def published(self) -> tuple[Published, Published]:
-        """Return the switch requests; None stays None."""
-        return self._published(self.before), self._published(self.after)
-
-    @staticmethod
-    def _published(request: SwitchRequest | None) -> Published:
-        count_and_wait = None if request is None else {"count": request.count, "max_wait_s": request.max_wait_s}
-        return {"switches": count_and_wait}
+    def _published(self, value: SwitchRequest | None) -> Published:
+        return {"switches": None if value is None else {"count": value.count, "max_wait_s": value.max_wait_s}}
 
     @staticmethod
     def in_words(value: Published) -> str:
@@ -239,13 +236,8 @@ class SetNodeRange(_Action):
         # Both ends: a single number is refused for some jobs, and doubles their CPU count.
         return (f"NumNodes={self.after.low}-{self.after.high}",)
 
-    def published(self) -> tuple[Published, Published]:
-        """Return the node ranges."""
-        return self._published(self.before), self._published(self.after)
-
-    @staticmethod
-    def _published(nodes: NodeRange) -> Published:
-        return {"nodes_min": nodes.low, "nodes_max": nodes.high}
+    def _published(self, value: NodeRange) -> Published:
+        return {"nodes_min": value.low, "nodes_max": value.high}
 
     @staticmethod
     def in_words(value: Published) -> str:
@@ -347,13 +339,10 @@ class SetGpus(_Action):
         # `gpu:2` takes the GPUs away from a job of 26.05 although it is refused.
         return ":".join(["gres", "gpu", *([gpus.gpu_type] if gpus.gpu_type else []), str(gpus.count)])
 
-    def published(self) -> tuple[Published, Published]:
-        """Return the GPU counts under the form they are asked in, with the time limit if that changes."""
-        return self._published(self.before), self._published(self.after)
-
-    def _published(self, size: SizeRequest) -> Published:
-        counts = [{"gpu_type": gpus.gpu_type, "count": gpus.count} for gpus in size.gpus]
-        limit = {"time_limit_s": size.time_limit_s} if self.changes_limit else {}
+    def _published(self, value: SizeRequest) -> Published:
+        """Return GPU counts under the form they are asked in, with the time limit if that changes."""
+        counts = [{"gpu_type": gpus.gpu_type, "count": gpus.count} for gpus in value.gpus]
+        limit = {"time_limit_s": value.time_limit_s} if self.changes_limit else {}
         return {str(self.scope): counts, **limit}
 
     @staticmethod
@@ -392,9 +381,8 @@ class SetTimeMin(_Action):
         # In minutes; 0 means none. Rounded up, since a job planned too short delays others.
         return (f"TimeMin={0 if self.after is None else math.ceil(self.after / MINUTE_S)}",)
 
-    def published(self) -> tuple[Published, Published]:
-        """Return the soft limits in seconds; None stays None."""
-        return {"time_min_s": self.before}, {"time_min_s": self.after}
+    def _published(self, value: float | None) -> Published:
+        return {"time_min_s": value}
 
     @staticmethod
     def in_words(value: Published) -> str:
@@ -428,9 +416,8 @@ class SetNodeList(_Action):
         """Return the nodes as Slurm takes them: `ReqNodeList=n01,n02`, or `ReqNodeList=` for none."""
         return (f"ReqNodeList={','.join(self.after)}",)
 
-    def published(self) -> tuple[Published, Published]:
-        """Return the names of nodes."""
-        return {"nodes": list(self.before)}, {"nodes": list(self.after)}
+    def _published(self, value: tuple[str, ...]) -> Published:
+        return {"nodes": list(value)}
 
     @staticmethod
     def in_words(value: Published) -> str:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -222,6 +222,21 @@ class GangRequest:
             return counts[0].gpu_type
         types = {gpu.gpu_type for gpu in counts}
         return types.pop() if len(types) == 1 else None
+
+    @property
+    def gpus_by_type(self) -> Mapping[str | None, int] | None:
+        """The GPUs that it needs at least, by type (None for any); None where the request leaves it open."""
+        match self.scope:
+            case None:
+                return {}
+            case GpuScope.JOB:
+                return {gpu.gpu_type: gpu.count for gpu in self.per_job}
+            case GpuScope.NODE:
+                return {gpu.gpu_type: gpu.count * self.nodes_min for gpu in self.per_node}
+            case GpuScope.TASK:
+                return {gpu.gpu_type: gpu.count * self.tasks for gpu in self.per_task}
+            case GpuScope.SOCKET:
+                return None
 
     @property
     def all_counts(self) -> tuple[GpuCount, ...]:

@@ -170,3 +170,8 @@ class Job:
         """Return how long the job has been eligible without starting; 0 before it is."""
         since = self.submit_time if self.eligible_time is None else self.eligible_time
         return max(0.0, now - since)
+
+
+def tasks_of(job: Job) -> int:
+    """Return how many tasks wait behind a record: those of an array that is not split, 1 for other jobs."""
+    return waiting_tasks(job.array.waiting) if job.array and job.array.task_id is None else 1

@@ -1,4 +1,4 @@
-"""Defines what earlier rounds leave for the next one to plan with, and the journal that keeps it."""
+"""Defines what earlier rounds leave for the next one to plan with, waits included, and the journal that keeps it."""
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -8,12 +8,40 @@ from typing import Final, Protocol
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.probation import Trust
 from advisor.domain.standings import NO_STANDINGS, Standings, Stretch
+from advisor.domain.topology import LocalityTier
 from advisor.domain.units import DAY_S
-from advisor.domain.waits import Wait
 from advisor.errors import ConfigError
 
 # How long a journal keeps waits and leases that have ended.
 KEPT_S: Final = 30 * DAY_S
+
+
+# Gangs of this many GPUs and more are one class.
+LARGEST_CLASS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """One gang's wait for a tier, from its first chance to start on a worse one.
+
+    `got` is whether it started at the tier or closer; if not, it gave up after `waited_s`, so that a place would have
+    taken longer. `ended_time` is when it started.
+    """
+
+    gpus: int
+    tier: LocalityTier
+    waited_s: float
+    got: bool
+    ended_time: float
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1 or self.waited_s < 0.0:
+            raise ValueError(f"{self.gpus} GPUs that wait {self.waited_s} s are no wait")
+
+
+def gang_class(gpus: int) -> int:
+    """Return the size class of a gang's waits: its GPUs rounded up to a power of two, at most 64."""
+    return min(LARGEST_CLASS, 1 << max(0, gpus - 1).bit_length())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

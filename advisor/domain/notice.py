@@ -168,11 +168,12 @@ def check_webhook(url: str) -> None:
         raise ValueError("webhook must be a URL such as https://chat.example.org/hooks/TOKEN, without a user name")
     if parts.port == 0:  # above 65535 it raises ValueError by itself
         raise ValueError("webhook must name a port above 0")
-    if parts.scheme == "http" and not _is_loopback(host):
+    if parts.scheme == "http" and not is_loopback(host):
         raise ValueError("webhook must be https, or http on a loopback address such as 127.0.0.1")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether a host is a numeric loopback address; names are not resolved."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,11 +1,52 @@
-"""Defines recommendations, verdicts and receipts."""
+"""Defines recommendations with the facts behind them, what the guard permits, and receipts."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
+from typing import Final
 
 from advisor.domain.actions import Action, Lever, Reason
-from advisor.domain.facts import Evidence, Facts
+from advisor.domain.topology import LocalityTier
+
+Evidence = str | int | float
+
+# Marks a fact that its sentence needs and that is not published as evidence.
+UNPUBLISHED: Final[Mapping[str, bool]] = {"is_unpublished": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Facts by name, not rounded; a proposer declares a class of them for each of its reasons.
+
+    The order of the fields is that of the evidence.
+    """
+
+    @property
+    def reason(self) -> Reason:
+        """Return the reason of the proposal."""
+        raise NotImplementedError
+
+    @property
+    def evidence(self) -> dict[str, Evidence]:
+        """Return the facts as published."""
+        return published(self)
+
+
+def published(facts: Facts) -> dict[str, Evidence]:
+    """Return the facts that are published, numbers rounded to a thousandth."""
+    return {fact.name: _rounded(getattr(facts, fact.name)) for fact in fields(facts) if not fact.metadata}
+
+
+def _rounded(value: Evidence | LocalityTier | None) -> Evidence:
+    match value:
+        case None:
+            return "none"
+        case LocalityTier():
+            return value.name.lower()
+        case float():
+            return round(value, 3)
+        case int() | str():
+            return value
 
 
 class Kind(StrEnum):
@@ -125,3 +166,19 @@ class LeverProposals:
     proposed: int
     refused: Mapping[str, int]
     applied: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permits:
+    """The jobs of one cycle that can be changed, and by how much they can be delayed.
+
+    `left_alone` maps pending GPU jobs that must not be changed to the rule that refuses. `nice_only` names those
+    among them whose nice can be changed all the same, and nothing else. `delay_left_s` maps jobs to how much longer
+    they can be delayed, where that is less than the full bound. `late_s` maps the jobs that can be lifted to how long
+    they have waited since they would have started as submitted.
+    """
+
+    left_alone: Mapping[int, str] = field(default_factory=dict)
+    nice_only: frozenset[int] = frozenset()
+    delay_left_s: Mapping[int, float] = field(default_factory=dict)
+    late_s: Mapping[int, float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Defines the part of a site's Slurm configuration that determines which changes are possible."""
+"""Defines the part of a site's Slurm configuration that determines which changes are possible, and what it bills."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -121,3 +121,15 @@ class SiteConfig:
         """Return a whole number of SchedulerParameters, the default where there is none."""
         value = self.scheduler_parameters.get(word, "")
         return float(value) if value.isdecimal() and len(value) <= 9 else default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Billing:
+    """The weights of a partition's TRESBillingWeights as slurm.conf has them, "" for none.
+
+    `gpu_tres` are the GPUs among them whose weight is above 0, in small letters: `gres/gpu`, `gres/gpu:a100`.
+    """
+
+    partition: str
+    weights: str = ""
+    gpu_tres: tuple[str, ...] = ()

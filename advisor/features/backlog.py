@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.gang import share_of_gpu
-from advisor.domain.job import Job
+from advisor.domain.job import Job, tasks_of
 from advisor.domain.snapshot import Snapshot
 from advisor.features.columns import Columns
-from advisor.features.queue import expected_limit_s, gpu_counts, gpu_shares, limits_s, slurms_order, tasks_of
+from advisor.features.queue import expected_limit_s, gpu_counts, gpu_shares, limits_s, slurms_order
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -47,16 +47,6 @@ class BacklogTable(Columns):
     running: Load
     running_in_account: Load
     by_limits: bool = True
-
-    def __post_init__(self) -> None:
-        loads = (self.ahead, self.ahead_in_partition, self.ahead_in_account, self.running, self.running_in_account)
-        columns = (self.gpus, self.limit_s, self.eligible, self.since_submit_s, self.since_eligible_s, self.begins_in_s)
-        lengths = {len(column) for column in (*columns, *(part for load in loads for part in (load.gpus, load.gpu_s)))}
-        if lengths != {len(self.job_id)}:
-            raise ValueError(f"the columns of a backlog differ in length: {sorted(lengths | {len(self.job_id)})}")
-
-    def __len__(self) -> int:
-        return len(self.job_id)
 
 
 def backlog_table(snapshot: Snapshot, expected_s: Mapping[int, float] | None = None) -> BacklogTable:

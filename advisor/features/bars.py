@@ -1,13 +1,17 @@
-"""Finds pending jobs that a bar keeps from nodes with room for them: one that is read, or one that Slurm alone sees."""
+"""Finds pending jobs that a bar keeps from nodes with room for them, and whether a gang fits on nodes that it names.
 
-from collections.abc import Iterator
+A bar is read, or Slurm alone sees it.
+"""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from advisor.domain.diagnosis import RESOURCES, causes_named
 from advisor.domain.job import Job
-from advisor.domain.slurm_reasons import RESOURCES, causes_named
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.features.capacity import Doubt, Fitter
-from advisor.features.nodes import node_table
+from advisor.features.capacity import Doubt, Fitter, node_table
 from advisor.features.queue import competing, highest_tier, joined, slurms_place, tier_by_partition
 
 
@@ -60,3 +64,27 @@ def _first_in_line(snapshot: Snapshot, fitter: Fitter) -> Iterator[Job]:
         if not groups & taken:
             yield job
         taken |= groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedNodes:
+    """The nodes of a snapshot, as they are free for gangs that name them; the table is made on first use."""
+
+    snapshot: Snapshot
+
+    def hold(self, job: Job, names: Sequence[str]) -> bool:
+        """Return whether the job fits now on the named nodes, with a part of it on each of them."""
+        return hold(self._fitter, job, names)
+
+    @cached_property
+    def _fitter(self) -> Fitter:
+        return Fitter(self.snapshot, node_table(self.snapshot))
+
+
+def hold(fitter: Fitter, job: Job, names: Sequence[str]) -> bool:
+    """Return whether the job fits now on the named nodes, with a part of it on each of them."""
+    count = len(names)
+    if not count or not job.gang.nodes_min <= count <= (job.gang.nodes_max or count):
+        return False
+    gang = replace(job.gang, nodes_min=count, nodes_max=count, nodes_open=False, required_nodes=tuple(names))
+    return fitter.tier_now(gang, job.partitions) is not None

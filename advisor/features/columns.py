@@ -12,7 +12,16 @@ RowChoice = slice | NDArray[np.integer[Any]] | NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """A table whose columns are arrays `(n_rows, ...)`, or tuples of texts."""
+    """A table whose columns are arrays `(n_rows, ...)`, or tuples of texts; the first one says how many rows it has."""
+
+    def __post_init__(self) -> None:
+        columns = [getattr(self, field.name) for field in fields(self)]
+        lengths = {len(column) for column in columns if isinstance(column, np.ndarray | tuple | Columns)}
+        if len(lengths) > 1:
+            raise ValueError(f"the columns of a {type(self).__name__} differ in length: {sorted(lengths)}")
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))
 
     def take(self, rows: RowChoice) -> Self:
         """Return these rows, in this order, or those that a mask marks."""

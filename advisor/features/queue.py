@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.diagnosis import CONTENTION, causes_named
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.gang import share_of_gpu
-from advisor.domain.job import Job, JobState, waiting_tasks
-from advisor.domain.slurm_reasons import CONTENTION, causes_named
+from advisor.domain.job import Job, JobState, tasks_of
 from advisor.domain.snapshot import Snapshot
 from advisor.features.columns import Columns
 from advisor.features.nodes import Flags, NodeTable, memory_is_shared_out, sharers_by_partition
@@ -116,20 +116,13 @@ class QueueTable:
         submit_time = np.array([job.submit_time for job in self.jobs])
         job_id = np.array([job.job_id for job in self.jobs], dtype=np.int64)
         order = by_place(priority, submit_time, job_id)
+        of_rows = ("pool", "wait_s", "gpus", "smallest", "gpu_type", "reach", "limit_s", "taken", "tasks")
         return replace(
             self,
             jobs=tuple(self.jobs[row] for row in order),
-            pool=self.pool[order],
             priority=priority[order],
-            wait_s=self.wait_s[order],
-            gpus=self.gpus[order],
-            smallest=self.smallest[order],
-            gpu_type=self.gpu_type[order],
-            reach=self.reach[order],
-            limit_s=self.limit_s[order],
             run=self.run.take(order),
-            taken=self.taken[order],
-            tasks=self.tasks[order],
+            **{name: getattr(self, name)[order] for name in of_rows},
         )
 
 
@@ -258,11 +251,6 @@ def run_times(
         high_s=np.where(by_model, high_s, limit_s),
         by_model=by_model,
     )
-
-
-def tasks_of(job: Job) -> int:
-    """Return how many tasks wait behind a record: those of an array that is not split, 1 for other jobs."""
-    return waiting_tasks(job.array.waiting) if job.array and job.array.task_id is None else 1
 
 
 def smallest_size(job: Job) -> int:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from advisor.domain.actions import Lever
 from advisor.domain.units import MINUTE_S
-from advisor.features.policy import Options
+from advisor.errors import ModelError
+from advisor.features.policy import Options, Scores
 
 Reals = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -44,6 +45,10 @@ OPTION_COLUMNS: Final = (
     "run_is_forecast",
     "speed_is_forecast",
 )
+# How much the wait of others counts against a job's own run time. Ours, chosen by trials on drawn workloads.
+PRICE: Final = 10.0
+# A run time of 0 has no cost to compare with.
+_LEAST_MIN: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,3 +275,28 @@ def near(gpus: Reals, idle: float, capacity: float) -> int:
 def _at(table: Reals, rung: Rungs) -> Reals:
     """Return the entries of a table `(..., n_jobs, RUNGS)` at rungs `(..., n_kinds, n_jobs)`, in that shape."""
     return np.take_along_axis(np.swapaxes(table, -1, -2), rung, axis=-2)
+
+
+def cost_saved(run: Reals, run_after: Reals, crowding: Reals, crowding_after: Reals) -> Reals:
+    """Return the share of its cost that a step saves.
+
+    Run times are in one unit; crowding is the price times the GPUs and the pending jobs for each GPU.
+    """
+    return np.asarray(1.0 - run_after * (1.0 + crowding_after) / (run * (1.0 + crowding)))
+
+
+class PriceRule:
+    """The rule as a policy, which scores the steps that the planner offers to learned ones."""
+
+    name = "price"
+    digest = ""
+    levers = frozenset({Lever.GPU_COUNT})
+
+    def act(self, options: Options) -> Scores:
+        """Return a score for each step; raises `ModelError` for options of another lever."""
+        if tuple(options.columns) != OPTION_COLUMNS:
+            raise ModelError(f"policy {self.name}: it does not score options of {options.lever}")
+        run = np.maximum(np.expm1(options.columns["run_time"]), _LEAST_MIN)
+        run_after = np.maximum(run - np.expm1(options.columns["run_time_saved"]), 0.0)
+        crowding = PRICE * np.expm1(options.columns["crowd"])
+        return cost_saved(run, run_after, crowding, crowding * np.exp2(options.columns["gpus_added"]))

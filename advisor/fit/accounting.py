@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.backends.tres import NO_TRES, Tres
 from advisor.fit.fitted import Source
-from advisor.predict.run_time_table import EndedJobs, RunTimeTable
+from advisor.predict.run_time_features import EndedJobs, RunTimeTable
 from advisor.sim.traces.importing.accounted import Accounted, Record
 from advisor.sim.traces.importing.sacct import LIMITS, asked, records
 from advisor.sim.traces.importing.workload_rows import RowWithoutJob

@@ -17,6 +17,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.features.columns import Columns
+
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
@@ -72,7 +74,7 @@ class SitePrior:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Samples:
+class Samples(Columns):
     """Ended jobs, `(n,)` each: what they ran on, beside what, and how fast.
 
     `place` is the logarithm of the inflation that was forecast for the place alone, `others` `(n, n_models + 1)` how
@@ -88,14 +90,6 @@ class Samples:
     log_speed: Floats
     noise: Floats
     family: Rows
-
-    def __len__(self) -> int:
-        return len(self.model)
-
-    def take(self, rows: Rows | NDArray[np.bool_]) -> "Samples":
-        """Return some of the samples."""
-        columns = {name: getattr(self, name)[rows] for name in self.__dataclass_fields__}
-        return replace(self, **columns)
 
 
 def no_samples(models: int) -> Samples:

@@ -13,10 +13,11 @@ from typing import Final
 import numpy as np
 
 from advisor.features.observe.graph import Neighbours
-from advisor.features.observe.site_speeds import SiteSpeeds
+from advisor.features.observe.known_models import SiteSpeeds
 from advisor.fit.performance_fit import LARGEST, TAIL, Adapted, Floats, Rows, Samples, SitePrior
-from advisor.fit.performance_prior import FAMILY_SPREAD
 
+# The constant of a family is as good as free: only differences between its jobs count.
+FAMILY_SPREAD: Final = 1.0
 LEAST_SAMPLES: Final = 100
 # Of the jobs that neither the candidate nor the version in use has seen.
 LEAST_UNSEEN: Final = 20

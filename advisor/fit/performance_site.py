@@ -1,15 +1,17 @@
 """Adapts the performance model to a site: chooses how far back to learn from, fits, and has the result judged."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from advisor.errors import ModelError
-from advisor.fit.performance_fit import Adapted, Floats, Rows, Samples, SitePrior, adapted, no_samples
+from advisor.fit.performance_fit import Adapted, Floats, Rows, Samples, SitePrior, Spreads, adapted, no_samples
 from advisor.fit.performance_gate import (
     ASIDE_SHARE,
+    FAMILY_SPREAD,
     INSIDE,
     LEAST_SAMPLES,
     GateVerdict,
@@ -23,8 +25,8 @@ from advisor.fit.performance_gate import (
     tables_of,
 )
 from advisor.fit.performance_graph import performance_exported
-from advisor.fit.performance_prior import extended, prior_of
 from advisor.fit.performance_samples import EndedJob, comparable, samples_of, with_noise
+from advisor.predict.interference_items import name_key
 from advisor.predict.performance import PerformanceModel
 from advisor.trial.evidence import ACCOUNT_SHARE, USER_SHARE, capped
 
@@ -34,6 +36,9 @@ LEAST_STRETCH: Final = 400
 _FOLDS: Final = 3
 # The least share of the noise of forecasts that jobs of one family show against each other.
 _LEAST_NOISE_SHARE: Final = 0.2
+# The most models, and the most GPU types, that a site adds to those of the prior.
+MOST_MODELS: Final = 200
+MOST_TYPES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,3 +227,53 @@ def _likelihood(
         model = adapted(prior, older, seed=0, members=0)
         likelihood[hidden] = log_likelihood(*errors_of(tables_of(model), older, newer))
     return likelihood
+
+
+def prior_of(model: PerformanceModel) -> SitePrior:
+    """Return the prior of a model that was not adapted, whose members all equal it; raises `ModelError` for others."""
+    parameters = model.parameters
+    if parameters.samples:
+        raise ModelError(f"the performance model was adapted to {parameters.samples} jobs, and is no prior")
+    try:
+        spreads = Spreads(**parameters.spreads)
+    except TypeError as err:
+        raise ModelError("the performance model has other spreads than this release: fit it again") from err
+    speeds = model.tabulated()
+    return SitePrior(
+        models=parameters.models,
+        gpu_types=parameters.gpu_types,
+        log_speed=speeds.log_speed,
+        added=speeds.neighbours.added,
+        spreads=spreads,
+    )
+
+
+def extended(prior: SitePrior, jobs: Iterable[EndedJob]) -> SitePrior:
+    """Return a prior with rows and columns for the models and GPU types of a site, each that of what is not known.
+
+    At most 200 models and 16 GPU types are added, those of most jobs.
+    """
+    jobs = tuple(jobs)
+    known = {name_key(name) for name in prior.models}
+    models = _most_frequent((job.model for job in jobs if job.model and job.model not in known), MOST_MODELS)
+    gpu_types = _most_frequent(
+        (job.gpu_type for job in jobs if job.gpu_type and job.gpu_type not in prior.gpu_types), MOST_TYPES
+    )
+    return replace(
+        prior,
+        models=(*prior.models, *models),
+        gpu_types=(*prior.gpu_types, *gpu_types),
+        log_speed=_repeated(prior.log_speed, len(models), len(gpu_types)),
+        added=_repeated(prior.added, len(models), len(models)),
+        spreads=replace(prior.spreads, family=max(FAMILY_SPREAD, prior.spreads.family)),
+    )
+
+
+def _most_frequent(names: Iterable[str], most: int) -> list[str]:
+    counts = Counter(names)
+    return sorted(sorted(counts, key=lambda name: (-counts[name], name))[:most])
+
+
+def _repeated(table: Floats, rows: int, columns: int) -> Floats:
+    """Repeat the last row and the last column of a table."""
+    return np.pad(table, ((0, rows), (0, columns)), mode="edge")

@@ -2,8 +2,8 @@
 
 import importlib.metadata
 import platform
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,7 @@ from advisor import __version__
 from advisor.domain.probation import Proof
 from advisor.errors import ModelError
 from advisor.files import EVERYONE, OWNER_AND_GROUP
-from advisor.fit.card import card
-from advisor.fit.export import predictions, to_onnx
-from advisor.fit.fitted import Fitted
+from advisor.fit.fitted import Fitted, predictions, to_onnx
 from advisor.predict.library import Held, checked_content
 from advisor.predict.manifest import (
     CARD,
@@ -32,7 +30,9 @@ from advisor.predict.manifest import (
     write_manifest,
 )
 from advisor.predict.onnx_model import FINGERPRINT, OnnxModel
+from advisor.predict.run_time import RunTimeParameters
 from advisor.predict.tryout import admit
+from advisor.text import escaped
 
 # The largest difference between graph and origin, as a share of the spread of the origin's answers.
 TOLERANCE = 1e-4
@@ -166,3 +166,77 @@ def _versions() -> dict[str, str]:
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in _PACKAGES},
     }
+
+
+def card(fitted: Fitted, entry: Entry) -> str:
+    """Return the card of a fitted model as Markdown."""
+    return "\n".join(_lines(fitted, entry)) + "\n"
+
+
+def _lines(fitted: Fitted, entry: Entry) -> Iterator[str]:
+    yield f"# {entry.kind} {entry.version}"
+    yield ""
+    yield fitted.text
+    yield ""
+    yield f"Fitted {entry.fitted} with seed {entry.seed}. Written by `sadvise fit`; do not edit."
+    yield ""
+    yield "## Fitted on"
+    yield ""
+    yield "| file | rows | SHA-256 |"
+    yield "|---|--:|---|"
+    for source in fitted.sources:
+        yield f"| `{escaped(source.name)}` | {source.rows:,} | `{source.sha256}` |"
+    yield ""
+    yield "## On rows that were not fitted on"
+    yield ""
+    yield "| figure | value |"
+    yield "|---|--:|"
+    for name, value in fitted.metrics.items():
+        yield f"| {name} | {value:.4g} |"
+    if entry.tested is not None:
+        yield ""
+        yield (
+            f"Tested on jobs of this site that it was not fitted on: {entry.tested.inside} of {entry.tested.jobs} ran "
+            f"for a time within their 80 % intervals. It {entry.tested.order.words}."
+        )
+    if entry.reason:
+        yield ""
+        yield f"Served: {entry.reason}."
+    if fitted.settings:
+        yield ""
+        yield "## Settings"
+        yield ""
+        yield from (f"- {name}: {value}" for name, value in fitted.settings.items())
+    yield ""
+    yield "## Graph"
+    yield ""
+    yield f"- columns: {', '.join(f'`{name}`' for name in entry.columns)}"
+    yield f"- outputs: {', '.join(f'`{name}`' for name in entry.outputs)}"
+    yield (
+        f"- largest difference to scikit-learn: {entry.parity.max_error:.2g} of the spread of its answers over "
+        f"{entry.parity.rows} rows; {entry.parity.tolerance:g} would have been let through"
+    )
+    yield f"- made with {', '.join(f'{name} {version}' for name, version in entry.made_with.items())}"
+
+
+def publish_with_forests_of(
+    shipped: Held, fitted: Fitted, folder: Path, version: str, *, today: str, private: bool = False
+) -> Entry:
+    """Write a version as `publish` does, with the graph of a shipped one and the history of a fit.
+
+    Raises `ModelError` where the shipped model is damaged.
+    """
+    history = RunTimeParameters.model_validate_json(fitted.parameters).history
+
+    def with_history(parameters: str) -> str:
+        forests = RunTimeParameters.model_validate_json(parameters)
+        return forests.model_copy(update={"history": history}).model_dump_json()
+
+    kept = {"private": private, "tested": fitted.tested, "reason": fitted.reason}
+    exported, entry = exported_again(shipped, with_history, **kept), shipped.entry
+    text = (
+        f"The forests of {shipped.name}, fitted on another site (`sadvise models show {entry.kind} {entry.version}`), "
+        "with the history of the users of this one. It learns from every job that ends."
+    )
+    described = replace(fitted, text=text, settings={})
+    return publish_graph(exported, folder, version, today=today, card=lambda entry: card(described, entry))

@@ -8,16 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import ModelError
-from advisor.fit.export import predictions
-from advisor.fit.fitted import Fitted, Regressor, Source
+from advisor.fit.fitted import Fitted, Regressor, Source, predictions
 from advisor.fit.run_time_choice import OURS, RIVAL, Draw, figures
 from advisor.predict.history import History, bursts_of, keys_of, runs_of
 from advisor.predict.order_share import WaitedJobs
 from advisor.predict.run_time import KIND, RunTimeParameters, Support, outputs_of
 from advisor.predict.run_time_curve import Grid
-from advisor.predict.run_time_features import COLUMNS, Features, features
+from advisor.predict.run_time_features import COLUMNS, EndedJobs, Features, RunTimeTable, features
 from advisor.predict.run_time_replay import asked_at, chunks, recall_in_order, steps
-from advisor.predict.run_time_table import EndedJobs, RunTimeTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

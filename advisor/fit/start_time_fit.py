@@ -66,9 +66,6 @@ class Polls(Columns):
     account: tuple[str, ...]
     partition: tuple[str, ...]
 
-    def __len__(self) -> int:
-        return len(self.wait_s)
-
     @property
     def start_time(self) -> Floats:
         """Return the start time of each job, NaN if it was never seen to start."""

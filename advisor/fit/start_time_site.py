@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from advisor.domain.units import DAY_S
 from advisor.errors import ConfigError, ModelError
 from advisor.features.backlog import Floats
-from advisor.fit.export import bundled
-from advisor.fit.fitted import Fitted, Source
+from advisor.fit.fitted import Fitted, Source, bundled
 from advisor.fit.start_time_fit import LEAST_ROWS, Polls, fit_polls, log_wait
 from advisor.fit.start_time_journal import JournalPolls
 from advisor.predict.intervals import Intervals

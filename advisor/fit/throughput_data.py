@@ -43,9 +43,6 @@ class StepTimes(Columns):
     step_s: NDArray[np.float64]
     file: NDArray[np.int64]
 
-    def __len__(self) -> int:
-        return len(self.step_s)
-
     def shapes(self) -> list[str]:
         """Return the placement of each row as text, without the order of its nodes."""
         counts = zip(self.gpus, self.nodes, self.least, self.most, strict=True)

@@ -10,8 +10,7 @@ from advisor.domain.mode import EVERYTHING, Mode, Modes
 from advisor.domain.releases import Traits
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
-from advisor.features.bars import barred
-from advisor.features.named_nodes import NamedNodes
+from advisor.features.bars import NamedNodes, barred
 from advisor.guard.ledger import NOTHING_BOOKED, Ledger, ledger_of
 from advisor.settings import Limits
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from advisor.domain.actions import Lever, SetNice, exchanged_with
 from advisor.domain.job import Job
-from advisor.domain.permits import Permits
-from advisor.domain.plan import Plan, Recommendation
+from advisor.domain.plan import Permits, Plan, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.caps import CAPS, Accepted
 from advisor.guard.change_rules import CHANGE_RULES, lifts

@@ -22,14 +22,13 @@ from advisor.domain.actions import Action, Lever, Reason
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
-from advisor.domain.memory import Memory
+from advisor.domain.memory import Memory, Wait
 from advisor.domain.mode import Modes
 from advisor.domain.node import Node
 from advisor.domain.plan import Recommendation
 from advisor.domain.probation import Trust
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import NO_STANDINGS, Standings
-from advisor.domain.waits import Wait
 from advisor.features.policy import ScoredDecision
 from advisor.journal.differences import Difference, difference, mapped, restored
 from advisor.journal.rows import STOP_LEVER, LeaseRow, lease_of, lease_row, whole_row

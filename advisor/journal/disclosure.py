@@ -9,10 +9,10 @@ from pydantic import TypeAdapter
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Lease, Purpose, Purposes
+from advisor.domain.memory import Wait
 from advisor.domain.probation import NOTHING_PROVEN, Trust
 from advisor.domain.standings import NO_STANDINGS, Standings
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.errors import JournalError
 from advisor.journal.rows import LEASE_COLUMNS, lease_of, lease_row
 

@@ -5,11 +5,10 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
 from advisor.domain.lease import Ending, Lease
-from advisor.domain.memory import KEPT_S, check_owner
+from advisor.domain.memory import KEPT_S, Wait, check_owner
 from advisor.domain.outcome import JobOutcome
 from advisor.domain.standings import Standings, Stretch, standings_of
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.journal.base import JournalBase
 from advisor.journal.rows import (
     LEASE_COLUMNS,

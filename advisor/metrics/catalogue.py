@@ -1,7 +1,6 @@
 """Lists every metric that the daemon exports: its name, kind, labels and description."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -122,9 +121,9 @@ _WORD: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,47}")
 class BoundedValues:
     """Limits the values of one label: the first words are kept, all others become "other"."""
 
-    def __init__(self, known: Iterable[str] = (), *, most: int = 64) -> None:
-        """Start with the known values; `most` bounds the number of all."""
-        self._values = set(known)
+    def __init__(self, *, most: int = 64) -> None:
+        """Start without a value; `most` bounds their number."""
+        self._values: set[str] = set()
         self._most = most
 
     def of(self, text: str) -> str:

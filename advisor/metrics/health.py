@@ -1,15 +1,15 @@
 """Determines the health of the daemon: when its last good cycle was, and what holds it back."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
 from advisor.apply.step import Step
-from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
 from advisor.domain.units import plural
+from advisor.guard.breakers import BREAKERS
 from advisor.metrics.catalogue import JOURNAL, PAUSED
 from advisor.metrics.round import Round
 
@@ -44,67 +44,43 @@ class HealthReport:
         return self.status != "stale"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """The parts of past rounds that health depends on; instants on the monotonic clock."""
-
-    good_at: float | None
-    interval_s: float
-    mode: Mode | None = None
-    paused: bool = False
-    breakers: tuple[str, ...] = ()
-    reader: str = ""
-    fault: str = ""
-    held_to: Mapping[str, str] = field(default_factory=dict)
-    on_probation: Mapping[str, str] = field(default_factory=dict)
-    overdue: int = 0
-
-
 class Health:
     """Follows the rounds; any thread can read the health."""
 
-    def __init__(
-        self, *, interval_s: float, breakers: Collection[str] = (), monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, *, interval_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Start to wait for the first good cycle."""
         self._monotonic = monotonic
-        self._breakers = frozenset(breakers)
-        self._started_at = monotonic()
-        self._seen = _Seen(good_at=None, interval_s=interval_s)
+        started_at = monotonic()
+        # What a report says now, whether there was a good cycle, when the last one or the start was, and the interval.
+        waiting = HealthReport(status="starting", last_cycle_age_s=None, mode="unknown", paused=False, breakers=())
+        self._seen = waiting, False, started_at, interval_s
 
     def observe(self, done: Round) -> None:
         """Update from a round that has just ended."""
-        # One assignment, so that another thread never sees half of it.
-        self._seen = _Seen(
-            good_at=self._seen.good_at if done.step is None else self._monotonic(),
-            interval_s=done.interval_s,
-            mode=done.mode,
+        last, was_good, good_at, _ = self._seen
+        step, is_good = done.step, was_good or done.step is not None
+        fault = _fault(done)
+        report = HealthReport(
+            status="degraded" if fault else "ok" if is_good else "starting",
+            last_cycle_age_s=None,
+            mode=str(done.mode),
             paused=PAUSED in done.held_to,
-            breakers=tuple(sorted(self._breakers.intersection(done.held_to))),
-            reader=self._seen.reader if done.step is None else done.step.record.snapshot.source,
-            fault=_fault(done),
+            breakers=tuple(sorted(BREAKERS & done.held_to.keys())),
+            reader=last.reader if step is None else step.record.snapshot.source,
+            fault=fault,
             held_to=dict(done.held_to),
-            on_probation=self._seen.on_probation if done.step is None else dict(done.on_probation),
+            on_probation=last.on_probation if step is None else dict(done.on_probation),
             overdue=done.overdue,
         )
+        # One assignment, so that another thread never sees half of it.
+        self._seen = report, is_good, good_at if step is None else self._monotonic(), done.interval_s
 
     def report(self) -> HealthReport:
         """Return the present health."""
-        seen, now = self._seen, self._monotonic()
-        since = self._started_at if seen.good_at is None else seen.good_at
-        well = "degraded" if seen.fault else "starting" if seen.good_at is None else "ok"
-        return HealthReport(
-            status="stale" if now - since > STALE_INTERVALS * seen.interval_s else well,
-            last_cycle_age_s=None if seen.good_at is None else round(now - seen.good_at, 1),
-            mode="unknown" if seen.mode is None else str(seen.mode),
-            paused=seen.paused,
-            breakers=seen.breakers,
-            reader=seen.reader,
-            fault=seen.fault,
-            held_to=seen.held_to,
-            on_probation=seen.on_probation,
-            overdue=seen.overdue,
-        )
+        report, is_good, good_at, interval_s = self._seen
+        age_s = self._monotonic() - good_at
+        status = "stale" if age_s > STALE_INTERVALS * interval_s else report.status
+        return replace(report, status=status, last_cycle_age_s=round(age_s, 1) if is_good else None)
 
 
 def _fault(done: Round) -> str:

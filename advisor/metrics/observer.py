@@ -4,8 +4,9 @@ import math
 import threading
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -23,12 +24,39 @@ from advisor.domain.plan import Kind, Outcome, Receipt
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import NO_STANDINGS, Standing, Standings
 from advisor.domain.topology import LocalityTier
+from advisor.features.nodes import UNTYPED
 from advisor.guard.breakers import BREAKERS
 from advisor.metrics.catalogue import METRICS, PAUSED, BoundedValues, Metric, MetricKind, class_of
-from advisor.metrics.fragments import use_by_pool
 from advisor.metrics.health import Health
 from advisor.metrics.round import Forecasted, Round
 from advisor.trial.accuracy import NOT_KNOWN, Accuracy
+
+
+@dataclass(slots=True, kw_only=True)
+class PoolUse:
+    """Counts of GPUs; `idle` on nodes that start jobs, `fragmented` beside GPUs in use, `largest` idle on one node."""
+
+    total: int = 0
+    idle: int = 0
+    fragmented: int = 0
+    largest: int = 0
+
+
+def use_by_pool(snapshot: Snapshot) -> Mapping[tuple[str, str], PoolUse]:
+    """Count the GPUs by partition and type, in one pass over the nodes; cheap enough for every round."""
+    uses: dict[tuple[str, str], PoolUse] = {}
+    for node in snapshot.nodes:
+        usable = node.is_usable
+        for gpus in node.gpus:
+            idle = gpus.idle if usable else 0
+            for partition in node.partitions:
+                use = uses.setdefault((partition, gpus.gpu_type or UNTYPED), PoolUse())
+                use.total += gpus.total
+                use.idle += idle
+                use.fragmented += idle if idle < gpus.total else 0
+                use.largest = max(use.largest, idle)
+    return dict(sorted(uses.items()))
+
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 ACCEPTED: Final = "accepted"
@@ -45,7 +73,18 @@ _TIMER_TIERS: Final[Mapping[Lever, LocalityTier]] = {
 }
 # Names of waits, and the share of jobs that waited no longer.
 _SHARES: Final[Mapping[str, float]] = {"median": 0.5, "p90": 0.9, "longest": 1.0}
-_COLLECTORS: Final = ("round", "plan", "sent", "leases", "gpus", "journal")
+# The series that are known from the start, by the values of their labels.
+_KNOWN: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
+    "sadvise_cycles_total": (("planned",), ("no_plan",)),
+    "sadvise_plan_trials_total": ((_TRIED,), (_FAILED,)),
+    "sadvise_recommendations_total": tuple((kind, ACCEPTED) for kind in Kind),
+    "sadvise_changes_total": tuple(product(Lever, Outcome)),
+    "sadvise_returns_total": tuple(product(Lever, Outcome)),
+    "sadvise_objections_total": ((REVERTED,), (OVERRULED,)),
+    "sadvise_notices_total": tuple(product(("mail", "webhook"), ("sent", "put_off", "given_up"))),
+    "sadvise_leases": tuple((state,) for state in LeaseState),
+    "sadvise_collector_success": tuple((name,) for name in ("round", "plan", "sent", "leases", "gpus", "journal")),
+}
 
 # One change to one job, by when it was sent, and what a person did about it.
 _Objection = tuple[int, Lever, float, str]
@@ -60,18 +99,16 @@ class Metrics:
         version: str,
         interval_s: float,
         journal: Path | None = None,
-        breakers: Collection[str] = tuple(BREAKERS),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin at zero; `journal` is the file whose size is exported, `breakers` names all breakers."""
-        self.health = Health(interval_s=interval_s, breakers=breakers, monotonic=monotonic)
+        """Begin at zero; `journal` is the file whose size is exported."""
+        self.health = Health(interval_s=interval_s, monotonic=monotonic)
         self._journal = journal
-        self._breakers = tuple(sorted(breakers))
         self._lock = threading.Lock()
         self._registry = CollectorRegistry()
         # When a series began is of use to OpenMetrics alone, and would double the number of series.
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        made = {metric.name: _made(metric, self._registry) for metric in METRICS}
+        made = self._made = {metric.name: _made(metric, self._registry) for metric in METRICS}
         self._counters = {name: metric for name, metric in made.items() if isinstance(metric, Counter)}
         self._gauges = {name: metric for name, metric in made.items() if isinstance(metric, Gauge)}
         self._durations = {name: metric for name, metric in made.items() if isinstance(metric, Histogram)}
@@ -127,24 +164,10 @@ class Metrics:
         """Initialise the known series at zero, so that their first increase is visible."""
         self._gauges["sadvise_build_info"].labels(version).set(1)
         self._gauges["sadvise_interval_seconds"].set(interval_s)
-        for outcome in ("planned", "no_plan"):
-            self._counters["sadvise_cycles_total"].labels(outcome)
-        for outcome in (_TRIED, _FAILED):
-            self._counters["sadvise_plan_trials_total"].labels(outcome)
-        for kind in Kind:
-            self._counters["sadvise_recommendations_total"].labels(kind, ACCEPTED)
-        for lever, result in product(Lever, Outcome):
-            self._counters["sadvise_changes_total"].labels(lever, result)
-            self._counters["sadvise_returns_total"].labels(lever, result)
-        for objection in (REVERTED, OVERRULED):
-            self._counters["sadvise_objections_total"].labels(objection)
-        for target, outcome in product(("mail", "webhook"), ("sent", "put_off", "given_up")):
-            self._counters["sadvise_notices_total"].labels(target, outcome)
-        for state in LeaseState:
-            self._gauges["sadvise_leases"].labels(state)
-        for collector in _COLLECTORS:
-            self._gauges["sadvise_collector_success"].labels(collector)
-        for breaker in self._breakers:
+        for name, labels in _KNOWN.items():
+            for values in labels:
+                self._made[name].labels(*values)
+        for breaker in sorted(BREAKERS):
             self._gauges["sadvise_breaker_open"].labels(breaker)
         self.observe_accuracy("start", NOT_KNOWN)
         self.observe_accuracy("run_time", NOT_KNOWN)
@@ -175,7 +198,7 @@ class Metrics:
             self._gauges["sadvise_mode"].labels(mode).set(mode is done.mode)
         self._gauges["sadvise_paused"].set(PAUSED in done.held_to)
         self._show("sadvise_held", Tally(self._held.of(name) for name in done.held_to))
-        for breaker in self._breakers:
+        for breaker in sorted(BREAKERS):
             self._gauges["sadvise_breaker_open"].labels(breaker).set(breaker in done.held_to)
         for state in LeaseState:
             self._gauges["sadvise_leases"].labels(state).set(done.open_leases.get(state, 0))

@@ -12,8 +12,7 @@ from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
 from advisor.domain.memory import NOTHING_KNOWN, Memory
-from advisor.domain.permits import Permits
-from advisor.domain.plan import Kind, Recommendation
+from advisor.domain.plan import Kind, Permits, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter, node_table

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from advisor.domain.actions import Reason, SetNice
-from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.mark import marked
-from advisor.domain.plan import Expected, Kind, Recommendation, clipped
+from advisor.domain.plan import UNPUBLISHED, Expected, Facts, Kind, Recommendation, clipped
 from advisor.features.queue import QueueTable
 from advisor.planning.case import Case
 from advisor.planning.earliest import earliest_by_limits

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.actions import Reason, SetNice
-from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.job import Job
 from advisor.domain.lease import gave_place
 from advisor.domain.mark import MARK_SPAN, marked_beside
-from advisor.domain.plan import Expected, Kind, Recommendation, clipped
+from advisor.domain.plan import UNPUBLISHED, Expected, Facts, Kind, Recommendation, clipped
 from advisor.features.queue import QueueTable
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case

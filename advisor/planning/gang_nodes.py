@@ -16,14 +16,12 @@ from advisor.domain.actions import SetNodeList
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.topology import LocalityTier
-from advisor.features.named_nodes import hold
+from advisor.features.bars import hold
 from advisor.features.nodes import NodeTable, rows_of
 from advisor.features.observe.graph import ClusterGraph, Floats, Residents, Rows, Servers, crossing, graph_of
-from advisor.features.observe.known_models import NO_MODELS, KnownModels
-from advisor.features.observe.pointer import AgentView, Choice, Gang, choose_all, interference_of
-from advisor.features.observe.report import report_of
-from advisor.features.observe.scored_chooser import ScoredChooser
-from advisor.features.observe.site_speeds import SiteSpeeds
+from advisor.features.observe.known_models import NO_MODELS, KnownModels, SiteSpeeds
+from advisor.features.observe.least_loss import ScoredChooser
+from advisor.features.observe.pointer import AgentView, Choice, Gang, choose_all, interference_of, report_of
 from advisor.features.observe.snapshot_graph import residents_of_jobs, servers_of_table
 from advisor.features.queue import QueueTable
 from advisor.planning.case import Case

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.actions import Reason, SetNice
-from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending
 from advisor.domain.mark import marked_below
-from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.domain.plan import UNPUBLISHED, Expected, Facts, Kind, Recommendation
 from advisor.features.queue import ANY_TYPE, QueueTable, by_place
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case

@@ -8,9 +8,9 @@ from advisor.domain.actions import Action, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.job import Allocation, Job
 from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.domain.memory import Wait
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.planning.head import SOON_S
 
 # Only leases in these states are known to have been in force and unchanged.

@@ -10,10 +10,9 @@ from typing import Final
 import numpy as np
 
 from advisor.domain.actions import Action, Lever, NodeRange, Reason, SetNodeRange, SetSwitches
-from advisor.domain.facts import UNPUBLISHED, Evidence, Facts, published
 from advisor.domain.gang import GangRequest, GpuScope, SwitchRequest
 from advisor.domain.job import Job
-from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.domain.plan import UNPUBLISHED, Evidence, Expected, Facts, Kind, Recommendation, published
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fit
 from advisor.features.queue import QueueTable

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.actions import Reason, SetGpus, SizeRequest, limit_factor, raised_limit_s
-from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import GpuRange, Job
-from advisor.domain.plan import Expected, Kind, Recommendation, clipped
+from advisor.domain.plan import UNPUBLISHED, Expected, Facts, Kind, Recommendation, clipped
 from advisor.domain.site import longest_limit_s
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter

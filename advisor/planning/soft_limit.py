@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.actions import Reason, SetTimeMin
-from advisor.domain.facts import Facts
 from advisor.domain.forecast import Interval
 from advisor.domain.job import Job
-from advisor.domain.plan import Expected, Kind, Recommendation, clipped
+from advisor.domain.plan import Expected, Facts, Kind, Recommendation, clipped
 from advisor.domain.site import SiteConfig
 from advisor.domain.units import MINUTE_S
 from advisor.features.queue import ANY_TYPE, QueueTable

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from advisor.domain.actions import Lever, SetNodeRange
-from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.forecast import Forecasts, Interval
 from advisor.domain.gang import GangRequest, GpuScope
 from advisor.domain.job import Job, Sensitivity
 from advisor.domain.lease import LeaseState
 from advisor.domain.memory import Memory
+from advisor.domain.plan import UNPUBLISHED, Facts
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import MINUTE_S

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.memory import Wait, gang_class
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait, gang_class
 from advisor.settings import PlanningSettings
 
 # Within these bounds of the time waited, and beyond the last, places come free at one rate.

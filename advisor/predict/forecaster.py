@@ -1,9 +1,9 @@
-"""Forecasts the GPU jobs of a snapshot with every model in use."""
+"""Forecasts the GPU jobs of a snapshot with every model in use, and states what the forecasts of a job rest on."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat, starmap
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -13,16 +13,15 @@ from advisor.domain.probation import Proof
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
 from advisor.features.backlog import backlog_table
-from advisor.predict import bases, start_time, throughput
+from advisor.predict import start_time, throughput
 from advisor.predict.interference import InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Shared
 from advisor.predict.intervals import listed
 from advisor.predict.library import PERFORMANCE, Held, Library, opened, verify
 from advisor.predict.memo import Memo
 from advisor.predict.onnx_model import Bundle
-from advisor.predict.placements import MOST_NEIGHBOURS, PlacementIndex
-from advisor.predict.queue_run_times import EndedSeen, QueueRunTimes
-from advisor.predict.queue_speeds import QueueSpeeds, Speeds
+from advisor.predict.queue_run_times import EndedSeen, QueueRunTimes, run_time_table
+from advisor.predict.queue_speeds import MOST_NEIGHBOURS, PlacementIndex, QueueSpeeds, Speeds
 from advisor.predict.run_time import EndedJobs, RunTimeForecaster
 from advisor.predict.start_time import StartTimeForecaster
 from advisor.predict.throughput import ThroughputForecaster
@@ -53,6 +52,31 @@ _SPEED_UNKNOWN = {
 _NEIGHBOURS_UNKNOWN = f"neighbours: its model, or one of theirs, {_OUTSIDE}"
 _START_UNKNOWN = f"start time: the state of this queue {_OUTSIDE}"
 _START_BOUND = "start time: it waits for another job or for a reservation"
+# What the models answered for one job: a value, the reason why there is none, or None if no model was asked.
+_Answer = Interval | str | None
+_Answers = tuple[RunTime | str | None, tuple[Speeds | None, _Answer], _Answer]
+# From the least to the most that can be known: what a forecast rests on, and what brings the next step.
+_RUN_TIME: Final = (
+    ("its request alone: no job of its user or account has ended here", "a job of its user that ends"),
+    (
+        "the last jobs of its user or account",
+        "a job of its user that ends, with the same GPUs, CPUs, nodes, memory and time limit",
+    ),
+    ("the last jobs of its user with this request", "one of them that ends while it waits"),
+    ("jobs of its user with this request that ended since it was submitted", ""),
+)
+_STATED: Final = "running jobs of its model that state sadvise: model=NAME step=SECONDS in their comment,"
+_SPEED: Final = (
+    ("what measured models have in common", f"{_STATED} on one GPU and on all GPUs of a node"),
+    ("its model as measured elsewhere", f"{_STATED} on one GPU and on all GPUs of a node"),
+    ("step times of its model on one node here", f"{_STATED} on several nodes"),
+    ("step times of its model on one node and on several of this network", ""),
+)
+_BESIDE: Final = (
+    ("what measured models have in common", "sadvise: model=NAME in its comment, if its model was measured"),
+    ("its model as measured beside others", ""),
+)
+_STEP_BY_EVIDENCE: Final = {Evidence.ONE_NODE: 2, Evidence.SPREAD: 3}
 
 
 def is_tested(proof: Proof | None) -> bool:
@@ -77,11 +101,6 @@ def _predictor(bundle: Bundle) -> Any:
     if bundle.kind not in PREDICTORS:
         raise ModelError(f"model {bundle.kind} {bundle.version}: there is no predictor of this kind")
     return PREDICTORS[bundle.kind](bundle)
-
-
-# What the models answered for one job: a value, the reason why there is none, or None if no model was asked.
-_Answer = Interval | str | None
-_Answers = tuple[RunTime | str | None, tuple[Speeds | None, _Answer], _Answer]
 
 
 class ModelForecaster:
@@ -171,11 +190,11 @@ class ModelForecaster:
     def bases(self, job: Job, snapshot: Snapshot) -> tuple[ForecastBasis, ...]:
         """Return what the forecasts of a GPU job rest on, after those of the snapshot."""
         asked: dict[str, Callable[[Any], ForecastBasis]] = {
-            "run_time": lambda queue: bases.of_run_time(queue.model, job, snapshot)
+            "run_time": lambda queue: _of_run_time(queue.model, job, snapshot)
         }
         if (job.gang.gpu_count or 0) > 1 or job.hints.gpus is not None:
-            asked["throughput"] = lambda queue: bases.of_speed(queue.model, job)
-            asked["interference"] = lambda model: bases.of_neighbours(model, job)
+            asked["throughput"] = lambda queue: _of_speed(queue.model, job)
+            asked["interference"] = lambda model: _of_neighbours(model, job)
         answers = [self._ask(kind, work, None) for kind, work in asked.items()]
         return tuple(basis for basis in answers if basis is not None)
 
@@ -292,3 +311,26 @@ def _beside(model: InterferenceForecaster, cluster: PlacementIndex, jobs: Sequen
     )
     intervals = iter(listed(inflations, least=1 / MOST_RATIO, most=MOST_RATIO))
     return [(next(intervals) or _NEIGHBOURS_UNKNOWN) if near else None for near in near_by_row]
+
+
+def _of_run_time(model: RunTimeForecaster, job: Job, snapshot: Snapshot) -> ForecastBasis:
+    """Return what the run time of a job rests on; raises `ModelError` if the model returns invalid values."""
+    group = model.forecast(run_time_table([job], snapshot)).group[0]
+    return _basis("run time", _RUN_TIME, int(group))
+
+
+def _of_speed(model: ThroughputForecaster, job: Job) -> ForecastBasis:
+    """Return what the speeds of a job rest on."""
+    codes = model.codes([job.hints.model])
+    measured = int(codes[0] >= 0)
+    return _basis("speed", _SPEED, _STEP_BY_EVIDENCE.get(Evidence(model.evidence(codes)[0]), measured))
+
+
+def _of_neighbours(model: InterferenceForecaster, job: Job) -> ForecastBasis:
+    """Return what the inflation of a job beside others rests on."""
+    return _basis("neighbours", _BESIDE, int(model.codes([job.hints.model or ""])[0] >= 0))
+
+
+def _basis(forecast: str, steps: Sequence[tuple[str, str]], step: int) -> ForecastBasis:
+    rests_on, next_step = steps[step]
+    return ForecastBasis(forecast=forecast, step=step + 1, steps=len(steps), rests_on=rests_on, next_step=next_step)

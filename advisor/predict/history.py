@@ -6,13 +6,12 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from advisor.domain.units import DAY_S
 from advisor.errors import ModelError
-from advisor.predict.manifest import fault_of
-from advisor.predict.run_time_features import RUNS_KEPT, Recalled
-from advisor.predict.run_time_table import TEXT_LIMIT, EndedJobs, RunTimeTable, name_family
+from advisor.predict.manifest import CheckedModel, fault_of
+from advisor.predict.run_time_features import RUNS_KEPT, TEXT_LIMIT, EndedJobs, Recalled, RunTimeTable, name_family
 
 KEYS_KEPT = 20_000
 SERIES, REQUEST, FAMILY, USER, ACCOUNT = range(5)
@@ -26,19 +25,15 @@ Keys = tuple[str | None, ...]
 Seconds = Annotated[float, Field(ge=1, le=1e10)]
 
 
-class _Kept(BaseModel):
+class _Kept(CheckedModel):
     """The runs of one key, newest first: run time, time limit and end of each, one after the other."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     key: Annotated[str, Field(max_length=6 * TEXT_LIMIT)]
     count: Annotated[int, Field(ge=1, le=10**12)]
     runs: Annotated[list[Seconds], Field(min_length=3, max_length=3 * RUNS_KEPT)]
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
-
+class _File(CheckedModel):
     format: Literal["sadvise.history/1"]
     kept: Annotated[list[_Kept], Field(max_length=KEYS_KEPT)]
 

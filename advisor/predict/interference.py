@@ -7,6 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import ModelError
+from advisor.features.columns import Columns
+from advisor.features.observe.graph import Neighbours
+from advisor.features.observe.known_models import NO_MODELS, KnownModels
 from advisor.predict.interference_items import ALONE_COLUMNS, Floats, JobPairs, Rows, Shared, alone_columns, name_key
 from advisor.predict.interference_section import (
     COLUMNS,
@@ -19,6 +22,7 @@ from advisor.predict.interference_section import (
     section_of,
 )
 from advisor.predict.intervals import Intervals
+from advisor.predict.library import Library
 from advisor.predict.onnx_model import Bundle
 
 KIND = "interference"
@@ -31,7 +35,7 @@ _STEPS_OF_BATCH = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NeighbourTable:
+class NeighbourTable(Columns):
     """Jobs and their neighbours; `mine`, `gpus`, `nodes`, `batch` and `shared` are `(n,)`, the others `(n, k)`.
 
     Models are `InterferenceForecaster.codes`, -1 where unknown; -2 in `other` means no neighbour. `batch`, samples
@@ -48,17 +52,9 @@ class NeighbourTable:
     shared: Rows
 
     def __post_init__(self) -> None:
-        if {column.shape for column in (self.mine, self.gpus, self.nodes, self.batch, self.shared)} != {
-            self.mine.shape
-        }:
-            raise ValueError("the columns of jobs with neighbours differ in length")
-        if self.other.shape[:1] != self.mine.shape or not (
-            self.other.shape == self.other_gpus.shape == self.other_nodes.shape
-        ):
+        Columns.__post_init__(self)
+        if not self.other.shape == self.other_gpus.shape == self.other_nodes.shape:
             raise ValueError("the columns of neighbours differ in shape")
-
-    def __len__(self) -> int:
-        return len(self.mine)
 
 
 class InterferenceForecaster:
@@ -101,7 +97,7 @@ class InterferenceForecaster:
             return _nothing_known(len(pairs))
         mine, other = section.coordinates(pairs.items)
         known, measured = section.knows(pairs.items), section.measured(pairs.items)
-        alone = alone_columns(pairs, section.alone)
+        alone = alone_columns(pairs, section.parameters.alone)
 
         def columns(rows: slice) -> NDArray[np.float32]:
             products = section.products(mine[pairs.mine[rows]], other[pairs.other[rows]])
@@ -112,7 +108,7 @@ class InterferenceForecaster:
             section,
             columns,
             known[pairs.mine] & known[pairs.other],
-            by_alone=~(measured[pairs.mine] & measured[pairs.other]) if section.alone else None,
+            by_alone=~(measured[pairs.mine] & measured[pairs.other]) if section.parameters.alone else None,
             anything=~section.on_measured_type(pairs.items)[pairs.mine],
         )
 
@@ -193,14 +189,14 @@ class InterferenceForecaster:
         ]
         outputs = np.concatenate([np.empty((0, len(OF_ONE))), *parts]).astype(np.float64)
         speed = outputs[:, 0] if by_alone is None else np.where(by_alone, outputs[:, 3], outputs[:, 0])
-        median = np.clip(speed, LEAST_SPEED, section.top_speed)
+        median = np.clip(speed, LEAST_SPEED, section.parameters.top_speed)
         spread = np.exp(np.clip(outputs[:, 2 if named else 1], -20.0, 3.0))
-        factors = section.named_factors if named else section.known_factors
-        errors = section.unseen_named_errors if named else section.unseen_errors
+        factors = section.parameters.named_factors if named else section.parameters.known_factors
+        errors = section.parameters.unseen_named_errors if named else section.parameters.unseen_errors
         ends = [np.where(known, factor * spread, error) for factor, error in zip(factors, errors, strict=True)]
-        low, high = (np.clip(speed + end, LEAST_SPEED, section.top_speed) for end in ends)
+        low, high = (np.clip(speed + end, LEAST_SPEED, section.parameters.top_speed) for end in ends)
         if anything is not None:
-            low[anything], high[anything] = LEAST_SPEED, max(1.0, section.top_speed)
+            low[anything], high[anything] = LEAST_SPEED, max(1.0, section.parameters.top_speed)
         return Intervals(low=np.minimum(low, median), median=median, high=np.maximum(high, median), known=known)
 
 
@@ -244,3 +240,48 @@ def _nothing_known(rows: int) -> Intervals:
         high=np.full(rows, 1.0),
         known=np.zeros(rows, dtype=np.bool_),
     )
+
+
+def neighbours_of(forecaster: InterferenceForecaster, names: Sequence[str]) -> Neighbours:
+    """Return the table of some models, by name, with a row and a column for a model without a name at its end.
+
+    Pairs that were never measured count with the pessimistic end of their interval.
+    """
+    inflation = pair_inflations(forecaster, names)
+    expected = np.where(inflation.known, inflation.median, inflation.high)
+    return Neighbours.of((expected - 1.0).reshape(len(names) + 1, len(names) + 1))
+
+
+def pair_inflations(forecaster: InterferenceForecaster, names: Sequence[str]) -> Intervals:
+    """Return the inflation of each model beside each one on a shared node, the other one varying first.
+
+    A model without a name follows the last. Only the names are known of a neighbour, as on a live site.
+    """
+    codes = np.append(forecaster.codes(names), -1)
+    mine, other = (axis.ravel() for axis in np.meshgrid(codes, codes, indexing="ij"))
+    several = np.full(len(mine), 2.0)
+    return forecaster.inflations(
+        NeighbourTable(
+            mine=mine,
+            gpus=np.full(len(mine), np.nan),
+            nodes=several,
+            batch=np.full(len(mine), np.nan),
+            other=other[:, None],
+            other_gpus=np.full((len(mine), 1), np.nan),
+            other_nodes=several[:, None],
+            shared=np.full(len(mine), int(Shared.NODE), np.intp),
+        )
+    )
+
+
+def models_known_to(forecaster: InterferenceForecaster) -> KnownModels:
+    """Return all models that an interference model knows, with its table."""
+    return KnownModels(codes=forecaster.codes, neighbours=neighbours_of(forecaster, forecaster.models))
+
+
+def known_models(library: Library) -> KnownModels:
+    """Return the models that the interference model in use knows, with its table; none where it cannot be used."""
+    try:
+        return models_known_to(InterferenceForecaster.from_bundle(library.load(KIND)))
+    except ModelError:
+        return NO_MODELS

@@ -6,9 +6,10 @@ from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from advisor.features.columns import Columns
+from advisor.predict.manifest import CheckedModel
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -44,14 +45,9 @@ class Items(Columns):
     profile: Floats
 
     def __post_init__(self) -> None:
-        count = len(self.model)
-        if self.settings.shape != (count, len(SETTINGS)) or self.profile.shape != (count, len(PROFILE)):
-            raise ValueError("settings and profile need one row for each job")
-        if not len(self.group) == len(self.variant) == count:
-            raise ValueError("the columns of a table of jobs differ in length")
-
-    def __len__(self) -> int:
-        return len(self.model)
+        Columns.__post_init__(self)
+        if self.settings.shape[1:] != (len(SETTINGS),) or self.profile.shape[1:] != (len(PROFILE),):
+            raise ValueError("settings and profile have other columns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,10 +134,8 @@ MOST_FEATURES = 3
 ALONE_COLUMNS = tuple(f"alone_{number:02d}" for number in range((MOST_FEATURES + 1) ** 2))
 
 
-class Feature(BaseModel):
+class Feature(CheckedModel):
     """A number that a job shows alone, one of `FEATURES`, with its mean and spread over the measured jobs."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     name: str = Field(pattern=f"^({'|'.join(FEATURES)})$")
     mean: float

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from advisor.errors import ModelError
 from advisor.predict.interference_items import (
@@ -20,7 +20,7 @@ from advisor.predict.interference_items import (
     Shape,
     similarity,
 )
-from advisor.predict.manifest import fault_of
+from advisor.predict.manifest import CheckedModel, fault_of
 
 MOST_PRODUCTS = 3072
 # A graph has the columns of jobs alone, and as many products as the larger of its two ways of sharing.
@@ -33,13 +33,9 @@ LEAST_SPEED = 0.02
 # The decrease in weight of a measured setting for each doubling of its distance.
 DOUBLING_WEIGHT = 4.0
 
-_CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
-
-class Likeness(BaseModel):
+class Likeness(CheckedModel):
     """One side of a pair: the similarity of jobs, and the basis that turns it into coordinates."""
-
-    model_config = _CHECKED
 
     time_length: float = Field(gt=0)
     saturation_length: float = Field(gt=0)
@@ -51,10 +47,8 @@ class Likeness(BaseModel):
     basis: list[list[float]]
 
 
-class MeasuredItem(BaseModel):
+class MeasuredItem(CheckedModel):
     """A job that was measured beside others."""
-
-    model_config = _CHECKED
 
     group: str
     model: str
@@ -63,7 +57,7 @@ class MeasuredItem(BaseModel):
     profile: list[float | None] = Field(min_length=len(PROFILE), max_length=len(PROFILE))
 
 
-class SectionParameters(BaseModel):
+class SectionParameters(CheckedModel):
     """The parameters of one way of sharing.
 
     A product is `scale * mine[i] * other[j]`, where coordinate 0 is the constant 1. `known_factors` are the 10 % and
@@ -72,8 +66,6 @@ class SectionParameters(BaseModel):
     if nothing else is known of it either. `alone` are the features that such a model is forecast by; none where the
     products did better.
     """
-
-    model_config = _CHECKED
 
     items: list[MeasuredItem] = Field(min_length=2)
     profile_mean: list[float] = Field(min_length=len(PROFILE), max_length=len(PROFILE))
@@ -89,10 +81,8 @@ class SectionParameters(BaseModel):
     top_speed: float = Field(gt=0)
 
 
-class InterferenceParameters(BaseModel):
+class InterferenceParameters(CheckedModel):
     """The parameters of the graph: one part for shared GPUs, one for shared nodes; None without measurements."""
-
-    model_config = _CHECKED
 
     gpu: SectionParameters | None
     node: SectionParameters | None
@@ -121,12 +111,7 @@ class Section:
     first: Rows
     second: Rows
     scale: Floats
-    known_factors: tuple[float, float]
-    named_factors: tuple[float, float]
-    unseen_errors: tuple[float, float]
-    unseen_named_errors: tuple[float, float]
-    alone: tuple[Feature, ...]
-    top_speed: float
+    parameters: SectionParameters
 
     def products(self, mine: Floats, other: Floats) -> NDArray[np.float32]:
         """Return the products of pairs from their coordinates, `(n_rows, n_products)`."""
@@ -260,12 +245,7 @@ def section_of(parameters: SectionParameters, name: str) -> Section:
         first=first,
         second=second,
         scale=np.array([product[2] for product in parameters.products]),
-        known_factors=parameters.known_factors,
-        named_factors=parameters.named_factors,
-        unseen_errors=parameters.unseen_errors,
-        unseen_named_errors=parameters.unseen_named_errors,
-        alone=parameters.alone,
-        top_speed=parameters.top_speed,
+        parameters=parameters,
     )
 
 

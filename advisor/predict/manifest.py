@@ -23,26 +23,27 @@ SIZE_LIMIT_BYTES = 4 * 2**20
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-_CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
-class Parity(BaseModel):
+class CheckedModel(BaseModel):
+    """What stands beside a graph in JSON or TOML: no key that is not known, and no number that is not finite."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+
+class Parity(CheckedModel):
     """The deviation of the graph from its origin, on a number of real rows, and the tolerance."""
-
-    model_config = _CHECKED
 
     rows: int
     max_error: float
     tolerance: float
 
 
-class Tested(BaseModel):
+class Tested(CheckedModel):
     """How many of the jobs of this site that were kept aside from a fit ran within their intervals, and their order.
 
     The fields of the order are those of `OrderProof`; `users` is 0 where it is not known.
     """
-
-    model_config = _CHECKED
 
     jobs: int = Field(ge=0)
     inside: int = Field(ge=0)
@@ -70,14 +71,12 @@ def tested_by(proof: Proof) -> Tested:
     return Tested(**{**asdict(proof.order or NO_ORDER), "jobs": coverage.jobs, "inside": coverage.inside})
 
 
-class Entry(BaseModel):
+class Entry(CheckedModel):
     """One version of one model; `made_with` maps packages to their versions, `digests` file names to SHA-256.
 
     `tested` is what jobs of this site that were kept aside from the fit show. `reason` says
     why this version is served in place of another, "" where there was no choice.
     """
-
-    model_config = _CHECKED
 
     kind: Name
     version: Name
@@ -98,10 +97,8 @@ class Entry(BaseModel):
         return self.kind.startswith(POLICY)
 
 
-class Manifest(BaseModel):
+class Manifest(CheckedModel):
     """The manifest of a folder of models; `in_use` and `previous` map kinds to versions."""
-
-    model_config = _CHECKED
 
     format: Literal["sadvise.models/1"] = "sadvise.models/1"
     in_use: dict[Name, Name] = Field(default_factory=dict)

@@ -25,9 +25,6 @@ class WaitedJobs(Columns):
     burst: NDArray[np.int64]
     user: NDArray[np.int64]
 
-    def __len__(self) -> int:
-        return len(self.submit_time)
-
 
 class _Pairs(NamedTuple):
     """Pairs of jobs of different bursts that waited at the same time, `(n_pairs,)`: rows, and what is at stake.

@@ -9,15 +9,14 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from advisor.errors import ModelError
 from advisor.features.observe.graph import Floats, Neighbours, Rows
-from advisor.features.observe.known_models import KnownModels
-from advisor.features.observe.site_speeds import SiteSpeeds
+from advisor.features.observe.known_models import KnownModels, SiteSpeeds
 from advisor.predict.interference_items import name_key
 from advisor.predict.library import PERFORMANCE, Held, check_fingerprint, checked_content
-from advisor.predict.manifest import GRAPH, PARAMETERS
+from advisor.predict.manifest import GRAPH, PARAMETERS, CheckedModel
 from advisor.predict.onnx_model import MOST_ROWS, TensorGraph
 
 KIND: Final = PERFORMANCE
@@ -28,14 +27,12 @@ MOST_OTHERS: Final = 8
 MEMBERS: Final = 5
 
 
-class Parameters(BaseModel):
+class Parameters(CheckedModel):
     """What stands beside the graph: the names of its rows, and where they come from.
 
     A model that was adapted to a site names the `prior` that it was adapted from and when the last job that it learnt
     from ended; `gate` has the figures with which it was accepted.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
     models: tuple[str, ...] = Field(min_length=1)
     gpu_types: tuple[str, ...]

@@ -6,29 +6,34 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from advisor.errors import ModelError
 from advisor.features.columns import Columns
 from advisor.predict.history import History, Keys, burst_of, keys_of
 from advisor.predict.intervals import Intervals
-from advisor.predict.manifest import fault_of
+from advisor.predict.manifest import CheckedModel, fault_of
 from advisor.predict.onnx_model import Bundle, OnnxModel
 from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, quantiles_and_mean
-from advisor.predict.run_time_features import COLD, COLUMNS, Features, Recalled, features
-from advisor.predict.run_time_table import LONGEST_S, EndedJobs, RunTimeTable
+from advisor.predict.run_time_features import (
+    COLD,
+    COLUMNS,
+    LONGEST_S,
+    EndedJobs,
+    Features,
+    Recalled,
+    RunTimeTable,
+    features,
+)
 
 __all__ = ["KIND", "EndedJobs", "RunTimeForecaster", "RunTimeQuantiles", "RunTimeTable", "Support"]
 
 KIND = "run_time"
 Floats = NDArray[np.float64]
-_CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
-class Support(BaseModel):
+class Support(CheckedModel):
     """The least and the most that the jobs of the fit asked for."""
-
-    model_config = _CHECKED
 
     gpus: tuple[float, float] = Field(strict=False)
     cpus: tuple[float, float] = Field(strict=False)
@@ -54,10 +59,8 @@ Thresholds = Annotated[
 ]
 
 
-class RunTimeParameters(BaseModel):
+class RunTimeParameters(CheckedModel):
     """The parameters of the graph: thresholds of the curves, how far a burst moves the levels, support, and history."""
-
-    model_config = _CHECKED
 
     format: Literal["sadvise.run_time/2"] = "sadvise.run_time/2"
     over_anchor: Thresholds
@@ -88,9 +91,6 @@ class RunTimeQuantiles(Columns):
     mean_s: Floats
     known: NDArray[np.bool_]
     group: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.mean_s)
 
     def intervals(self) -> Intervals:
         """Return the 80 % intervals and medians."""

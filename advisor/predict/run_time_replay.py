@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from advisor.predict.history import History, Keys, keys_of, runs_of
 from advisor.predict.run_time import RunTimeForecaster, RunTimeQuantiles
-from advisor.predict.run_time_features import LEVELS, Recalled
-from advisor.predict.run_time_table import EndedJobs, Rows
+from advisor.predict.run_time_features import LEVELS, EndedJobs, Recalled, Rows
 
 Floats = NDArray[np.float64]
 # Jobs whose remembered runs are held in memory at a time.

@@ -54,9 +54,6 @@ class Work(Columns):
     most: Vector
     batch: Vector
 
-    def __len__(self) -> int:
-        return len(self.gpus)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ModelError
 from advisor.features.backlog import BacklogTable, Floats
 from advisor.predict.intervals import Intervals
-from advisor.predict.manifest import fault_of
+from advisor.predict.manifest import CheckedModel, fault_of
 from advisor.predict.onnx_model import Bundle, OnnxModel
 
 KIND = "start_time"
@@ -19,19 +19,10 @@ FLOOR_S = 60.0
 # An upper bound of any wait: limits what a damaged model can return.
 LONGEST_S = 10 * 366 * DAY_S
 COLUMNS = (
-    "log_hours_ahead",
-    "log_hours_ahead_in_partition",
-    "log_hours_ahead_in_account",
-    "log_gpus_ahead",
-    "log_gpus_ahead_in_account",
-    "log_hours_left",
-    "running_ratio_of_account",
-    "log_gpus",
-    "log_limit_s",
-    "log_hours_since_submit",
-    "log_hours_since_eligible",
-    "eligible",
-)
+    "log_hours_ahead", "log_hours_ahead_in_partition", "log_hours_ahead_in_account", "log_gpus_ahead",
+    "log_gpus_ahead_in_account", "log_hours_left", "running_ratio_of_account", "log_gpus", "log_limit_s",
+    "log_hours_since_submit", "log_hours_since_eligible", "eligible",
+)  # fmt: skip
 OUTPUTS = ("log_wait", "square")
 # Outputs count from here, in log10 seconds: a square of what is near 0 survives float32.
 CENTRE = 4.5
@@ -71,14 +62,12 @@ def _log_hours(seconds: Floats) -> Floats:
     return logarithms
 
 
-class StartTimeParameters(BaseModel):
+class StartTimeParameters(CheckedModel):
     """The parameters of the graph.
 
     `low` and `high` are the 10 and 90 % quantiles of the error over the spread. Outside of `least` and `most` of a
     column a row is not known.
     """
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     low: float = Field(le=0.0)
     high: float = Field(ge=0.0)

@@ -1,12 +1,13 @@
 """Forecasts the speed of jobs on other placements: a scaling law, and a graph that states its error."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import ModelError
+from advisor.features.columns import Columns
 from advisor.predict.interference_items import name_key
 from advisor.predict.intervals import Intervals
 from advisor.predict.onnx_model import Bundle
@@ -34,7 +35,7 @@ _LEAST_DEVIATION, _MOST_DEVIATION = 0.01, 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementTable:
+class PlacementTable(Columns):
     """Placements of jobs, row by row; all arrays `(n_rows,)`.
 
     `profile` is a code of the forecaster, -1 where not known; NaN in `local_batch` (samples per GPU)
@@ -50,14 +51,9 @@ class PlacementTable:
     most: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        columns = [getattr(self, column.name) for column in fields(self)]
-        if {column.shape for column in columns if column is not None} != {(len(self.gpus),)}:
-            raise ValueError("the columns of a placement table differ in length")
+        Columns.__post_init__(self)
         if not np.all((self.gpus >= self.nodes) & (self.nodes >= 1) & np.isfinite(self.gpus)):
             raise ValueError("a placement has no node, or more nodes than GPUs")
-
-    def __len__(self) -> int:
-        return len(self.gpus)
 
     def work(self, batch: Vector) -> Work:
         """Return the placements with these batches."""

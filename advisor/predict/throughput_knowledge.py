@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Annotated, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from advisor.errors import ModelError
+from advisor.predict.manifest import CheckedModel
 from advisor.predict.scaling import COUNT, DEFAULT, INSIDE, OVERLAP, SCALE, SHAPE, VOLUME, Law, Prior, Vector
 
 Numbers = Annotated[list[Annotated[float, Field(ge=-100.0, le=100.0)]], Field(min_length=COUNT, max_length=COUNT)]
 Deviations = Annotated[list[Annotated[float, Field(gt=0.0, le=100.0)]], Field(min_length=COUNT, max_length=COUNT)]
 Positive = Annotated[float, Field(gt=0.0)]
-_CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 # How much wider a profile is believed on a cluster where it was not measured.
 _ELSEWHERE = 0.5
 # Before anything is measured, models on one network are taken to differ by this share of the whole deviation.
@@ -57,22 +57,18 @@ def informed_by(law: Law, prior: Prior) -> Vector:
     return np.asarray(informed, dtype=np.float64)
 
 
-class Calibration(BaseModel):
+class Calibration(CheckedModel):
     """By how many stated deviations the 10 % and the 90 % quantile lie from the median, as measured."""
-
-    model_config = _CHECKED
 
     low: Annotated[float, Field(ge=-20.0, le=0.0)] = -1.2816
     high: Annotated[float, Field(ge=0.0, le=20.0)] = 1.2816
 
 
-class Population(BaseModel):
+class Population(CheckedModel):
     """What models have in common on one network, as `NetworkBelief` has it, and the largest sizes.
 
     `ratios` calibrates the deviations that the graph states, by the models left out there.
     """
-
-    model_config = _CHECKED
 
     mean: Numbers
     within: Deviations
@@ -90,13 +86,11 @@ class Population(BaseModel):
         return self.network().prior()
 
 
-class Profile(BaseModel):
+class Profile(CheckedModel):
     """The profile of one model on one cluster; `batch` has the smallest and the largest measured, per GPU.
 
     `reference` is the smallest measured within one node: the law counts batches in units of it.
     """
-
-    model_config = _CHECKED
 
     model: str
     cluster: str
@@ -121,10 +115,8 @@ class Profile(BaseModel):
         return Law(theta=np.array(self.theta), covariance=np.array(self.covariance))
 
 
-class Knowledge(BaseModel):
+class Knowledge(CheckedModel):
     """All that a throughput model knows beside its graph; `pooled` is of a network that was not measured."""
-
-    model_config = _CHECKED
 
     pooled: Population
     clusters: dict[str, Population]

@@ -32,9 +32,6 @@ class SitePoints(Columns):
     work: Work
     step_s: Vector
 
-    def __len__(self) -> int:
-        return len(self.step_s)
-
     def of(self, family: str) -> "SitePoints":
         """Return the points of a family."""
         return self.take(self.family == family)

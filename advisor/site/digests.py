@@ -1,20 +1,27 @@
-"""Puts the weekly digest and the mails to users together from the journal."""
+"""Puts the weekly digest and the mails to users together from the journal, also as a process of its own."""
 
 import json
+import pickle
+import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pydantic import TypeAdapter
+
+from advisor.backends.child import run_module
+from advisor.backends.process import Deadline
 from advisor.config import Config
 from advisor.domain.notice import HINT, Notice, NoticeSettings
 from advisor.domain.outcome import JobOutcome
 from advisor.domain.standings import WINDOW_S
 from advisor.domain.tune_verdict import TuneVerdict
-from advisor.errors import ConfigError
+from advisor.errors import AdvisorError, ConfigError, NoticeError
 from advisor.journal import SqliteJournal
 from advisor.journal.audit import AuditRow
-from advisor.journal.base import BREAKERS, TUNED
+from advisor.journal.base import BREAKERS, FAILING, TUNED
 from advisor.site.status_file import read_status
 from advisor.view.digest_words import Week, digest_notice, user_notice
 from advisor.view.impact_report import impact_of
@@ -34,6 +41,7 @@ def weekly_digest(journal: SqliteJournal, config: Config, now: float) -> Notice:
         opened=_opened(journal.audit(since, _MOST_ROWS)),
         probation=_probation(config),
         tuned=_tuned(journal, since),
+        failing_nodes=_failing_nodes(journal, since),
     )
     return digest_notice(week)
 
@@ -89,6 +97,12 @@ def _tuned(journal: SqliteJournal, since: float) -> TuneVerdict | None:
         return None
 
 
+def _failing_nodes(journal: SqliteJournal, since: float) -> str:
+    """Return which nodes failed more often than chance makes, as they were last found since an instant."""
+    row = journal.last(FAILING)
+    return "" if row is None or row.time < since else str(row.detail.get("nodes", ""))
+
+
 def _probation(config: Config) -> tuple[str, ...]:
     """Return the lines about models on probation in the last round; none where no daemon runs."""
     try:
@@ -96,3 +110,51 @@ def _probation(config: Config) -> tuple[str, ...]:
     except ConfigError:
         return ()
     return () if status is None else tuple(status.on_probation.values())
+
+
+DEADLINE_S: Final = 300.0
+_MODULE: Final = "advisor.site.digests"
+_NOTICES: Final = TypeAdapter(list[Notice])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestTask:
+    """What the process reads; `users_since` is when users last got mails, None to make none."""
+
+    config: Config
+    now: float
+    with_digest: bool
+    users_since: float | None
+
+
+def notices_of(task: DigestTask, patience: Deadline | None) -> list[Notice]:
+    """Return what a task asks for, from a process of the lowest priority; raises `AdvisorError`."""
+    packed = pickle.dumps(task, pickle.HIGHEST_PROTOCOL)
+    try:
+        return _NOTICES.validate_json(run_module(_MODULE, packed, patience, limit_s=DEADLINE_S))
+    except ValueError as err:
+        raise NoticeError(f"the digest cannot be read: {err}") from err
+
+
+def made(task: DigestTask) -> list[Notice]:
+    """Return the notices from the journal; raises `JournalError`."""
+    with SqliteJournal.read_only(Path(task.config.journal.file)) as journal:
+        digest = [weekly_digest(journal, task.config, task.now)] if task.with_digest else []
+        if task.users_since is None:
+            return digest
+        return [*digest, *user_mails(journal, task.config, since=task.users_since, now=task.now)]
+
+
+def main() -> None:
+    """Read a task, and print its notices, or end with the reason."""
+    # Written by the process that started this one.
+    task: DigestTask = pickle.load(sys.stdin.buffer)  # noqa: S301
+    try:
+        notices = made(task)
+    except AdvisorError as err:
+        sys.exit(str(err))
+    sys.stdout.buffer.write(_NOTICES.dump_json(notices))
+
+
+if __name__ == "__main__":
+    main()

@@ -21,6 +21,7 @@ from typing import Any, Final, cast
 from advisor.errors import ConfigError
 from advisor.metrics.observer import CONTENT_TYPE, Metrics
 from advisor.settings import LoopbackAddress, SocketFile, address_of
+from advisor.site.lease_socket import in_thread
 
 # Requests are a few hundred bytes and answers are ready at once; a client that needs longer is broken or hostile.
 SLOWEST_S: Final = 5.0
@@ -48,14 +49,8 @@ def served(listen: str, metrics: Metrics) -> Iterator[str]:
         yield ""
         return
     server = _Server(metrics, address)
-    thread = threading.Thread(target=server.serve_forever, args=(_LOOK_S,), name="metrics", daemon=True)
-    thread.start()
-    try:
+    with in_thread(server, "metrics"):
         yield server.place
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Server(ThreadingMixIn, TCPServer):
@@ -113,9 +108,7 @@ class _Server(ThreadingMixIn, TCPServer):
         """Stop listening, and remove the socket file if it is still ours."""
         super().server_close()
         if self._path is not None:
-            with contextlib.suppress(FileNotFoundError):
-                if self._path.lstat().st_ino == self._inode:
-                    self._path.unlink()
+            remove_own(self._path, self._inode)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Accept a connection and note when; where there are too many, one is cut off first."""
@@ -243,3 +236,10 @@ def clear_socket(path: Path, key: str) -> None:
         except OSError as err:
             raise ConfigError(f"{key}: {path}: {err.strerror or err}: name another path") from err
     raise ConfigError(f"{key}: {path}: another program listens there: stop it, or name another path")
+
+
+def remove_own(path: Path, inode: int) -> None:
+    """Remove a socket file if it is still the one with this inode."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.lstat().st_ino == inode:
+            path.unlink()

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from socketserver import BaseRequestHandler, ThreadingMixIn, UnixStreamServer
+from socketserver import BaseRequestHandler, BaseServer, ThreadingMixIn, UnixStreamServer
 from typing import Any, Final, cast
 
 from advisor.errors import JournalError
@@ -70,15 +70,24 @@ def shown(window: LeaseWindow, folder: Path) -> Iterator[str]:
     except OSError as err:
         yield f"{path}: {err.strerror or err}"
         return
-    thread = threading.Thread(target=server.serve_forever, args=(_LOOK_S,), name="leases", daemon=True)
+    try:
+        with in_thread(server, "leases"):
+            yield ""
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def in_thread(server: BaseServer, name: str) -> Iterator[None]:
+    """Serve in a thread of that name while the block runs."""
+    thread = threading.Thread(target=server.serve_forever, args=(_LOOK_S,), name=name, daemon=True)
     thread.start()
     try:
-        yield ""
+        yield
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
-        path.unlink(missing_ok=True)
 
 
 def asked(folder: Path) -> Disclosure:

@@ -1,8 +1,8 @@
-"""Holds the state of the daemon between rounds: breakers, followed jobs, the accuracy of its forecasts."""
+"""Holds the state of the daemon between rounds: breakers, followed jobs, how its forecasts hold and order jobs."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Final
 
 from advisor.apply.step import Step
@@ -11,16 +11,25 @@ from advisor.cycle import CycleRecord, StartForecaster
 from advisor.domain.forecast import Forecasts
 from advisor.domain.load import ControllerLoad
 from advisor.domain.outcome import JobOutcome
-from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN, Coverage, OrderLook, Proof, Trust
+from advisor.domain.probation import (
+    NO_PROOF,
+    NOTHING_ENDED,
+    NOTHING_PROVEN,
+    ORDER_WEEKS,
+    Coverage,
+    OrderLook,
+    OrderProof,
+    Proof,
+    Trust,
+)
 from advisor.domain.units import DAY_S
 from advisor.errors import JournalError
 from advisor.guard.breakers import ALL_CLOSED, BreakerState, OpenBreaker, Vitals, judged
 from advisor.journal import SqliteJournal
-from advisor.journal.base import DRIFTED, PROVEN
+from advisor.journal.base import DRIFTED, ORDER_SEEN, PROVEN
 from advisor.metrics.round import Forecasted
 from advisor.settings import BreakerSettings
 from advisor.site.breaker_events import acknowledged_since, read_breakers, write_breakers
-from advisor.site.order_looks import OrderLooks, read_look
 from advisor.trial.accuracy import (
     Accuracy,
     Judge,
@@ -29,10 +38,63 @@ from advisor.trial.accuracy import (
     coverage_of,
     judged_run_time,
     judged_start,
+    order_of,
     run_time_model,
 )
 from advisor.trial.follower import Follower
 from advisor.view.breaker_words import breaker_lines, probation_line
+
+_WEEK_S: Final = 7 * DAY_S
+# What the last days show sets a model aside; more jobs than that are not compared in a round.
+_LATELY_S: Final = 3 * DAY_S
+_MOST_COMPARED: Final = 2000
+
+
+class OrderLooks:
+    """The last look of a daemon: one in a week at a model on probation, one in a day at another."""
+
+    def __init__(self) -> None:
+        """Begin without a look; the first use reads that of an earlier daemon."""
+        self.last: OrderLook | None = None
+        self._is_read = False
+
+    def begin(self, journal: SqliteJournal) -> None:
+        """Read the last look of an earlier daemon, once."""
+        if not self._is_read:
+            self.last, self._is_read = read_look(journal), True
+
+    def look(
+        self, journal: SqliteJournal, model: str, trust: Trust, now: float, *, is_tried: bool
+    ) -> OrderProof | None:
+        """Look at a model if that is due, and write what was seen into the audit; None where it is not due.
+
+        A model that `is_tried` is on probation. Looks at such have to be rare, also where it is replaced every night:
+        each is one more chance to pass.
+        """
+        last, rest_s = self.last, _WEEK_S if is_tried else DAY_S
+        # A look of the future was written before the clock was set back.
+        if last is not None and (is_tried or last.model == model) and 0.0 <= now - last.looked_time < rest_s:
+            return None
+        since = now - (ORDER_WEEKS * _WEEK_S if is_tried else _LATELY_S)
+        ended = by_run_time_model(journal.outcomes(since, most=_MOST_COMPARED), trust)
+        order = order_of(list(ended.get(model, ())))
+        journal.note(now, ORDER_SEEN, {"model": model, **asdict(order)})
+        self.last = OrderLook(model=model, looked_time=now, order=order)
+        return order
+
+
+def read_look(journal: SqliteJournal) -> OrderLook | None:
+    """Return the last look in a journal; None without one, or if it cannot be read."""
+    row = journal.last(ORDER_SEEN)
+    if row is None:
+        return None
+    detail = dict(row.detail)
+    try:
+        model = str(detail.pop("model"))
+        return OrderLook(model=model, looked_time=row.time, order=OrderProof(**detail))  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError):
+        return None
+
 
 # The window of the measurement of forecast accuracy.
 _JUDGED_OVER_S: Final = 3 * DAY_S
@@ -159,11 +221,8 @@ class RoundState:
     def on_probation(self, record: CycleRecord, config: Config) -> Mapping[str, str]:
         """Map the run-time models that a plan set aside to one line about each."""
         return {
-            model: probation_line(
-                model,
-                _proof(model, self._coverage, self.order),
-                least_jobs(config),
-                drifted=model in (record.memory.trust or NOTHING_PROVEN).drifted,
+            model: why_on_probation(
+                model, {model: _proof(model, self._coverage, self.order)}, record.memory.trust, config
             )
             for model in record.forecasts.on_probation
         }
@@ -229,6 +288,12 @@ def _proof(model: str, coverage: Mapping[str, Coverage], look: OrderLook | None)
 def least_jobs(config: Config) -> int:
     """Return how many jobs prove a model on probation; where no model has to prove itself first, one that drifted."""
     return config.guard.probation_jobs or max(1, config.breakers.min_ended_jobs)
+
+
+def why_on_probation(model: str, proofs: Mapping[str, Proof], trust: Trust | None, config: Config) -> str:
+    """Return one line about a model on probation: what plans rest on, how far its proof is, and what to do."""
+    drifted = model in (trust or NOTHING_PROVEN).drifted
+    return probation_line(model, proofs.get(model, NO_PROOF), least_jobs(config), drifted=drifted)
 
 
 def drifts(coverage: Coverage, settings: BreakerSettings) -> bool:

@@ -1,4 +1,4 @@
-"""Checks immediately before each change whether the daemon can send it."""
+"""Checks immediately before each change whether the daemon can send it, and what Slurm and the site allow."""
 
 import threading
 import time
@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from advisor.apply.step import OpenGate
+from advisor.backends.association_limits import AssociationLimits
+from advisor.backends.confirmed_start import ConfirmedStart
+from advisor.backends.privileges import Level, Privileges
+from advisor.backends.process import Commands
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
 from advisor.domain.load import Allowance
@@ -89,3 +93,13 @@ class SiteGate:
     def room(self, wanted: int, *, returning: bool = False) -> Allowance:
         """Return how many of the wanted changes, or reverts, the budget has room for."""
         return self.budget.room(wanted, returning=returning)
+
+
+def rights(commands: Commands) -> tuple[ChangeCheck, ...]:
+    """Return the checks of privileges, and after them of smaller sizes, and of the limits that bind a job's size.
+
+    The limits come last, since what they let pass counts as used until they are read again.
+    """
+    privileges = Privileges(commands)
+    limits = AssociationLimits(commands, privileged=lambda: privileges.read().level is Level.OPERATOR)
+    return privileges.against, ConfirmedStart(commands).against, limits.against

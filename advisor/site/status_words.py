@@ -15,7 +15,13 @@ from advisor.metrics.health import STALE_INTERVALS
 from advisor.site.pause_file import Pause
 from advisor.site.status_file import DaemonStatus, RoundCounts
 from advisor.view.breaker_words import StopDocument, stop_document, stop_line
-from advisor.view.standing_report import StandingDocument, difference_words, standing_document
+from advisor.view.standing_report import (
+    StandingDocument,
+    difference_words,
+    mean_waits,
+    standing_document,
+    sure_words,
+)
 from advisor.view.terminal import instant
 
 RUNNING: Final = "running"
@@ -156,10 +162,13 @@ def lines(seen: Overlook) -> Iterator[tuple[str, str]]:
 
 def _further_lines(seen: Overlook) -> Iterator[tuple[str, str]]:
     """Yield the lines that depend on the state: notices, the gain of the last day, and why nothing happens."""
+    if seen.last is not None and seen.last.failing_nodes:
+        yield "nodes", f"{seen.last.failing_nodes}, in 7 days; `sadvise check` has the commands to drain them"
     if seen.last is not None and seen.last.undelivered:
         yield "notices", f"not delivered: {seen.last.undelivered}; to do: `sadvise notify --test`"
     if seen.last_day is not None and seen.last_day.jobs:
-        yield "last 24 h", _last_day_words(seen.last_day)
+        waits = f"in all {difference_words(seen.last_day.difference_s)}{sure_words(seen.last_day)}"
+        yield "last 24 h", f"{mean_waits(seen.last_day)}; {waits}"
     if reason := idle_reason(seen):
         yield "idle", reason
 
@@ -228,13 +237,4 @@ def _round_words(last: DaemonStatus) -> str:
         f"{plural(planned.jobs, 'job')} of {planned.cluster or 'this cluster'}, {planned.pending_gpu_jobs} GPU jobs "
         f"waiting: {planned.recommended} recommended, {planned.sent} sent, {planned.held_back} held back, "
         f"{planned.taken_back} taken back, in {last.duration_s:.1f} s{fault}"
-    )
-
-
-def _last_day_words(last_day: Standing) -> str:
-    advised, plain = last_day.waited_s / last_day.jobs, last_day.plain_s.median / last_day.jobs
-    sure = "" if last_day.is_known else "; the sign is not certain"
-    return (
-        f"{plural(last_day.jobs, 'job')} compared with plain Slurm: mean wait {duration(advised)} with advice, "
-        f"{duration(plain)} without; in all {difference_words(last_day.difference_s)}{sure}"
     )

@@ -23,14 +23,24 @@ from advisor.top.cells import (
     CAUTION,
     CLUSTER_COLUMNS,
     NODE_COLUMNS,
+    gpu_lines,
+    head,
     in_effect_columns,
     queue_columns,
     row_text,
 )
-from advisor.top.dialogs import ConfirmScreen, LinesScreen, help_screen, result_screen
-from advisor.top.orders import TopOrder, apply_order, pause_order, refusal, revert_order
+from advisor.top.dialogs import (
+    COLUMNS_IN_WORDS,
+    KEYS,
+    ConfirmScreen,
+    LinesScreen,
+    TopOrder,
+    apply_order,
+    pause_order,
+    refusal,
+    revert_order,
+)
 from advisor.top.row_list import RowList
-from advisor.top.summary import gpu_lines, head
 from advisor.view.documents import ChangeDocument
 from advisor.watch.cluster_view import ClusterView
 from advisor.watch.clusters import ClusterLook, WatchedCluster, looks
@@ -217,7 +227,7 @@ class LiveView(App[Exception]):
 
     def action_help(self) -> None:
         """Show the keys."""
-        self.push_screen(help_screen())
+        self.push_screen(LinesScreen("Keys", (*KEYS, ("", ""), *COLUMNS_IN_WORDS)))
 
     def action_filter(self) -> None:
         """Open the line for the text of the filter."""
@@ -267,7 +277,7 @@ class LiveView(App[Exception]):
             self._say(message.fault, style=BAD)
             return
         self._say("")
-        self.push_screen(result_screen(message.lines))
+        self.push_screen(LinesScreen("Done", (("", line) for line in message.lines)))
         if not self.is_reading:
             self.read()
 

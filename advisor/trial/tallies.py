@@ -8,9 +8,9 @@ from typing import Final
 
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending, Lease
+from advisor.domain.memory import Wait
 from advisor.domain.outcome import JobOutcome, SeenChange
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.planning.observing import gave_up_time, timer_tier
 
 _Z: Final = 1.959964

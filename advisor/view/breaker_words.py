@@ -1,7 +1,7 @@
 """Words what a circuit breaker stopped, and which run times are set aside: why, until when, and what to do."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from advisor.domain.probation import CLAIMED_RATIO, DRIFT, FITTED_HERE, NO_PROOF, Proof, Trust
@@ -70,7 +70,7 @@ def probation_values(
             "model": model,
             "jobs": proof.coverage.jobs,
             "inside": proof.coverage.inside,
-            "order": None if proof.order is None else asdict(proof.order),
+            "order": proof.order,
             "drifted": model in trust.drifted,
         }
         for model in models

@@ -5,7 +5,7 @@ as text only.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -123,19 +123,9 @@ def distribution(name: str, values: Floats) -> Line:
     return Line(name=name, x=np.maximum(quantiles, LEAST_S), y=100 * shares)
 
 
-def duration_axis(label: str) -> Axis:
-    """Return a logarithmic axis of durations."""
-    return Axis(label=label, unit=Unit.DURATION, is_log=True)
-
-
-def elapsed_axis(label: str, high_s: float) -> Axis:
-    """Return an axis of the time since a beginning."""
-    return Axis(label=label, unit=Unit.DURATION, low=0.0, high=high_s)
-
-
-def count_axis(label: str, low: float | None = 0.0) -> Axis:
-    """Return an axis of counts, from 0 by default; None for counts that can be negative."""
-    return Axis(label=label, unit=Unit.COUNT, low=low)
+def count_axis(label: str) -> Axis:
+    """Return an axis of counts from 0."""
+    return Axis(label=label, unit=Unit.COUNT, low=0.0)
 
 
 def change_axis(label: str) -> Axis:
@@ -237,9 +227,10 @@ _SPELLINGS: Final[Mapping[Unit, Callable[[float], str]]] = {
 def _line_table(title: str, x_axis: Axis, y_axis: Axis, lines: Sequence[Line], hover: Hover) -> Table:
     """Return every n-th point of the lines: a row for each place on the axis that they share."""
     key, other = (y_axis, x_axis) if hover is Hover.Y else (x_axis, y_axis)
+    pairs = [(line.y, line.x) if hover is Hover.Y else (line.x, line.y) for line in lines]
     columns = [
-        {round(place, 6): value for place, value in (_swapped(line) if hover is Hover.Y else _points(line))}
-        for line in lines
+        {round(place, 6): value for place, value in zip(along.tolist(), across.tolist(), strict=False)}
+        for along, across in pairs
     ]
     places = sorted({place for column in columns for place in column})
     step = max(1, math.ceil((len(places) - 1) / (_MOST_ROWS - 1)))
@@ -250,14 +241,6 @@ def _line_table(title: str, x_axis: Axis, y_axis: Axis, lines: Sequence[Line], h
     note = f", one point of {step}" if step > 1 else ""
     caption = f"{title}: {other.label} by {key.label}{note}"
     return Table(caption=caption, header=[key.label, *(line.name for line in lines)], rows=rows)
-
-
-def _points(line: Line) -> Iterator[tuple[float, float]]:
-    return zip(line.x.tolist(), line.y.tolist(), strict=False)
-
-
-def _swapped(line: Line) -> Iterator[tuple[float, float]]:
-    return zip(line.y.tolist(), line.x.tolist(), strict=False)
 
 
 def _with_interval(axis: Axis, mark: Mark) -> str:

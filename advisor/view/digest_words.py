@@ -1,4 +1,4 @@
-"""Words the weekly digest of the administrators, and the mails to users about their changed jobs."""
+"""Words the weekly digest of the administrators, what `sadvise tune` advises, and the mails to users."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,24 @@ from advisor.domain.units import duration, plural
 from advisor.view.impact_report import Impact
 from advisor.view.standing_report import difference_words, standing_sentences
 from advisor.view.terminal import instant
-from advisor.view.tune_words import tune_words
+from advisor.view.wording import signed
+
+
+def tune_words(verdict: TuneVerdict) -> str:
+    """Return what is advised, how much it gains against the settings in force, and at whose price."""
+    tried = f"tried on the last {plural(verdict.jobs, 'GPU job')}"
+    if not verdict.preset:
+        return f"{tried}, no preset lowers the mean JCT clearly; in force is {verdict.in_force}"
+    if not verdict.is_better:
+        return f"{tried}, no preset is better than {verdict.in_force}, which is in force"
+    change = f"{signed(verdict.percent)} % ({signed(verdict.low)} to {signed(verdict.high)})"
+    return (
+        f"{tried}, preset {verdict.preset} ({verdict.setting}) would change the mean JCT by {change} "
+        f"against {verdict.in_force}, which is in force; "
+        f"{verdict.worse} of {plural(verdict.users, 'user')} would be worse than under plain Slurm, "
+        f"{verdict.beyond_chance} beyond chance, now {verdict.beyond_chance_now}. To set: {verdict.lines}"
+    )
+
 
 _NAMED: Final = ("gained", "gave")
 _LABELS: Final[Mapping[str, str]] = {"no advice": "waits", "not known": "mind"}
@@ -31,7 +48,7 @@ class Week:
     """What a digest says of a week.
 
     `opened` counts how often each breaker opened, `probation` are lines on models, `tuned` is what `sadvise tune`
-    advised.
+    advised, `failing_nodes` which nodes fail more often than chance makes.
     """
 
     cluster: str
@@ -39,6 +56,7 @@ class Week:
     opened: Mapping[str, int]
     probation: tuple[str, ...] = ()
     tuned: TuneVerdict | None = None
+    failing_nodes: str = ""
 
 
 def digest_notice(week: Week) -> Notice:
@@ -55,6 +73,11 @@ def digest_notice(week: Week) -> Notice:
         _breaker_line(week.opened),
         *(f"Run times set aside: {line}" for line in week.probation),
         *([f"Settings: {tune_words(week.tuned)}."] if week.tuned else []),
+        *(
+            [f"Nodes: {week.failing_nodes}; `sadvise check` has the commands to drain them."]
+            if week.failing_nodes
+            else []
+        ),
         "",
         "To do: `sadvise report --since 7d` shows all of it; `sadvise status` shows the daemon now.",
     ]

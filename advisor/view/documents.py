@@ -3,19 +3,19 @@
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from advisor import __version__
 from advisor.backends.commands import apply_argv, revert_argv
 from advisor.cycle import CycleRecord
-from advisor.domain.actions import ACTIONS, Lever, Published, exchanged_with
+from advisor.domain.actions import ACTIONS, Action, Lever, Published, exchanged_with
 from advisor.domain.overview import Overview
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import gain, plural
 from advisor.planning.timers import TimerOut
-from advisor.view.overall import COLUMNS, change_in_short, cost_in_words, cost_to_others, total
+from advisor.view.overall import COLUMNS, OthersDocument, change_in_short, cost_in_words, cost_to_others, total
 from advisor.view.sentences import assumption, sentence, timer_out_sentence
 
 if TYPE_CHECKING:
@@ -37,14 +37,6 @@ class MetaDocument:
     source: str
     taken_at: float
     unread: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OthersDocument:
-    """How many other jobs a change delays, and each by how much at worst; None where that is not known."""
-
-    jobs: int | None
-    delay_s_max: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +113,17 @@ def meta(snapshot: Snapshot, schema: str, source: str) -> MetaDocument:
     )
 
 
+def job_ids(action: Action) -> list[int]:
+    """Return the jobs whose fields a change sets together."""
+    other = exchanged_with(action)
+    return [action.job_id] if other is None else [action.job_id, other]
+
+
 def change_document(change: Recommendation, snapshot: Snapshot, cluster: str | None) -> ChangeDocument:
     """Return one recommendation as published; `cluster` is the one that its commands name with -M."""
     before, after = change.action.published()
     expected, others = change.expected, cost_to_others(change)
-    job, other = snapshot.jobs_by_id[change.job_id], exchanged_with(change.action)
+    job = snapshot.jobs_by_id[change.job_id]
     return ChangeDocument(
         job_id=change.job_id,
         kind=str(change.kind),
@@ -139,17 +137,14 @@ def change_document(change: Recommendation, snapshot: Snapshot, cluster: str | N
             jct_saved_expected_s=round(expected.saved_s, 1),
             jobs_helped=expected.jobs_helped,
             added_delay_max_s=round(expected.added_delay_max_s, 1),
-            others=OthersDocument(
-                jobs=others.jobs,
-                delay_s_max=None if others.delay_s_max is None else round(others.delay_s_max, 1),
-            ),
+            others=replace(others, delay_s_max=None if others.delay_s_max is None else round(others.delay_s_max, 1)),
             revert_after_s=None if change.revert_after_s is None else round(change.revert_after_s, 1),
             assumes=assumption(change),
         ),
         evidence=change.evidence,
         command=apply_argv(change.action, cluster),
         revert=revert_argv(change.action, cluster),
-        job_ids=[change.job_id, *([] if other is None else [other])],
+        job_ids=job_ids(change.action),
         name=job.name,
         user=job.user,
         account=job.account,
@@ -256,17 +251,10 @@ def by_gain(changes: Iterable[Recommendation]) -> list[Recommendation]:
 def short_fields(row: ChangeDocument) -> list[str]:
     """Return a published recommendation as the fields of one line, in the order of `COLUMNS`."""
     others = row.expected.others
-    fields = {
+    own = {
         "job": str(row.job_id),
-        "kind": row.kind,
-        "user": row.user,
-        "name": row.name,
         "change": change_in_short(in_words(row.lever, row.before), in_words(row.lever, row.after)),
         "saves": saves_in_words(row.expected),
         "others wait": cost_in_words(others.jobs, others.delay_s_max),
-        "account": row.account,
-        "partition": row.partition,
-        "reason": row.reason,
-        "command": shell(row.command),
     }
-    return [fields[name] for name in COLUMNS]
+    return [own[name] if name in own else FIELDS[name](row) for name in COLUMNS]

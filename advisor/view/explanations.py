@@ -4,16 +4,14 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from advisor.diagnose.requests import gpus_by_type
 from advisor.domain.diagnosis import Alternative, Cause, Concession, Diagnosis, Disagreement, Finding, Variant
-from advisor.domain.facts import Evidence
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job, JobState
+from advisor.domain.plan import Evidence
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import MINUTE_S, duration, plural
-from advisor.view.gangs import asked_in_words, beside_gpus_in_words, gpus_in_words
 from advisor.view.gate_words import GATES, GateCase, Words, gate_words, moment
-from advisor.view.share_words import share_sentence
+from advisor.view.request_words import asked_in_words, beside_gpus_in_words, gpus_in_words, share_sentence
 
 _GIB_MIB = 1024
 
@@ -408,7 +406,7 @@ def _alternative(other: Alternative, job: Job) -> str:
         case Concession.MORE_NODES:
             return f"on {plural(count, 'node')}: ask for --nodes={gang.nodes_min}-{count}"
         case Concession.OPEN_SPLIT:
-            asked = (gpus_by_type(gang) or {}).items()
+            asked = (gang.gpus_by_type or {}).items()
             option = ",".join(f"{gpu_type}:{gpus}" if gpu_type else str(gpus) for gpu_type, gpus in asked)
             return f"if its GPUs may be split unevenly over nodes: --gpus={option} in place of a count per node"
         case Concession.ANY_GPU_TYPE:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from advisor.domain.diagnosis import Cause, Variant
-from advisor.domain.facts import Evidence
 from advisor.domain.job import Job
+from advisor.domain.plan import Evidence
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration, plural
 
 Words = tuple[str, tuple[str, ...]]
@@ -70,15 +70,18 @@ _ENDS: Final[Mapping[str, str]] = {
 
 
 def _dependency(gate: GateCase) -> Words:
-    kinds = gate.text("kinds").split(",")
-    ends = _ENDS.get(kinds[0], "to end as it requires") if len(kinds) == 1 else "to end as it requires"
     jobs = [gate.text(f"{state}_jobs") for state in ("failed", "running", "pending", "gone")]
     named = ", ".join(ids for ids in jobs if ids)
     if not named:
         return "it waits for the jobs it depends on", (*_seen_ends(gate), _without(gate))
     one_of = "one of " if "any_will_do" in gate.evidence else ""
     states = "; ".join(_states(gate))
-    return f"it waits for {one_of}{_jobs(named)} {ends}: {states}", (*_seen_ends(gate), _without(gate))
+    return f"it waits for {one_of}{_jobs(named)} {_ends(gate)}: {states}", (*_seen_ends(gate), _without(gate))
+
+
+def _ends(gate: GateCase) -> str:
+    # Several kinds have no entry of their own.
+    return _ENDS.get(gate.text("kinds"), "to end as it requires")
 
 
 def _states(gate: GateCase) -> Iterator[str]:
@@ -120,9 +123,7 @@ def _dependency_never(gate: GateCase) -> Words:
     job_id = gate.job.job_id
     failed = gate.text("failed_jobs") or gate.text("gone_jobs")
     on = _jobs(failed) if failed else "a job"
-    kinds = gate.text("kinds").split(",")
-    wanted = _ENDS.get(kinds[0], "to end as it requires") if len(kinds) == 1 else "to end as it requires"
-    text = f"it can never start: it needs {on} {wanted}, and that did not happen"
+    text = f"it can never start: it needs {on} {_ends(gate)}, and that did not happen"
     return text, (
         f"the user: scontrol update JobId={job_id} Dependency= to start it all the same, or scancel {job_id}",
     )
@@ -130,9 +131,8 @@ def _dependency_never(gate: GateCase) -> Words:
 
 def _partition_down(gate: GateCase) -> Words:
     names = gate.text("partitions").split(",")
-    whose = "partition" if len(names) == 1 else "partitions"
-    verb = "is" if len(names) == 1 else "are"
-    text = f"{whose} {', '.join(names)} {verb} not up, and {'starts' if len(names) == 1 else 'start'} no jobs"
+    whose, are, start = ("partition", "is", "starts") if len(names) == 1 else ("partitions", "are", "start")
+    text = f"{whose} {', '.join(names)} {are} not up, and {start} no jobs"
     name = shlex.quote(f"PartitionName={names[0]}")
     return text, (
         f"an operator: scontrol update {name} State=UP",

@@ -34,29 +34,34 @@ from advisor.sim.study.result import RunResult
 from advisor.sim.study.statistics import RelativeChange
 from advisor.sim.traces.trace import Trace
 from advisor.view.charts import (
+    Axis,
     Figure,
     Hover,
     Limit,
     Line,
+    Unit,
     count_axis,
     distribution,
-    duration_axis,
-    elapsed_axis,
     line_chart,
     percent_axis,
 )
 from advisor.view.markup import Table, TableCell, page
-from advisor.view.verdict_words import (
+from advisor.view.wording import (
     JCT_EXPLAINED,
+    LABELS,
     JctOutcome,
     Tone,
+    basis,
     best_first,
+    change_in_words,
+    ends_in_words,
     figures_in_words,
     lead,
     outcome_in_words,
+    shown,
     tone_of,
+    verdict,
 )
-from advisor.view.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
 
 USERS_SHOWN = 20
 _METRICS = (*COMPARED, "finished", "preemptions", "resizes", "changes")
@@ -309,7 +314,7 @@ def _distributions(
         ident=ident,
         title=title,
         description=f"Share of jobs at or below each duration. Half of the jobs are at or below: {middle}.",
-        x_axis=duration_axis(label),
+        x_axis=Axis(label=label, unit=Unit.DURATION, is_log=True),
         y_axis=percent_axis("share of jobs"),
         lines=lines,
         hover=Hover.Y,
@@ -332,7 +337,12 @@ def _gpus_chart(ident: str, policies: Mapping[str, Results]) -> Figure:
         title="GPUs allocated over time",
         description=f"GPUs that jobs held, averaged over stretches of time, under seed {seeds[0]}. "
         f"The dotted line marks the {in_cluster} GPUs of the cluster.",
-        x_axis=elapsed_axis("time since the first submit", max(float(line.x[-1]) for line in lines)),
+        x_axis=Axis(
+            label="time since the first submit",
+            unit=Unit.DURATION,
+            low=0.0,
+            high=max(float(line.x[-1]) for line in lines),
+        ),
         y_axis=count_axis("GPUs"),
         lines=lines,
         limit=Limit(name=f"{in_cluster} GPUs of the cluster", value=in_cluster),

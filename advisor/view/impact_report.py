@@ -7,11 +7,11 @@ from typing import Protocol
 
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.lease import Lease
+from advisor.domain.memory import Wait
 from advisor.domain.outcome import SLOWDOWN_BOUND_S, Arm, JobOutcome
 from advisor.domain.plan import LeverProposals
 from advisor.domain.standings import WINDOW_S, Standings
 from advisor.domain.units import duration, plural
-from advisor.domain.waits import Wait
 from advisor.planning.objective import credits_of
 from advisor.settings import Limits, PlanningSettings
 from advisor.trial.accuracy import Accuracy, run_time_accuracy, start_accuracy
@@ -128,11 +128,11 @@ def without_names(impact: Impact) -> Impact:
 
 
 def document(impact: Impact) -> dict[str, object]:
-    """Return a report as plain values, None where there is no number."""
+    """Return a report as published."""
     comparison = impact.comparison
     return {
         "jobs": {"ended": impact.ended, "changed": impact.changed},
-        "proposals": [{**asdict(made), "lever": str(made.lever)} for made in impact.proposals],
+        "proposals": impact.proposals,
         "levers": [_lever(tally) for tally in impact.levers],
         "places": [{"tier": place.tier.name.lower(), **_plain(place.got)} for place in impact.places],
         "forecasts": {"start": _accuracy(impact.starts), "run_time": _accuracy(impact.run_times)},
@@ -145,11 +145,11 @@ def document(impact: Impact) -> dict[str, object]:
             "blocks_planned": comparison.blocks_planned,
             "blocks_over": comparison.blocks_over,
             "assigned_under_other_settings": comparison.other_settings,
-            "arms": {str(arm): asdict(count) for arm, count in comparison.arms.items()},
-            "effects": [_effect(effect) for effect in comparison.effects],
+            "arms": comparison.arms,
+            "effects": comparison.effects,
             "accounts_compared": comparison.groups,
             "accounts_that_lost_most": [
-                {"account": group.account, "is_clear": group.is_clear, **_effect(group.effect)}
+                {"account": group.account, "is_clear": group.is_clear, **asdict(group.effect)}
                 for group in comparison.worst
             ],
         },
@@ -175,22 +175,11 @@ def rows(impact: Impact) -> Iterator[list[str]]:
     for section, name, figure, *numbers in standing_rows(impact.counterfactual):
         yield _row(section, name, figure, *numbers)
     if impact.comparison is not None:
-        for effect in impact.comparison.effects:
-            yield _row(
-                "experiment", effect.metric, f"{effect.figure}_change_percent", effect.percent, effect.low,
-                effect.high, effect.blocks,
-            )  # fmt: skip
-        for group in impact.comparison.worst:
-            effect = group.effect
-            yield _row(
-                "account",
-                group.account,
-                f"{effect.figure}_change_percent",
-                effect.percent,
-                effect.low,
-                effect.high,
-                effect.blocks,
-            )
+        of_all = [("experiment", effect.metric, effect) for effect in impact.comparison.effects]
+        of_accounts = [("account", group.account, group.effect) for group in impact.comparison.worst]
+        for section, name, effect in (*of_all, *of_accounts):
+            figure = f"{effect.figure}_change_percent"
+            yield _row(section, name, figure, effect.percent, effect.low, effect.high, effect.blocks)
 
 
 def print_report(impact: Impact) -> None:
@@ -354,21 +343,12 @@ def _lever_fields(tally: LeverTally) -> list[str]:
     return [str(tally.lever), *counts, f"{duration(tally.saved_s_low)} to {duration(tally.saved_s_high)}"]
 
 
-def _effect(effect: Effect) -> dict[str, object]:
-    return {key: _number(value) if isinstance(value, float) else value for key, value in asdict(effect).items()}
+def _plain(share: Share) -> dict[str, float | int]:
+    return {"count": share.count, "n": share.n, "share": share.ratio, "low": share.low, "high": share.high}
 
 
-def _plain(share: Share) -> dict[str, float | int | None]:
-    ends = {"share": _number(share.ratio), "low": _number(share.low), "high": _number(share.high)}
-    return {"count": share.count, "n": share.n, **ends}
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _accuracy(accuracy: Accuracy) -> dict[str, float | int | None]:
-    return {**_plain(_held(accuracy)), "error_factor": _number(accuracy.error_factor)}
+def _accuracy(accuracy: Accuracy) -> dict[str, float | int]:
+    return {**_plain(_held(accuracy)), "error_factor": accuracy.error_factor}
 
 
 def _held(accuracy: Accuracy) -> Share:

@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Final
 
 from advisor.domain.notice import Notice, NoticeKind
-from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration, plural
+from advisor.domain.units import duration, plural
 from advisor.sim.study.limit_advice import LimitAdvice, NoAdvice, WaitChange
 from advisor.sim.traces.trace import Trace
+from advisor.view.gate_words import slurm_time
+from advisor.view.standing_report import signed_duration
 
 HEADER: Final = ("user", "jobs", "used", "asked", "ask", "own wait (95 %)", "others (95 %)", "ran longer")
 
@@ -20,7 +23,7 @@ def advice_row(advice: LimitAdvice, trace: Trace) -> list[str]:
         str(suggestion.jobs),
         _percent(suggestion.used_ratio),
         duration(suggestion.asked_s),
-        limit_text(suggestion.limit_s),
+        slurm_time(suggestion.limit_s),
         _change(advice.own),
         _change(advice.others),
         f"{suggestion.killed.count} of {suggestion.killed.n}",
@@ -31,7 +34,7 @@ def advice_sentence(advice: LimitAdvice) -> str:
     """Return the time limit that a user could ask, and how much sooner their jobs would have started."""
     suggestion, own = advice.suggestion, advice.own
     used = f"Your jobs use {_percent(suggestion.used_ratio)} of the time they ask ({plural(suggestion.jobs, 'job')})."
-    ask = f"ask {duration(suggestion.limit_s)} (--time={limit_text(suggestion.limit_s)})"
+    ask = f"ask {duration(suggestion.limit_s)} (--time={slurm_time(suggestion.limit_s)})"
     return f"{used} {_gain(ask, own)} {_killed(advice)}"
 
 
@@ -56,7 +59,7 @@ def limit_notice(advice: LimitAdvice, trace: Trace, *, now: float, cluster: str)
 
 
 def advice_document(advice: LimitAdvice, trace: Trace) -> dict[str, object]:
-    """Return an advice as published; null for undefined figures."""
+    """Return an advice as published."""
     suggestion = advice.suggestion
     return {
         "user": trace.users[suggestion.user],
@@ -77,18 +80,10 @@ def refusal_document(refusal: NoAdvice, trace: Trace) -> dict[str, object]:
     return {"user": trace.users[refusal.user], "jobs": refusal.jobs, "reason": refusal.reason}
 
 
-def limit_text(limit_s: float) -> str:
-    """Return a time limit as Slurm takes it: `4:00:00`, `2-00:00:00`."""
-    days, rest_s = divmod(limit_s, DAY_S)
-    hours, rest_s = divmod(rest_s, HOUR_S)
-    clock = f"{hours:.0f}:{rest_s / MINUTE_S:02.0f}:00"
-    return f"{days:.0f}-{clock.zfill(8)}" if days else clock
-
-
 def _gain(ask: str, own: WaitChange) -> str:
     if not own.jobs or math.isnan(own.low_s):
         return f"If you {ask}, it is not known whether they start sooner: too few of them waited."
-    interval = f"95 %: {_signed(own.low_s)} to {_signed(own.high_s)}"
+    interval = f"95 %: {signed_duration(own.low_s)} to {signed_duration(own.high_s)}"
     if not own.is_clear:
         return f"If you {ask}, there is no clear difference in when they start ({interval})."
     side = "sooner" if own.mean_s < 0.0 else "later"
@@ -113,19 +108,13 @@ def _change(change: WaitChange) -> str:
     if not change.jobs:
         return "none"
     if math.isnan(change.low_s):
-        return _signed(change.mean_s)
-    return f"{_signed(change.mean_s)} ({_signed(change.low_s)} to {_signed(change.high_s)})"
+        return signed_duration(change.mean_s)
+    return f"{signed_duration(change.mean_s)} ({signed_duration(change.low_s)} to {signed_duration(change.high_s)})"
 
 
 def _percent(ratio: float) -> str:
     return f"{100.0 * ratio:.2g} %"
 
 
-def _signed(seconds: float) -> str:
-    return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
-
-
-def _values(change: WaitChange) -> Mapping[str, float | int | bool | None]:
-    figures = {"before_s": change.before_s, "mean_s": change.mean_s, "low_s": change.low_s, "high_s": change.high_s}
-    known = {name: None if math.isnan(value) else value for name, value in figures.items()}
-    return {"jobs": change.jobs, **known, "is_clear": change.is_clear}
+def _values(change: WaitChange) -> Mapping[str, object]:
+    return {**asdict(change), "is_clear": change.is_clear}

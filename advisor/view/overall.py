@@ -1,15 +1,17 @@
-"""What changes cost others, and what several of them come to: a line for each, and one for all."""
+"""What changes cost others, what several of them come to, and what rollouts found about a plan."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from advisor.domain.forecast import Interval
 from advisor.domain.plan import Recommendation
 from advisor.domain.units import duration, gain, plural
 from advisor.planning.compensation import DelayedByAdvice
 from advisor.planning.exchange import GivesPlace
 from advisor.planning.lift import StartsNext
+from advisor.planning.plan_trial import PlanTrial, TrialFinding, TriedChange
 from advisor.planning.soft_limit import RunsShorterThanLimit
 from advisor.view.table_layout import TableForm
 
@@ -29,11 +31,11 @@ _UNCOUNTED: Final = (DelayedByAdvice, RunsShorterThanLimit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CostToOthers:
+class OthersDocument:
     """How many other jobs a change delays, and each by how much at worst; None where that is not known."""
 
-    jobs: int | None = 0
-    delay_s_max: float | None = 0.0
+    jobs: int | None
+    delay_s_max: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +54,19 @@ class Total:
     is_complete: bool
 
 
-def cost_to_others(change: Recommendation) -> CostToOthers:
+def cost_to_others(change: Recommendation) -> OthersDocument:
     """Return what a change costs other jobs; of an exchange, the half that gives its place has the cost."""
     match change.facts:
         case StartsNext() as facts:
-            return CostToOthers(jobs=facts.jobs_passed, delay_s_max=facts.others_delayed_s_max)
+            return OthersDocument(jobs=facts.jobs_passed, delay_s_max=facts.others_delayed_s_max)
         case DelayedByAdvice() as facts:
-            return CostToOthers(jobs=facts.jobs_passed, delay_s_max=None)
+            return OthersDocument(jobs=facts.jobs_passed, delay_s_max=None)
         case GivesPlace() as facts:
-            return CostToOthers(jobs=1, delay_s_max=facts.moved_s_high)
+            return OthersDocument(jobs=1, delay_s_max=facts.moved_s_high)
         case RunsShorterThanLimit() as facts:
-            return CostToOthers(jobs=None, delay_s_max=facts.others_delayed_s_max)
+            return OthersDocument(jobs=None, delay_s_max=facts.others_delayed_s_max)
         case _:
-            return CostToOthers()
+            return OthersDocument(jobs=0, delay_s_max=0.0)
 
 
 def total(changes: Sequence[Recommendation]) -> Total:
@@ -140,3 +142,53 @@ def _between(before: Sequence[str], after: Sequence[str]) -> str:
         return " ".join(before)
     first, last = differ[0], differ[-1] + 1
     return " ".join([*before[:first], *before[first:last], "->", *after[first:last], *after[last:]])
+
+
+_FINDINGS: Final[Mapping[TrialFinding, str]] = {
+    TrialFinding.GAINS: "goes out: it gains",
+    TrialFinding.GAINS_TOGETHER: "goes out: it gains together with the other changes of its kind",
+    TrialFinding.NO_CLEAR_LOSS: "go out: no clear loss",
+    TrialFinding.CLEAR_LOSS: "do not go out: they clearly lose",
+    TrialFinding.NO_CLEAR_GAIN: "does not go out: no clear gain",
+    TrialFinding.NOT_CONFIRMED: "does not go out: under other draws there was no clear gain",
+    TrialFinding.NOT_TRIED: "does not go out: no rollout could be afforded",
+}
+
+
+def trial_fields(trial: PlanTrial) -> Mapping[str, str | int]:
+    """Return a trial as fields of an event."""
+    return {
+        "tried": sum(change.finding is not TrialFinding.NOT_TRIED for change in trial.changes),
+        "refused": sum(change.finding.refused_by is not None for change in trial.changes),
+        **({} if trial.effect is None else {"completion": mean_change_in_words(trial.effect.completion_s)}),
+        **({} if trial.lifts is None else {"lifts": str(trial.lifts)}),
+        **({"fault": trial.fault} if trial.fault else {}),
+    }
+
+
+def trial_lines(trial: PlanTrial) -> Iterator[str]:
+    """Yield what was found about the lifts and each other change."""
+    if trial.lifts is not None:
+        found = "" if trial.lifts_s is None else f"{mean_change_in_words(trial.lifts_s)}; "
+        yield f"lifts: {found}they {_FINDINGS[trial.lifts]}"
+    for change in trial.changes:
+        yield f"job {change.job_id}, {change.lever}: {_found(change)}{_FINDINGS[change.finding]}"
+
+
+def _found(change: TriedChange) -> str:
+    if change.alone_s is not None:
+        return f"{mean_change_in_words(change.alone_s)}; "
+    return "" if change.together_s is None else f"{mean_change_in_words(change.together_s)} with all of its kind; "
+
+
+def mean_change_in_words(change_s: Interval) -> str:
+    """Return a change of a mean time with its interval."""
+    low, mean, high = map(signed, (change_s.low, change_s.median, change_s.high))
+    return f"{mean} (80 %: {low} to {high})"
+
+
+def signed(time_s: float) -> str:
+    """Return a difference of times with its sign."""
+    sign = "-" if time_s < 0.0 else "+"
+    # A change of one job among many moves the mean by less than a second.
+    return f"{sign}{abs(time_s):.1f} s" if abs(time_s) < 60.0 else f"{sign}{duration(abs(time_s))}"

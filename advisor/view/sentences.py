@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from advisor.domain.actions import Reason
+from advisor.domain.memory import LARGEST_CLASS, gang_class
 from advisor.domain.plan import Expected, Recommendation
 from advisor.domain.releases import first_with
 from advisor.domain.units import duration, gpu_time, plural, span
-from advisor.domain.waits import LARGEST_CLASS, gang_class
 from advisor.planning.beliefs import Basis
 from advisor.planning.compensation import DelayedByAdvice
 from advisor.planning.exchange import Exchanged, TakesPlace

@@ -52,17 +52,16 @@ def standings_document(report: Counterfactual) -> dict[str, object] | None:
         "since": whole.since,
         "until": whole.until,
         "age_s": whole.age_s(report.now),
-        "total": asdict(standing_document(whole.total)),
+        "total": standing_document(whole.total),
         "week": {
             "since": week.since,
             "max_credit": report.max_credit,
             "users": [
                 {"user": name, **asdict(standing_document(standing)), "credit": report.credit_by_user.get(name, 1.0)}
-                for name, standing in _in_order(week.by_user)
+                for name, standing in in_order(week.by_user)
             ],
             "accounts": [
-                {"account": name, **asdict(standing_document(standing))}
-                for name, standing in _in_order(week.by_account)
+                {"account": name, **asdict(standing_document(standing))} for name, standing in in_order(week.by_account)
             ],
         },
         "not_known": list(whole.notes),
@@ -77,7 +76,7 @@ def standing_rows(report: Counterfactual) -> Iterator[Row]:
     yield from _figures("counterfactual", "all", whole.total)
     yield "counterfactual", "all", "age_s", whole.age_s(report.now), None, None, None
     for section, table in (("user", week.by_user), ("account", week.by_account)):
-        for name, standing in _in_order(table):
+        for name, standing in in_order(table):
             yield from _figures(f"counterfactual_{section}", name, standing)
 
 
@@ -88,13 +87,8 @@ def standing_sentences(report: Counterfactual) -> Iterator[tuple[str, str]]:
     if total is None or whole.since is None or whole.until is None:
         yield "no advice", _NO_RUN
         return
-    mean = _per_job(total)
-    waits = (
-        f"{duration(total.waited_s / total.jobs)} with advice, {duration(total.plain_s.median / total.jobs)} without"
-    )
-    yield "no advice", f"{plural(total.jobs, 'job')} compared with plain Slurm: mean wait {waits}"
-    sure = "" if total.is_known else "; the sign is not certain"
-    yield "no advice", f"difference per job {difference_words(mean)}{sure}"
+    yield "no advice", mean_waits(total)
+    yield "no advice", f"difference per job {difference_words(_per_job(total))}{sure_words(total)}"
     age_s = whole.age_s(report.now) or 0.0
     yield "no advice", f"from {instant(whole.since)} to {instant(whole.until)}, {duration(age_s)} ago"
     for kind, table in (("user", week.by_user), ("account", week.by_account)):
@@ -111,14 +105,14 @@ def standing_sentences(report: Counterfactual) -> Iterator[tuple[str, str]]:
         yield "not known", note
 
 
-def _in_order(table: Mapping[str, Standing]) -> list[tuple[str, Standing]]:
+def in_order(table: Mapping[str, Standing]) -> list[tuple[str, Standing]]:
     """Return standings from the one that gained most to the one that gave most."""
     return sorted(table.items(), key=lambda item: (item[1].difference_s.median, item[0]))
 
 
 def _extremes(table: Mapping[str, Standing]) -> tuple[list[tuple[str, Standing]], list[tuple[str, Standing]]]:
     """Return those that gained most and those that gave most, the most first."""
-    ordered = _in_order(table)
+    ordered = in_order(table)
     gained = [item for item in ordered if item[1].difference_s.median < 0.0]
     gave = [item for item in reversed(ordered) if item[1].difference_s.median > 0.0]
     return gained[:_MOST_NAMED], gave[:_MOST_NAMED]
@@ -131,8 +125,20 @@ def _per_job(standing: Standing) -> Interval:
 
 def difference_words(difference: Interval) -> str:
     """Return a difference of waits with its sign and interval."""
-    low, median, high = (_signed(value) for value in (difference.low, difference.median, difference.high))
+    low, median, high = (signed_duration(value) for value in (difference.low, difference.median, difference.high))
     return f"{median} ({low} to {high})"
+
+
+def mean_waits(standing: Standing) -> str:
+    """Return the mean waits with advice and on plain Slurm, over how many jobs."""
+    advised, plain = standing.waited_s / standing.jobs, standing.plain_s.median / standing.jobs
+    waits = f"{duration(advised)} with advice, {duration(plain)} without"
+    return f"{plural(standing.jobs, 'job')} compared with plain Slurm: mean wait {waits}"
+
+
+def sure_words(standing: Standing) -> str:
+    """Return what follows a difference whose sign can be chance."""
+    return "" if standing.is_known else "; the sign is not certain"
 
 
 def credit_words(weight: float, most: float) -> str:
@@ -140,7 +146,8 @@ def credit_words(weight: float, most: float) -> str:
     return f"jobs weigh {weight:.1f} times as much until that is repaid (planning.max_credit = {most:g})"
 
 
-def _signed(seconds: float) -> str:
+def signed_duration(seconds: float) -> str:
+    """Return a difference of times with its sign."""
     return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
 
 

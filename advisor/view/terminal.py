@@ -1,6 +1,7 @@
 """Tables and paragraphs for people; every text from Slurm goes through `escaped` first."""
 
 import dataclasses
+import math
 import shlex
 import sys
 import textwrap
@@ -18,7 +19,6 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import duration, plural
 from advisor.errors import OptionsError
 from advisor.text import escaped
-from advisor.view.lines import parsable
 from advisor.view.table_layout import GAP, LEAST_NAME, PLAIN, TableColumn, TableForm, laid_out
 
 # Wide enough that nothing is cut or wrapped where no person looks at it.
@@ -26,20 +26,6 @@ PIPE_WIDTH: Final = 100_000
 # Colours of labels and of cells: what needs a person is red, what could be better is yellow.
 _ALARMS: Final = {"stopped": "bold red", "overdue": "bold red", "broken": "bold red", "refused": "yellow"}
 
-_GPU_HEADER = (
-    "GPU type",
-    "total",
-    "in use",
-    "idle",
-    "down",
-    "no CPUs",
-    "no memory",
-    "fragments",
-    "largest on node",
-    "under leaf",
-    "anywhere",
-)
-_GPU_HEADER_IN_SHORT = ("GPU type", "total", "in use", "idle", "startable", "down", "asked for")
 # The width of labels in the first column.
 LABEL: Final = 13
 
@@ -128,7 +114,8 @@ def print_rows(
     """Print rows as `-P` or `-o` asks: bare fields, or columns of the widths asked for (0 or none for any)."""
     lines = [*([] if noheader else [list(header)]), *(list(row) for row in rows)]
     if as_parsable:
-        sys.stdout.write(parsable(lines))
+        # As `sacct -P` prints fields; a `|` inside one is escaped.
+        sys.stdout.writelines("|".join(escaped(field).replace("|", "\\x7c") for field in row) + "\n" for row in lines)
         return
     cleaned = [[escaped(field) for field in row] for row in lines]
     natural = [max((len(row[index]) for row in cleaned), default=0) for index in range(len(header))]
@@ -233,11 +220,10 @@ def print_overview(snapshot: Snapshot, overview: Overview, source: str, *, long:
     out.print()
     if not overview.gpu_types:
         out.print("no node that was read has GPUs" if overview.unread else "no node has GPUs")
-    elif long:
-        print_table(_GPU_HEADER, [_gpu_row(row) for row in overview.gpu_types], right=range(1, 11))
     else:
-        rows = [[row.gpu_type, *_numbers_in_short(row)] for row in overview.gpu_types]
-        print_table(_GPU_HEADER_IN_SHORT, rows, right=range(1, 7))
+        names = _AT_LENGTH if long else _IN_SHORT
+        rows = [[row.gpu_type, *(gpu_number(row, name) for name in names)] for row in overview.gpu_types]
+        print_table(("GPU type", *names), rows, right=range(1, 1 + len(names)))
     out.print()
     if long:
         _print_jobs(overview)
@@ -284,53 +270,48 @@ def stopped_sentence(partition: StoppedPartition) -> str:
     )
 
 
-def _numbers_in_short(gpus: GpuTypeOverview) -> list[str]:
-    """Return the GPUs of one type in all, in use, idle, idle and startable, down, and those that jobs wait for."""
-    idle = gpus.idle
-    return [
-        str(gpus.total),
-        _known(gpus.in_use),
-        _known(None if idle is None else idle.total),
-        _known(None if idle is None else idle.startable),
-        _known(gpus.unavailable),
-        str(gpus.pending_gpus),
-    ]
+def gpu_number(gpus: GpuTypeOverview, name: str) -> str:
+    """Return how many GPUs of a type a column of `_GPU_NUMBERS` counts, "?" where that is not known."""
+    value: object = gpus
+    for part in _GPU_NUMBERS[name].split("."):
+        value = None if value is None else getattr(value, part)
+    return "?" if value is None else str(value)
 
 
-def _gpu_row(gpus: GpuTypeOverview) -> list[str]:
-    idle, largest = gpus.idle, gpus.largest
-    return [
-        gpus.gpu_type,
-        str(gpus.total),
-        _known(gpus.in_use),
-        _known(None if idle is None else idle.total),
-        _known(gpus.unavailable),
-        _known(None if idle is None else idle.by_cpus),
-        _known(None if idle is None else idle.by_memory),
-        _known(None if idle is None else idle.by_fragmentation),
-        _known(None if largest is None else largest.on_node),
-        _known(None if largest is None else largest.under_leaf),
-        _known(None if largest is None else largest.anywhere),
-    ]
-
-
-def _known(number: int | None) -> str:
-    return "?" if number is None else str(number)
+_GPU_NUMBERS: Final = {
+    "total": "total",
+    "in use": "in_use",
+    "idle": "idle.total",
+    "startable": "idle.startable",
+    "down": "unavailable",
+    "no CPUs": "idle.by_cpus",
+    "no memory": "idle.by_memory",
+    "fragments": "idle.by_fragmentation",
+    "largest on node": "largest.on_node",
+    "under leaf": "largest.under_leaf",
+    "anywhere": "largest.anywhere",
+    "asked for": "pending_gpus",
+}
+_IN_SHORT: Final = ("total", "in use", "idle", "startable", "down", "asked for")
+_AT_LENGTH: Final = tuple(name for name in _GPU_NUMBERS if name not in ("startable", "asked for"))
 
 
 def print_json(document: Mapping[str, object]) -> None:
     """Print a document, or a table that holds some, as JSON on one line per top-level entry of its lists."""
     import json
 
-    sys.stdout.write(json.dumps(document, default=_plain, indent=1, ensure_ascii=True, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(plain(document), indent=1, ensure_ascii=True, allow_nan=False) + "\n")
 
 
-def _plain(value: object) -> object:
-    """Return a document, or a model, as a table of its fields; raises `TypeError` for what JSON does not know."""
+def plain(value: object) -> object:
+    """Return a value as JSON has it: a document or a model as a table of its fields, None for NaN and infinity."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    from pydantic import BaseModel
-
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    raise TypeError(f"{type(value).__name__} is no part of a document")
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    # Models are those of pydantic, which most documents do without.
+    return plain(value.model_dump(mode="json")) if hasattr(value, "model_dump") else value

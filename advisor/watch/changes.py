@@ -10,14 +10,13 @@ from typing import Final, Protocol
 from advisor.apply.applier import Applier, Wanted
 from advisor.apply.step import OpenGate, Reconciled
 from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, ScontrolActuator
-from advisor.backends.cluster_choice import chosen_cluster
-from advisor.backends.commands import apply_argv
+from advisor.backends.commands import apply_argv, chosen_cluster
 from advisor.backends.named_jobs import NamedJobs
 from advisor.backends.process import SlurmCommands
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.submit_lines import read_submitted
 from advisor.clock import SystemClock
-from advisor.domain.actions import Action, exchanged_with
+from advisor.domain.actions import Action
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.mode import EVERYTHING
@@ -29,13 +28,11 @@ from advisor.journal import opened, opened_full
 from advisor.planning.observing import observed
 from advisor.planning.strays import Stray, strays
 from advisor.site.plan_trials import trials_by
-from advisor.site.rights import rights
-from advisor.site.site_gate import RoundDeadline, SiteGate
-from advisor.view.documents import SkippedDocument, shell, skipped
+from advisor.site.site_gate import RoundDeadline, SiteGate, rights
+from advisor.view.documents import SkippedDocument, job_ids, shell, skipped
 from advisor.view.table_layout import TableForm
 from advisor.watch.planned import cycle_of
-from advisor.watch.queue_source import open_queue
-from advisor.watch.reading import Reading, journal_file
+from advisor.watch.reading import Reading, journal_file, open_queue
 
 # How long to wait for a round of the daemon, or another command, to release the journal.
 LOCK_WAIT_S: Final = 15.0
@@ -262,10 +259,10 @@ class ChangeRows:
 
     def row(self, done: str, action: Action, text: str, outcome: str | None = None) -> DoneDocument:
         """Return a change as published; the name, user, account and partition are "" for a job that is gone."""
-        values, other, job = asdict(action), exchanged_with(action), self.seen.jobs_by_id.get(action.job_id)
+        values, job = asdict(action), self.seen.jobs_by_id.get(action.job_id)
         row = DoneDocument(
             job_id=action.job_id,
-            job_ids=[action.job_id, *([] if other is None else [other])],
+            job_ids=job_ids(action),
             lever=str(action.lever),
             done=done,
             outcome=outcome,

@@ -3,10 +3,9 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from advisor.diagnose.requests import gpus_by_type, tasks_of
 from advisor.diagnose.survey import overview
 from advisor.domain.forecast import Forecasts, Interval
-from advisor.domain.job import Job
+from advisor.domain.job import Job, tasks_of
 from advisor.domain.lease import Lease, Purposes
 from advisor.domain.overview import Overview
 from advisor.domain.plan import Kind
@@ -155,7 +154,7 @@ def _line(planned: Planned, starts: Forecasts) -> Iterator[WaitingJob]:
         return slurms_place(job, highest_tier(job, tiers))
 
     for number, job in enumerate(sorted(snapshot.pending_gpu_jobs, key=place), start=1):
-        gpus = gpus_by_type(job.gang)
+        gpus = job.gang.gpus_by_type
         forecast, now = starts.of(job.job_id), snapshot.taken_at
         yield WaitingJob(
             place=number,

@@ -1,9 +1,9 @@
 """Looks at several clusters, each with its own configuration and journal; a fault of one hides no other."""
 
 import os
+import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from advisor.watch.reading import Reading
 if TYPE_CHECKING:
     from advisor.watch.cluster_view import ClusterView
     from advisor.watch.viewer import Viewer
+
 
 # Slurm answers slowly when it is loaded; the other clusters do not wait for it.
 MOST_AT_ONCE: Final = 16
@@ -37,19 +38,11 @@ class WatchedCluster:
     is read again at the next look.
     """
 
-    def __init__(
-        self,
-        reading: Reading,
-        *,
-        journal: Path | None = None,
-        max_age_s: float,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, reading: Reading, *, journal: Path | None, max_age_s: float) -> None:
         self.name = reading.cluster or ""
         self.reading = reading
         self.journal = journal
         self._max_age_s = max_age_s
-        self._monotonic = monotonic
         self._viewer: Viewer | None = None
         self._lock = threading.Lock()
 
@@ -72,13 +65,8 @@ class WatchedCluster:
 
         with self._lock:
             if self._viewer is None:
-                self._viewer = Viewer(
-                    self.reading,
-                    self.reading.load_config(),
-                    journal=self.journal,
-                    max_age_s=self._max_age_s,
-                    monotonic=self._monotonic,
-                )
+                config = self.reading.load_config()
+                self._viewer = Viewer(self.reading, config, journal=self.journal, max_age_s=self._max_age_s)
             return self._viewer
 
 
@@ -114,3 +102,19 @@ def looks(clusters: Sequence[WatchedCluster], *, now: bool = False) -> tuple[Clu
         return (clusters[0].look(now=now),)
     with ThreadPoolExecutor(max_workers=min(len(clusters), MOST_AT_ONCE)) as pool:
         return tuple(pool.map(lambda cluster: cluster.look(now=now), clusters))
+
+
+def leave() -> None:
+    """Wait for the threads that have to end, and then end the process at once if others still run.
+
+    A thread that reads a cluster cannot be cancelled, and the compiled libraries that it is in abort the process if the
+    interpreter ends around them. Returns if no such thread runs.
+    """
+    others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+    for thread in others:
+        if not thread.daemon:
+            thread.join()
+    if any(thread.is_alive() for thread in others):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -1,9 +1,13 @@
-"""Looks at the files of the daemon and at its journal."""
+"""Looks at the files of the daemon and at its journal, in which are the waits with advice and without it."""
 
-from dataclasses import replace
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
 from advisor.config import Config
+from advisor.domain.standings import NO_STANDINGS, Standing, Standings, Stretch, standings_of
 from advisor.domain.units import DAY_S
 from advisor.errors import AdvisorError, ConfigError
 from advisor.files import is_closed
@@ -52,3 +56,38 @@ def _with_journal(seen: Overlook, path: Path) -> Overlook:
             breakers=read_breakers(kept)[0].open,
             last_day=kept.standings(seen.now - DAY_S).total,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GainOfDay:
+    """The waits of the jobs of one day, in local time (YYYY-MM-DD), with advice and without it."""
+
+    day: str
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GainHistory:
+    """The waits of the last days: by day, of those on which something was compared, and over all of them."""
+
+    days: tuple[GainOfDay, ...] = ()
+    whole: Standings = NO_STANDINGS
+
+
+def read_gains(journal: Path, now: float, *, days: int = 30) -> GainHistory:
+    """Read the waits of the last days from a journal; raises `JournalError` if it cannot be read."""
+    with SqliteJournal.read_only(journal) as kept:
+        stretches = kept.stretches(now - days * DAY_S)
+    return GainHistory(days=tuple(_by_day(stretches)), whole=standings_of(stretches))
+
+
+def _by_day(stretches: Iterable[Stretch]) -> Iterable[GainOfDay]:
+    """Yield the days in order; a stretch belongs to the day on which it began."""
+    for day, of_day in groupby(stretches, key=lambda stretch: _day(stretch.anchor_time)):
+        total = standings_of(of_day).total
+        if total is not None:
+            yield GainOfDay(day=day, standing=total)
+
+
+def _day(posix_s: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(posix_s))

@@ -8,20 +8,17 @@ from advisor.config import Config
 from advisor.diagnose.causes import diagnose
 from advisor.diagnose.turn import JobTurn, turn_of
 from advisor.domain.actions import SetNice
+from advisor.domain.diagnosis import CONTENTION
 from advisor.domain.forecast import ForecastBasis
 from advisor.domain.job import Job, JobHints
 from advisor.domain.lease import Lease
 from advisor.domain.particulars import NOTHING_ASKED, Particulars
-from advisor.domain.slurm_reasons import CONTENTION
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.case import Case
 from advisor.planning.plan_trial import is_tried
 from advisor.planning.timers import TimerOut, timers_out
 from advisor.view.documents import TimerDocument, document_of, shell, timer_document
-from advisor.view.evidence_words import evidence_words
 from advisor.view.explanations import Explanation, Obstacle, explanation, since_sentence
-from advisor.view.forecast_report import ForecastDocument, forecast_document, lines
-from advisor.view.hint_words import hint_sentences
 from advisor.view.lease_report import (
     EndedChangeDocument,
     HeldChangeDocument,
@@ -30,10 +27,19 @@ from advisor.view.lease_report import (
     ended_change_sentence,
     ended_changes_of,
 )
+from advisor.view.prospects import (
+    ForecastDocument,
+    TurnDocument,
+    advice_sentences,
+    forecast_document,
+    forecast_lines,
+    place_sentences,
+    turn_document,
+)
+from advisor.view.request_words import evidence_words, hint_sentences
 from advisor.view.rule_words import rule_sentence
 from advisor.view.sentences import sentence, timer_out_sentence
 from advisor.view.terminal import instant, title
-from advisor.view.turns import TurnDocument, advice_sentences, place_sentences, turn_document
 from advisor.watch.planned import Planned
 
 Labelled = tuple[str, str]
@@ -110,7 +116,7 @@ class JobReport:
         if self.turn is not None:
             yield from place_sentences(self.turn)
             yield from advice_sentences(self.turn, self.job.user)
-        yield from lines(self.planned.record, self.job)
+        yield from forecast_lines(self.planned.record, self.job)
         yield from self._timers()
         if self.left_alone:
             yield "advice", f"left alone by rule {self.left_alone}"
@@ -143,7 +149,7 @@ class JobReport:
             yield from place_sentences(self.turn)
 
     def _forecasts(self, *, is_long: bool) -> Iterator[Labelled]:
-        return lines(self.planned.record, self.job, self.bases, is_long=is_long)
+        return forecast_lines(self.planned.record, self.job, self.bases, is_long=is_long)
 
     def _advice(self, cluster: str | None) -> Iterator[Labelled]:
         for change in self.changes:

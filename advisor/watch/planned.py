@@ -121,7 +121,7 @@ def cycle_of(reading: Reading, config: Config, forecaster: ModelForecaster | Non
 
         cycle = replace(cycle, trial=trials_by(config.planning, is_command=True))
     if reading.policy is not None:
-        from advisor.predict.neighbours import known_models
+        from advisor.predict.interference import known_models
         from advisor.predict.served_policy import open_policy
 
         library = Library(Path(config.forecasts.models))

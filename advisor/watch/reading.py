@@ -1,13 +1,17 @@
-"""The options that select a source, and the configuration and the journal that go with them."""
+"""The options that select a source, the configuration and the journal that go with them, and the source opened."""
 
 import os
 import shlex
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from advisor.backends.cluster_choice import chosen_cluster
+from advisor.backends.commands import chosen_cluster
 from advisor.config import CLUSTER_VARIABLE, Config, load_config
+
+if TYPE_CHECKING:
+    from advisor.cycle import ClusterSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,3 +70,25 @@ def journal_file(config: Config, given: Path | None) -> Path:
 def demo_path() -> Path:
     """Return the snapshot that ships with the package, recorded from a live test cluster."""
     return Path(str(files("advisor") / "demo" / "snapshot.json"))
+
+
+def open_queue(reading: Reading, config: Config) -> "ClusterSource":
+    """Open the demo, the snapshot file, or a reader of the live queue."""
+    # Commands that read no queue need none of this, and a file needs no reader of Slurm.
+    from advisor.backends.snapshot_file import SnapshotFileSource
+    from advisor.clock import SystemClock
+    from advisor.errors import OptionsError
+
+    if reading.demo and reading.snapshot is not None:
+        raise OptionsError("--demo and --snapshot exclude each other: give one")
+    if reading.demo or reading.snapshot is not None:
+        path = demo_path() if reading.snapshot is None else reading.snapshot
+        return SnapshotFileSource(path, name="demo" if reading.demo else "file")
+    from advisor.backends.sources import open_source
+
+    return open_source(
+        reading.source or config.source.reader,
+        cluster=reading.cluster,
+        timeout_s=reading.timeout_of(config),
+        clock=SystemClock(),
+    )

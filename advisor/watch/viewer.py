@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from advisor.backends.cluster_choice import chosen_cluster
+from advisor.backends.commands import chosen_cluster
 from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.cycle import ClusterSource, NoForecaster, StartForecaster
@@ -14,8 +14,7 @@ from advisor.errors import AdvisorError
 from advisor.watch.cluster_view import ClusterView, cluster_view, waiting_gpu_jobs
 from advisor.watch.daemon_state import daemon_state
 from advisor.watch.planned import forecaster_of, plan_now
-from advisor.watch.queue_source import open_queue
-from advisor.watch.reading import Reading
+from advisor.watch.reading import Reading, open_queue
 
 
 class Viewer:

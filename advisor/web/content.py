@@ -1,37 +1,106 @@
-"""Gathers what pages and the API show, and keeps it for all viewers."""
+"""Gathers what pages and the API show, and keeps it for all viewers; names that a viewer must not see are left out."""
 
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.domain.job import Job
-from advisor.domain.probation import NO_PROOF, NOTHING_PROVEN
 from advisor.errors import AdvisorError
 from advisor.files import is_closed
 from advisor.predict.library import Held, Library
+from advisor.site.frontier_file import TunedFrontier, read_frontier
 from advisor.site.lease_socket import asked
-from advisor.site.round_state import least_jobs
+from advisor.site.round_state import why_on_probation
 from advisor.site.status_words import Overlook
-from advisor.view.breaker_words import probation_line
-from advisor.watch.cluster_view import ClusterView
-from advisor.watch.daemon_state import daemon_state
-from advisor.watch.gain_history import GainHistory, read_gains
+from advisor.view.documents import ChangeDocument
+from advisor.watch.cluster_view import ChangeInEffect, ClusterView, WaitingJob
+from advisor.watch.daemon_state import GainHistory, daemon_state, read_gains
 from advisor.watch.job_answer import JobReport, job_answer
 from advisor.watch.reading import Reading, journal_file
 from advisor.watch.viewer import Viewer
-from advisor.web.frontier_file import TunedFrontier, read_frontier
-from advisor.web.name_hiding import (
-    AUDIENCE,
-    HiddenViews,
-    gains_without_names,
-    job_without_names,
-    report_without_names,
-)
+
+_MOST_AUDIENCES: Final = 8
+_Row = TypeVar("_Row", Job, WaitingJob, ChangeDocument, ChangeInEffect)
+_NOTE: Final = "users are not listed: their names are hidden (web.hide_names)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audience:
+    """Who looks at the web view: a user, "" without a login that can be trusted, and whether all names are shown.
+
+    `hides_names` is the setting of the site, which holds for every cluster; one can hide names by itself.
+    """
+
+    user: str = ""
+    sees_all: bool = False
+    hides_names: bool = False
+
+    def sees(self, user: str) -> bool:
+        """Return whether the names of a user's jobs are shown."""
+        return self.sees_all or (self.user != "" and self.user == user)
+
+
+# Set for each request; a thread that serves none sees no name.
+AUDIENCE: Final[ContextVar[Audience]] = ContextVar("audience", default=Audience())  # noqa: B039  (frozen)
+
+
+def without_names(row: _Row, names: Sequence[str] = ("name", "user", "account")) -> _Row:
+    """Return a job, or a row about one, without its name, user and account, unless its audience can see them."""
+    hidden: Mapping[str, Any] = dict.fromkeys(names, "")
+    return row if AUDIENCE.get().sees(row.user) else replace(row, **hidden)
+
+
+def view_without_names(seen: ClusterView) -> ClusterView:
+    """Return a view whose rows name only what its audience can see; `planned` stays as it is, for planning alone."""
+    return replace(
+        seen,
+        line=tuple(map(without_names, seen.line)),
+        advice=tuple(map(without_names, seen.advice)),
+        in_effect=tuple(without_names(row, ("user", "account")) for row in seen.in_effect),
+    )
+
+
+class HiddenViews:
+    """Keeps the views without names that were made of one reading, for a few audiences; for any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: ClusterView | None = None
+        self._views: dict[Audience, ClusterView] = {}
+
+    def view_of(self, seen: ClusterView) -> ClusterView:
+        """Return a view for the present audience."""
+        audience = AUDIENCE.get()
+        with self._lock:
+            if seen is not self._seen or len(self._views) > _MOST_AUDIENCES:
+                self._seen, self._views = seen, {}
+            if audience not in self._views:
+                self._views[audience] = view_without_names(seen)
+            return self._views[audience]
+
+
+def report_without_names(report: JobReport) -> JobReport:
+    """Return what is known of a job without the week of its user, unless its audience can see that."""
+    if report.turn is None or AUDIENCE.get().sees(report.job.user):
+        return report
+    return replace(report, turn=replace(report.turn, standing=None))
+
+
+def gains_without_names(history: GainHistory) -> GainHistory:
+    """Return the gains by day, and by user only for users that its audience can see."""
+    whole = history.whole
+    by_user = {user: standing for user, standing in whole.by_user.items() if AUDIENCE.get().sees(user)}
+    if len(by_user) == len(whole.by_user):
+        return history
+    return replace(history, whole=replace(whole, by_user=by_user, by_account={}, notes=(*whole.notes, _NOTE)))
+
 
 # A page waits this long for the cluster to be read, and then shows what was read before.
 PATIENCE_S = 0.5
@@ -78,49 +147,41 @@ class ModelRow:
 class _Kept(Generic[Value]):
     """Keeps a value for all threads, and makes it again once it is `max_age_s` old and someone asks."""
 
-    def __init__(self, make: Callable[[], Value], max_age_s: float, monotonic: Callable[[], float]) -> None:
+    def __init__(self, make: Callable[[], Value], max_age_s: float) -> None:
         self._make = make
         self._max_age_s = max_age_s
-        self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._value: Value | None = None
-        self._made_at = -float("inf")
+        self._value: Value
+        self._made_at = -math.inf
 
     def value(self) -> Value:
         """Return the value, at most `max_age_s` old."""
         with self._lock:
-            if self._value is None or self._monotonic() - self._made_at > self._max_age_s:
-                self._value, self._made_at = self._make(), self._monotonic()
+            if time.monotonic() - self._made_at > self._max_age_s:
+                self._value, self._made_at = self._make(), time.monotonic()
             return self._value
 
     def forget(self) -> None:
         """Make the value again when it is asked for next."""
         with self._lock:
-            self._made_at = -float("inf")
+            self._made_at = -math.inf
 
 
 class Content:
     """All that the web view shows, each part read at most once in a while, and only if someone looks."""
 
-    def __init__(
-        self,
-        reading: Reading,
-        config: Config,
-        *,
-        journal: Path | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, reading: Reading, config: Config, *, journal: Path | None = None) -> None:
         """Open the source of the cluster; raises `AdvisorError` if that is not possible."""
         self.reading = reading
         self.config = config
         self.journal = journal
         age_s = config.web.max_age_s
-        self.viewer = Viewer(reading, config, journal=journal, max_age_s=age_s, monotonic=monotonic)
+        self.viewer = Viewer(reading, config, journal=journal, max_age_s=age_s)
         self._hidden_views = HiddenViews()
-        self._gains = _Kept(self._read_gains, age_s, monotonic)
-        self._held = _Kept(self._read_models, age_s, monotonic)
-        self._frontier = _Kept(self._read_frontier, age_s, monotonic)
-        self._daemon = _Kept(self._read_daemon, min(age_s, _DAEMON_AGE_S), monotonic)
+        self._gains = _Kept(self._read_gains, age_s)
+        self._held = _Kept(self._read_models, age_s)
+        self._frontier = _Kept(self._read_frontier, age_s)
+        self._daemon = _Kept(self._read_daemon, min(age_s, _DAEMON_AGE_S))
 
     @property
     def _hides_names(self) -> bool:
@@ -136,7 +197,7 @@ class Content:
     def job(self, job_id: int) -> Job | None:
         """Return a job of the view; None if it has none of this number."""
         job = self.view().planned.record.snapshot.jobs_by_id.get(job_id)
-        return job_without_names(job) if job is not None and self._hides_names else job
+        return without_names(job) if job is not None and self._hides_names else job
 
     def explained(self, job_id: int) -> JobReport:
         """Return why a job of the view waits."""
@@ -147,7 +208,7 @@ class Content:
 
     def daemon(self) -> Overlook | None:
         """Return the state of the daemon; None for a file or the demo."""
-        return self._daemon.value()[0] if self.reading.is_live else None
+        return self._daemon.value() if self.reading.is_live else None
 
     def gains(self) -> Gains:
         """Return what users gained in the last days, as far as the journal is open to this process."""
@@ -162,13 +223,12 @@ class Content:
     def models(self) -> tuple[ModelRow, ...]:
         """Return every model; raises `AdvisorError` for a manifest that cannot be read."""
         seen = self.view()
-        forecasts, trust = seen.planned.record.forecasts, seen.planned.record.memory.trust or NOTHING_PROVEN
-        least = least_jobs(self.config)
+        record, proofs = seen.planned.record, seen.planned.proofs
 
         def row(held: Held) -> ModelRow:
-            entry, name = held.entry, f"{held.entry.kind} {held.entry.version}"
-            proof = seen.planned.proofs.get(name) if held.in_use else None
-            is_tried = held.in_use and name in forecasts.on_probation
+            entry, name = held.entry, held.name
+            proof = proofs.get(name) if held.in_use else None
+            is_tried = held.in_use and name in record.forecasts.on_probation
             return ModelRow(
                 kind=entry.kind,
                 version=entry.version,
@@ -181,26 +241,26 @@ class Content:
                 tested_inside=None if entry.tested is None else entry.tested.inside,
                 ended_jobs=None if proof is None else proof.coverage.jobs,
                 ended_inside=None if proof is None else proof.coverage.inside,
-                proof=probation_line(name, proof or NO_PROOF, least, drifted=name in trust.drifted) if is_tried else "",
+                proof=why_on_probation(name, proofs, record.memory.trust, self.config) if is_tried else "",
             )
 
         return tuple(row(held) for held in self._held.value())
 
     def frontier(self) -> TunedFrontier | None:
         """Return what `sadvise tune --json` wrote, None if no file is named; raises `ConfigError` for another file."""
-        return self._frontier.value()[0]
+        return self._frontier.value()
 
     def _now(self) -> float:
         """Return the present instant, for a file that of its snapshot."""
         seen = None if self.reading.is_live else self.viewer.last
         return SystemClock().now() if seen is None else seen.taken_at
 
-    def _read_daemon(self) -> tuple[Overlook]:
-        return (daemon_state(self.config, self.journal, SystemClock().now()),)
+    def _read_daemon(self) -> Overlook:
+        return daemon_state(self.config, self.journal, SystemClock().now())
 
-    def _read_frontier(self) -> tuple[TunedFrontier | None]:
+    def _read_frontier(self) -> TunedFrontier | None:
         name = self.config.web.frontier_file
-        return (read_frontier(Path(name)) if name else None,)
+        return read_frontier(Path(name)) if name else None
 
     def _read_models(self) -> tuple[Held, ...]:
         return tuple(Library(Path(self.config.forecasts.models)).held())

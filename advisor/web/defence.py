@@ -14,7 +14,7 @@ from flask import Flask, Response, abort, g, request, session
 
 from advisor.settings import WebSettings
 from advisor.text import named
-from advisor.web.name_hiding import AUDIENCE, Audience
+from advisor.web.content import AUDIENCE, Audience
 
 HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": (

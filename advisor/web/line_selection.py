@@ -97,9 +97,11 @@ def line_page(line: Sequence[WaitingJob], query: LineQuery) -> LinePage:
     """Return a page of the line; one behind the last is the last."""
     matching = [job for job in line if _matches(job, query)]
     if query.sort != "place" or query.descending:
-        known, unknown = _parted(matching, SORTS[query.sort])
+        value = SORTS[query.sort]
+        known = [job for job in matching if value(job) != _UNKNOWN]
+        unknown = [job for job in matching if value(job) == _UNKNOWN]
         # Both sorts are stable, so that equal jobs keep their order in the line.
-        matching = [*sorted(known, key=SORTS[query.sort], reverse=query.descending), *unknown]
+        matching = [*sorted(known, key=value, reverse=query.descending), *unknown]
     pages = max(1, -(-len(matching) // query.size))
     page = min(query.page, pages)
     begin = (page - 1) * query.size
@@ -118,17 +120,6 @@ def _matches(job: WaitingJob, query: LineQuery) -> bool:
     sought = query.search.casefold()
     texts = (str(job.job_id), job.name, job.user, job.account)
     return not sought or any(sought in text.casefold() for text in texts)
-
-
-def _parted(
-    jobs: Sequence[WaitingJob], key: Callable[[WaitingJob], float | str]
-) -> tuple[list[WaitingJob], list[WaitingJob]]:
-    """Return the jobs whose value is known, and the others."""
-    known: list[WaitingJob] = []
-    unknown: list[WaitingJob] = []
-    for job in jobs:
-        (unknown if key(job) == _UNKNOWN else known).append(job)
-    return known, unknown
 
 
 def _number(text: str, otherwise: int) -> int:

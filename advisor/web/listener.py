@@ -1,6 +1,5 @@
 """Serves the application with waitress, on loopback or a Unix socket."""
 
-import contextlib
 import logging
 import os
 import signal
@@ -19,7 +18,7 @@ from waitress.server import create_server
 
 from advisor.errors import ConfigError
 from advisor.settings import LoopbackAddress, SocketFile, WebSettings, address_of
-from advisor.site.endpoint import clear_socket
+from advisor.site.endpoint import clear_socket, remove_own
 from advisor.web.defence import LARGEST_FORM_BYTES
 
 # Limits of waitress: a browser keeps six connections, and a proxy as many as it likes.
@@ -115,14 +114,14 @@ def bound(settings: WebSettings) -> Iterator[tuple[socket.socket, str]]:
     match address_of(settings.listen):
         case LoopbackAddress(host=host, port=port):
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            with _closing(socket.socket(family, socket.SOCK_STREAM)) as listening:
+            with socket.socket(family, socket.SOCK_STREAM) as listening:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 _bind(listening, (host, port), settings.listen)
                 name = f"[{host}]" if ":" in host else host
                 yield listening, f"http://{name}:{listening.getsockname()[1]}{settings.prefix}/"
         case SocketFile(path=path):
             clear_socket(Path(path), "web.listen")
-            with _closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as listening:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
                 # The file has its mode from the moment it exists: who can connect is who the proxy is.
                 os.fchmod(listening.fileno(), _SOCKET_MODE)
                 _bind(listening, path, settings.listen)
@@ -131,15 +130,9 @@ def bound(settings: WebSettings) -> Iterator[tuple[socket.socket, str]]:
                 try:
                     yield listening, settings.listen
                 finally:
-                    _remove_own(Path(path), inode)
+                    remove_own(Path(path), inode)
         case None:
             raise ConfigError("web.listen is empty: name an address")
-
-
-@contextmanager
-def _closing(made: socket.socket) -> Iterator[socket.socket]:
-    with made:
-        yield made
 
 
 def _bind(listening: socket.socket, address: Any, listen: str) -> None:
@@ -148,9 +141,3 @@ def _bind(listening: socket.socket, address: Any, listen: str) -> None:
         listening.listen(_BACKLOG)
     except OSError as err:
         raise ConfigError(f"web.listen: {listen}: {err.strerror}: name another address, or stop what uses it") from err
-
-
-def _remove_own(path: Path, inode: int) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        if path.lstat().st_ino == inode:
-            path.unlink()

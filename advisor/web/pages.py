@@ -1,22 +1,80 @@
 """Answers with the pages for people."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from flask import Blueprint, Response, abort, make_response, render_template, request
 
 from advisor.planning.levers import missing_by_lever
+from advisor.sim.study.tried_settings import Family
+from advisor.site.frontier_file import TunedFrontier, TunedPoint
 from advisor.site.status_words import lines
-from advisor.view.assets import TYPES, asset
+from advisor.view.charts import Axis, Bars, Figure, Mark, Series, Unit, bar_chart, change_axis, count_axis, point_chart
 from advisor.view.documents import skipped, skipped_by_rule
+from advisor.view.frontier_report import FAMILIES
 from advisor.view.lease_report import change_sentence
+from advisor.view.markup import TYPES, asset
 from advisor.view.rule_words import rule_in_short, rule_line, rule_sentence
+from advisor.view.standing_report import in_order
 from advisor.watch.cluster_view import ClusterView, NodeUse
-from advisor.web.figures import frontier_figure, gains_figure
+from advisor.watch.daemon_state import GainOfDay
 from advisor.web.line_selection import SORTS, LineQuery, line_page, line_query
 from advisor.web.served_clusters import selected_content, served_clusters, summaries
+
+
+def gains_figure(days: Sequence[GainOfDay]) -> Figure:
+    """Return the mean waits of each day with advice and without it."""
+    standings = [gain.standing for gain in days]
+    return bar_chart(
+        ident="gains-chart",
+        title="Mean wait by day",
+        description="Where the bar with advice is shorter, jobs waited less than plain Slurm would have made them.",
+        category_label="day",
+        categories=[gain.day for gain in days],
+        y_axis=Axis(label="mean wait", unit=Unit.DURATION, low=0.0),
+        bars=[
+            Bars(name="with advice", values=tuple(one.waited_s / max(1, one.jobs) for one in standings)),
+            Bars(name="without advice", values=tuple(one.plain_s.median / max(1, one.jobs) for one in standings)),
+        ],
+    )
+
+
+def frontier_figure(frontier: TunedFrontier, shown: Sequence[TunedPoint]) -> Figure:
+    """Return the change of the mean JCT against the users worse off; numbers are those of the table."""
+    numbers = {point.setting: str(number) for number, point in enumerate(shown)}
+    families = {point.family: FAMILIES.get(point.family, point.family) for point in shown}
+    series = [
+        Series(
+            name=name,
+            marks=tuple(_mark(point, numbers[point.setting]) for point in shown if point.family == family),
+        )
+        for family, name in families.items()
+    ]
+    return point_chart(
+        ident="frontier-chart",
+        title=f"What settings gain and cost on {frontier.meta.trace}",
+        description="Points further left gain more, points further down cost less.",
+        x_axis=change_axis("change of the mean JCT against Slurm as it is"),
+        y_axis=count_axis("users worse beyond chance"),
+        series=series,
+    )
+
+
+def _mark(point: TunedPoint, label: str) -> Mark:
+    change = point.change
+    nothing = 0.0 if point.family == Family.PLAIN else math.nan
+    return Mark(
+        label=label,
+        name=point.setting,
+        x=nothing if change.percent is None else change.percent,
+        y=float(point.users_worse_beyond_chance),
+        low=math.nan if change.low is None else change.low,
+        high=math.nan if change.high is None else change.high,
+    )
+
 
 PAGES: Final = Blueprint("pages", __name__)
 # The page of all clusters, where several are served.
@@ -173,13 +231,9 @@ def gains() -> str:
         days=days,
         figure=gains_figure(days) if days else "",
         whole=whole,
-        users=_by_gain(whole.by_user),
+        users=in_order(whole.by_user),
         max_credit=selected_content().config.planning.max_credit,
     )
-
-
-def _by_gain(standings: Mapping[str, object]) -> list[tuple[str, Any]]:
-    return sorted(standings.items(), key=lambda item: (item[1].difference_s.median, item[0]))
 
 
 @PAGES.get("/frontier")

@@ -1,16 +1,15 @@
 """Answers with the JSON API, read only."""
 
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from flask import Blueprint, Response, abort, current_app, request
-from pydantic import TypeAdapter
 
 from advisor.site.status_words import status_document
 from advisor.view.documents import MetaDocument, meta, skipped
 from advisor.view.standing_report import standing_document
+from advisor.view.terminal import plain
 from advisor.watch.cluster_view import ClusterView
 from advisor.web.answers import (
     AdviceAnswer,
@@ -26,17 +25,16 @@ from advisor.web.answers import (
     ModelsAnswer,
     StatusAnswer,
     UserGain,
+    openapi,
 )
 from advisor.web.content import Content
 from advisor.web.line_selection import line_page, line_query
-from advisor.web.openapi import ANSWERS, openapi
 from advisor.web.served_clusters import selected_content, served_clusters, summaries
 
 API: Final = Blueprint("rest", __name__)
 # What is about no cluster, or about all.
 CATALOGUE: Final = Blueprint("catalogue", __name__)
 SCHEMA: Final = "sadvise.web/1"
-_ADAPTERS: Final[Mapping[type[object], TypeAdapter[object]]] = {kind: TypeAdapter(kind) for kind in ANSWERS.values()}
 
 
 def cluster(content: Content) -> ClusterAnswer:
@@ -108,8 +106,7 @@ def job(job_id: int) -> Response:
     if wanted is None:
         abort(404)
     report = content.explained(job_id)
-    return _document(
-        JobAnswer,
+    return _json(
         JobAnswer(
             meta=_meta(seen),
             job_id=job_id,
@@ -126,7 +123,7 @@ def job(job_id: int) -> Response:
 @CATALOGUE.get("/clusters")
 def clusters() -> Response:
     """Return every cluster in a line."""
-    return _document(ClustersAnswer, ClustersAnswer(clusters=tuple(summaries(served_clusters()))))
+    return _json(ClustersAnswer(clusters=tuple(summaries(served_clusters()))))
 
 
 @CATALOGUE.get("/openapi.json")
@@ -135,27 +132,11 @@ def document() -> Response:
     return _json(openapi())
 
 
-_MADE: Final[tuple[Callable[[Content], object], ...]] = (
-    cluster,
-    line,
-    advice,
-    changes,
-    gains,
-    models,
-    frontier,
-    status,
-)
-
-
 def _routed(make: Callable[[Content], object]) -> Callable[[], Response]:
-    def answer() -> Response:
-        made = make(selected_content())
-        return _document(type(made), made)
-
-    return answer
+    return lambda: _json(make(selected_content()))
 
 
-for _make in _MADE:
+for _make in (cluster, line, advice, changes, gains, models, frontier, status):
     API.add_url_rule(f"/{_make.__name__}", _make.__name__, _routed(_make))
 
 
@@ -163,21 +144,7 @@ def _meta(seen: ClusterView) -> MetaDocument:
     return meta(seen.planned.record.snapshot, SCHEMA, seen.source)
 
 
-def _document(kind: type[object], value: object) -> Response:
-    return _json(_ADAPTERS[kind].dump_python(value, mode="json", warnings=False))
-
-
 def _json(value: object) -> Response:
-    """Answer with a value as ASCII, null for numbers that JSON does not know."""
-    text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    """Answer with a document as ASCII, null for numbers that JSON does not know."""
+    text = json.dumps(plain(value), separators=(",", ":"), allow_nan=False)
     return current_app.response_class(text + "\n", mimetype="application/json")
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return value

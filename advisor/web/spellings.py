@@ -6,12 +6,12 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-from advisor.domain.facts import Evidence
 from advisor.domain.forecast import Interval
+from advisor.domain.plan import Evidence
 from advisor.domain.units import DAY_S, duration, plural
 from advisor.text import escaped
 from advisor.view.documents import ChangeDocument, in_words, saving_in_words, shell
-from advisor.view.evidence_words import evidence_words
+from advisor.view.request_words import evidence_words
 
 # What stands where nothing is known; a screen reader passes over it.
 NOTHING: Final = "\u2013"

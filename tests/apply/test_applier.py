@@ -11,11 +11,10 @@ from advisor.cycle import Cycle
 from advisor.domain.actions import Action, SetNice, SetNodeRange, SetTimeMin
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.memory import Memory
+from advisor.domain.memory import Memory, Wait
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.errors import ConfigError, SlurmUnavailableError
 from tests.builders import HOUR_S, TAKEN_AT, make_config, make_job
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held

@@ -21,12 +21,11 @@ from advisor.domain.actions import Action, Lever, NodeRange, SetNice, SetNodeLis
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
-from advisor.domain.memory import NOTHING_KNOWN, Memory
+from advisor.domain.memory import NOTHING_KNOWN, Memory, Wait
 from advisor.domain.plan import Receipt, Recommendation
 from advisor.domain.probation import Trust
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import Standings, Stretch
-from advisor.domain.waits import Wait
 from advisor.errors import SlurmUnavailableError
 from advisor.journal import SqliteJournal
 from tests.builders import make_gang, make_job, make_recommendation

@@ -14,10 +14,9 @@ from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Action, NodeRange, SetNice, SetNodeRange
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.memory import Journal
+from advisor.domain.memory import Journal, Wait
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.waits import Wait
 from advisor.errors import ConfigError
 from advisor.journal import SqliteJournal, opened
 from advisor.planning.observing import observed

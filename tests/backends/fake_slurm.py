@@ -4,8 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from advisor.backends.process import Answer, Stream
+from advisor.backends.process import Answer, Commands, Stream
+from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.text_decode import job_format
+from advisor.backends.text_source import TextSource
+from advisor.clock import ManualClock
 from advisor.errors import SlurmError
 
 _SPECIFICATION = re.compile(r"([\w-]+):(\d*)(.*)", re.DOTALL)
@@ -181,3 +184,14 @@ class FakeSlurm(Streaming):
         """Take lines, and do nothing."""
         self.asked.append((program, *lines))
         return self.complaints
+
+
+def root_site(commands: Commands, clock: ManualClock) -> SiteReader:
+    """Return the reader of a site for root, from whom nothing is hidden."""
+    return SiteReader(commands, clock, identity=Identity(uid=0, name="root"))
+
+
+def text_reader(commands: Commands, now: float = 5000.0) -> TextSource:
+    """Return the text reader of a fake cluster for root."""
+    clock = ManualClock(now)
+    return TextSource(commands, clock, root_site(commands, clock))

@@ -9,7 +9,7 @@ from typing import Any
 from advisor.backends import assembly, json_decode, scontrol_text, text_decode
 from advisor.backends.site_config import config_lines, site_config, topology_kind
 from advisor.backends.site_reader import Site
-from advisor.backends.topology_text import shown_topology
+from advisor.backends.slurm_conf import shown_topology
 from advisor.domain.snapshot import Snapshot
 from tests.backends import recorded_scontrol
 

@@ -1,21 +1,14 @@
 import json
-from pathlib import Path
 
 import pytest
 
 from advisor.backends.json_source import NO_EXCLUSIVE, NO_SWITCHES, JsonSource
-from advisor.backends.site_reader import Identity, SiteReader
 from advisor.clock import ManualClock
 from tests.backends import recorded, source_contract
-from tests.backends.fake_slurm import FakeSlurm
+from tests.backends.fake_slurm import FakeSlurm, root_site
 from tests.backends.test_scontrol_text import PARTITIONS
 
-
-@pytest.fixture(autouse=True)
-def _conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "slurm.conf"
-    path.write_text("ClusterName=filed\n")
-    monkeypatch.setenv("SLURM_CONF", str(path))
+pytestmark = pytest.mark.usefixtures("filed")
 
 
 def slurm(version: str) -> FakeSlurm:
@@ -35,7 +28,7 @@ def slurm(version: str) -> FakeSlurm:
 
 def source(fake: FakeSlurm) -> JsonSource:
     clock = ManualClock(5000.0)
-    return JsonSource(fake, clock, SiteReader(fake, clock, identity=Identity(uid=0, name="root")))
+    return JsonSource(fake, clock, root_site(fake, clock))
 
 
 def test_json_source_keeps_the_contract() -> None:

@@ -12,7 +12,6 @@ from advisor.apply.memory_journal import MemoryJournal
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.json_source import JsonSource
 from advisor.backends.pyslurm_source import PyslurmSource
-from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
 from advisor.cycle import ClusterSource, Cycle
@@ -30,6 +29,7 @@ from advisor.domain.actions import (
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import Ending, LeaseState, intended
 from advisor.domain.plan import Outcome
+from tests.backends.fake_slurm import root_site
 from tests.backends.one_queue import JOB_ID, OneQueue
 from tests.builders import size_of
 
@@ -63,7 +63,7 @@ def opened(reader: str, queue: OneQueue) -> ClusterSource:
     """Open a reader of the queue."""
     clock = ManualClock(NOW)
     queue.release = "22.05.8" if reader == "json of 22.05" else "25.11.7"
-    site = SiteReader(queue, clock, identity=Identity(uid=0, name="root"))
+    site = root_site(queue, clock)
     match reader:
         case "text":
             return TextSource(queue, clock, site)

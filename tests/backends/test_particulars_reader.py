@@ -11,16 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.backends.assoc_text import decode_associations
-from advisor.backends.fair_share import decode_fair_share
-from advisor.backends.licences import decode_licences
-from advisor.backends.particulars_reader import read_particulars
+from advisor.backends.particulars_reader import (
+    decode_factors,
+    decode_fair_share,
+    decode_licences,
+    reached_limit,
+    read_particulars,
+    read_priority_factors,
+)
 from advisor.backends.process import Answer
-from advisor.backends.reached_limit import reached_limit
 from advisor.backends.reservations import decode_reservations
 from advisor.domain.job import Job
-from advisor.domain.particulars import AccountUse, FairShare, LicenceUse, Particulars, ReachedLimit, Reservation
+from advisor.domain.particulars import (
+    AccountUse,
+    FairShare,
+    LicenceUse,
+    Particulars,
+    PriorityFactors,
+    ReachedLimit,
+    Reservation,
+)
 from advisor.errors import DecodeError, SlurmError, SlurmUnavailableError
-from tests.backends.fake_slurm import FakeSlurm
+from tests.backends.fake_slurm import FakeSlurm, Streaming
 from tests.builders import make_config, make_job
 
 # Associations and QOS with limits that jobs of `games` had reached.
@@ -198,3 +210,67 @@ def test_user_name_is_never_an_option_nor_two_names(user: str) -> None:
     read_particulars(slurm, replace(job_of("AssocGrpGRES"), user=user), CONFIG)
 
     assert not any(user in words for command in slurm.asked for words in command)
+
+
+D = "@x"
+
+
+def row(job_id: int, priority: int, *parts: str) -> str:
+    return D.join((str(job_id), str(priority), *parts)) + f"{D}\n"
+
+
+WEIGHTED = row(7, 1130, "100", "1000", "0", "20", "0", "0", "10", "-50", "cpu=12,gres/gpu=300")
+FACTORS = PriorityFactors(
+    site=100, age=1000, association=0, fair_share=20, job_size=0, partition=0, qos=10, nice=-50, tres=312
+)
+
+
+def test_weighted_parts_are_read() -> None:
+    assert decode_factors(WEIGHTED, D) == {7: FACTORS}
+
+
+def test_parts_that_slurm_does_not_give_are_none() -> None:
+    assert decode_factors(row(7, 5, *[""] * 9), D) == {7: PriorityFactors()}
+
+
+def test_partition_with_the_highest_priority_counts() -> None:
+    text = row(7, 5, *["1"] * 9) + WEIGHTED + row(7, 6, *["2"] * 9)
+
+    assert decode_factors(text, D) == {7: FACTORS}
+
+
+@pytest.mark.parametrize("text", ["", "\n", "Unable to find jobs matching user/id(s) specified\n"])
+def test_no_waiting_job_has_no_parts(text: str) -> None:
+    assert decode_factors(text, D) == {}
+
+
+@given(st.integers(1, len(WEIGHTED) - len(D) - 2))
+def test_answer_that_ends_early_is_refused(cut: int) -> None:
+    with pytest.raises(DecodeError, match="incomplete answer"):
+        decode_factors(WEIGHTED[:cut], D)
+
+
+class Sprio(Streaming):
+    """Answers sprio with a row for each of two jobs, in the delimiter it is asked for."""
+
+    def __init__(self, cluster: str | None) -> None:
+        self.cluster = cluster
+        self.asked: list[tuple[str, ...]] = []
+
+    def ask(self, program: str, *arguments: str) -> Answer:
+        self.asked.append((program, *arguments))
+        layout = arguments[-1]
+        delimiter = layout[2 : layout.index("%Y")]
+        rows = [delimiter.join([str(job_id), *["1"] * 10]) + f"{delimiter}\n" for job_id in (8, 7)]
+        return Answer(output="".join(rows).encode())
+
+
+@pytest.mark.parametrize("cluster", [None, "green"])
+def test_parts_of_one_job_are_asked_for_by_its_id(cluster: str | None) -> None:
+    sprio = Sprio(cluster)
+
+    factors = read_priority_factors(sprio, 7)
+
+    assert factors is not None and factors.age == 1
+    assert "-j7" in sprio.asked[0] and ("--local" in sprio.asked[0]) is (cluster is None)
+    assert read_priority_factors(sprio, 9) is None

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from advisor.backends.auto_source import AutoSource
 from advisor.backends.probe import COMMANDS, probes
 from advisor.backends.site_reader import Identity, SiteReader
+from advisor.backends.sources import AutoSource
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
 from advisor.cycle import ClusterSource

@@ -25,7 +25,7 @@ from advisor.backends.pyslurm_source import (
     installed,
 )
 from advisor.backends.records import JobRecord
-from advisor.backends.site_reader import Identity, SiteReader
+from advisor.backends.site_reader import SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.backends.tres import Gres
 from advisor.clock import ManualClock, SystemClock
@@ -35,7 +35,7 @@ from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.releases import same_release
 from advisor.errors import DecodeError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError
 from tests.backends import recorded, recorded_pyslurm, source_contract
-from tests.backends.fake_slurm import FakeSlurm
+from tests.backends.fake_slurm import FakeSlurm, root_site
 from tests.backends.one_queue import JOB_ID, OneQueue
 
 FAKE = Path(__file__).with_name("fake_pyslurm")
@@ -345,7 +345,7 @@ def fake_pyslurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.Monk
 
 def source(*, timeout_s: float = 20.0, slurm: FakeSlurm | None = None) -> PyslurmSource:
     clock = ManualClock(5000.0)
-    site = SiteReader(slurm or FakeSlurm(), clock, identity=Identity(uid=0, name="root"))
+    site = root_site(slurm or FakeSlurm(), clock)
     return PyslurmSource(clock, site, SlurmCommands(timeout_s=timeout_s))
 
 
@@ -567,7 +567,7 @@ def test_job_that_cannot_be_read_costs_no_other_job(tmp_path: Path, monkeypatch:
             return super().ask(program, *arguments)
 
     clock, commands = ManualClock(5000.0), Two()
-    site = SiteReader(commands, clock, identity=Identity(uid=0, name="root"))
+    site = root_site(commands, clock)
     snapshot = PyslurmSource(clock, site, commands).snapshot()
 
     assert [job.job_id for job in snapshot.jobs] == [JOB_ID]

@@ -1,7 +1,7 @@
 import pytest
 
 from advisor.backends import scontrol_text
-from advisor.backends.topology_text import Link, shown_topology, topology_of
+from advisor.backends.slurm_conf import Link, shown_topology, topology_of
 from advisor.domain.site import Partition
 from advisor.domain.topology import Switch, Topology, TopologyKind
 from advisor.errors import DecodeError

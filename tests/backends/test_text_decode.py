@@ -153,16 +153,6 @@ def test_rows_that_do_not_fit_their_fields_are_refused() -> None:
         rows(text, command="sinfo", fields=NODE_FIELDS, delimiter=DELIMITER)
 
 
-def test_absent_fields_are_unknown() -> None:
-    row = printed_row(job_row(OverSubscribe="NO", Exclusive="", CronJob="yes"), DELIMITER)
-
-    record = record_of(row, DELIMITER, frozenset(("Exclusive", "CronJob")))
-
-    assert isinstance(record, JobRecord)
-    assert record.exclusive
-    assert not record.cron
-
-
 def test_fields_end_with_the_delimiter() -> None:
     assert field_list(("JobID", "Name"), "@x", {"Name": 9}) == "JobID:@x,Name:9@x"
     assert job_format("@x").endswith(",CronJob:@x!")
@@ -259,11 +249,6 @@ def test_field_that_cannot_be_read_is_named(field: str, text: str) -> None:
 def test_job_without_an_id_is_refused() -> None:
     with pytest.raises(DecodeError, match="a job that cannot be: job id 0"):
         jobs_of([one_row(JobID="0")], [])
-
-
-def test_job_without_a_submit_time_is_refused() -> None:
-    with pytest.raises(DecodeError, match="no submit time for job 7"):
-        jobs_of([one_row(SubmitTime="N/A")], [])
 
 
 def test_node_in_two_partitions_is_one_node() -> None:

@@ -1,11 +1,16 @@
-from dataclasses import replace
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from advisor.backends import tres
 from advisor.backends.process import Answer
-from advisor.backends.site_reader import Identity, SiteReader, running_config
 from advisor.backends.text_source import SPLIT_ARRAYS, TextSource, new_delimiter
 from advisor.clock import ManualClock
 from advisor.domain.gang import GpuCount
@@ -14,20 +19,15 @@ from advisor.domain.node import GpuPool
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import DecodeError
 from tests.backends import source_contract
-from tests.backends.fake_slurm import JOB_ROW, FakeSlurm, job_row, node_row, printed_row
+from tests.backends.fake_slurm import JOB_ROW, FakeSlurm, job_row, node_row, printed_row, root_site, text_reader
+from tests.examples import examples
+from tests.programs import write_slurm
 
-
-@pytest.fixture(autouse=True)
-def _conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "slurm.conf"
-    path.write_text("ClusterName=filed\nTopologyPlugin=topology/tree\n")
-    (tmp_path / "topology.conf").write_text("SwitchName=leaf1 Nodes=n[01-02]\n")
-    monkeypatch.setenv("SLURM_CONF", str(path))
+pytestmark = pytest.mark.usefixtures("filed")
 
 
 def source(slurm: FakeSlurm) -> TextSource:
-    clock = ManualClock(5000.0)
-    return TextSource(slurm, clock, SiteReader(slurm, clock, identity=Identity(uid=0, name="root")))
+    return text_reader(slurm, 5000.0)
 
 
 BUSY = FakeSlurm(
@@ -187,7 +187,7 @@ def test_row_that_is_forged_with_a_known_delimiter_costs_no_other_job(
 ) -> None:
     slurm = FakeSlurm(jobs=(job_row(JobID="7", Name=name), job_row(JobID="8"), job_row(JobID="9")))
     clock = ManualClock(5000.0)
-    site = SiteReader(slurm, clock, identity=Identity(uid=0, name="root"))
+    site = root_site(slurm, clock)
 
     snapshot = TextSource(slurm, clock, site, delimiter=lambda: "@known").snapshot()
 
@@ -199,7 +199,7 @@ def test_node_reason_that_holds_the_delimiter_forges_nothing() -> None:
     reason = "@known\nn99@known" + "mixed@known" * 30
     slurm = FakeSlurm(nodes=(node_row(Reason=reason), node_row(NodeList="n02", Reason="bäd", features_act="ä")))
     clock = ManualClock(5000.0)
-    site = SiteReader(slurm, clock, identity=Identity(uid=0, name="root"))
+    site = root_site(slurm, clock)
 
     nodes = TextSource(slurm, clock, site, delimiter=lambda: "@known").snapshot().nodes
 
@@ -292,5 +292,158 @@ def test_half_an_answer_is_no_snapshot() -> None:
         source(Cut()).snapshot()
 
 
-def test_running_configuration_is_asked_of_slurmctld() -> None:
-    assert running_config(FakeSlurm()).cluster == "fake"
+def test_pending_job_that_did_not_change_is_not_decoded_again() -> None:
+    slurm = FakeSlurm(jobs=[job_row(JobID="7"), job_row(JobID="8")])
+    reader = source(slurm)
+    before = reader.snapshot()
+
+    slurm.jobs = [job_row(JobID="7"), job_row(JobID="8", PriorityLong="101")]
+    after = reader.snapshot()
+
+    assert after.jobs_by_id[7] is before.jobs_by_id[7]
+    assert after.jobs_by_id[8].priority == 101
+
+
+def test_started_job_is_decoded_with_its_nodes_as_they_are_now() -> None:
+    row = job_row(State="RUNNING", NodeList="n01", **{"tres-per-node": "gres/gpu:2"})
+    slurm = FakeSlurm(jobs=[row])
+    reader = source(slurm)
+    (before,) = reader.snapshot().jobs
+
+    slurm.nodes = [{**slurm.nodes[0], "Gres": "gpu:h100:8", "GresUsed": "gpu:h100:2(IDX:0-1)"}]
+    (after,) = reader.snapshot().jobs
+
+    assert before.allocation is not None
+    assert after.allocation is not None
+    assert [gpus.gpu_type for gpus in before.allocation.gpus] == ["a100"]
+    assert [gpus.gpu_type for gpus in after.allocation.gpus] == ["h100"]
+
+
+def test_pending_job_is_decoded_again_once_a_larger_node_joins() -> None:
+    slurm = FakeSlurm(jobs=[job_row(**{"tres-per-job": "gres/gpu:16", "tres-per-node": "N/A", "MinNodes": "0"})])
+    reader = source(slurm)
+    (before,) = reader.snapshot().jobs
+
+    slurm.nodes = [*slurm.nodes, {**slurm.nodes[0], "NodeList": "n99", "Gres": "gpu:a100:16", "GresUsed": "gpu:a100:0"}]
+    (after,) = reader.snapshot().jobs
+
+    assert after == source(slurm).snapshot().jobs[0] != before
+
+
+def test_name_that_looks_like_the_end_of_a_field_changes_no_other_job() -> None:
+    slurm = FakeSlurm(jobs=[job_row(Name="a\x1fb", UserName="c")])
+    reader = source(slurm)
+    reader.snapshot()
+
+    slurm.jobs = [job_row(Name="a", UserName="b\x1fc")]
+    (job,) = reader.snapshot().jobs
+
+    assert (job.name, job.user) == ("a", "b\x1fc")
+
+
+_CHANGES = st.sampled_from(
+    [
+        {"PriorityLong": "5"},
+        {"Reason": "Resources"},
+        {"State": "RUNNING", "NodeList": "n01", "StartTime": "2000"},
+        {"State": "COMPLETED"},
+        {"Comment": "sadvise: gpus=1-8"},
+        {"tres-per-node": "gres/gpu:4"},
+        {},
+    ]
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.dictionaries(st.sampled_from(["1", "2", "3"]), _CHANGES), min_size=2, max_size=5))
+def test_reader_that_read_before_reads_what_a_fresh_one_does(queues: list[dict[str, Mapping[str, str]]]) -> None:
+    slurm = FakeSlurm()
+    reader = source(slurm)
+
+    for queue in queues:
+        slurm.jobs = [{**job_row(JobID=job_id), **changes} for job_id, changes in queue.items()]
+
+        assert repr(reader.snapshot()) == repr(source(slurm).snapshot())
+
+
+LIMIT_BYTES = 64 << 20
+# Prints what is left of the largest queue: the jobs that were read, the others, and the memory that it took.
+_READER = """
+import json
+from advisor.backends.sources import open_source
+from advisor.clock import SystemClock
+from tools.bench.measuring import peak_mib
+
+source = open_source("text", cluster=None, timeout_s=800.0, clock=SystemClock())
+before = peak_mib()
+snapshot = source.snapshot()
+print(json.dumps({
+    "jobs": len(snapshot.jobs),
+    "unread": len(snapshot.unread_jobs),
+    "dependent": sum(bool(job.dependency) for job in snapshot.jobs),
+    "more_mib": peak_mib() - before,
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What a reader made of a queue."""
+
+    jobs: int
+    unread: int
+    dependent: int
+    more_mib: float
+
+
+def read(folder: Path, *, jobs: int, changes: Mapping[str, str], obeys_widths: bool = True) -> Read:
+    """Read a queue of like jobs in a process of its own."""
+    variables = write_slurm(folder, jobs=jobs, changes=changes, obeys_widths=obeys_widths)
+    answer = subprocess.run(
+        [sys.executable, "-c", _READER], env=variables, capture_output=True, text=True, timeout=850, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+    return Read(**json.loads(answer.stdout))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_hundred_thousand_jobs_are_read_in_two_kib_each(tmp_path: Path) -> None:
+    jobs = 200_000
+
+    seen = read(tmp_path, jobs=jobs, changes={"Name": "train-%d", "PriorityLong": "%d"})
+
+    assert (seen.jobs, seen.unread) == (jobs, 0)
+    assert seen.more_mib < jobs * 2 / 1024
+
+
+# Of 580 jobs, each of which depends on 4,000 others.
+DEPENDENCY = ",".join(f"afterany:{job_id}(unfulfilled)" for job_id in range(100_000, 104_000))
+QUEUE = {"Dependency": DEPENDENCY, "Reason": "Dependency"}
+
+
+def test_dependencies_on_thousands_of_jobs_blind_nothing(tmp_path: Path) -> None:
+    assert 580 * len(DEPENDENCY) > LIMIT_BYTES
+
+    seen = read(tmp_path, jobs=580, changes=QUEUE)
+
+    assert (seen.jobs, seen.unread, seen.dependent) == (580, 0, 580)
+    assert seen.more_mib < 10
+
+
+def test_rows_above_their_bound_cost_no_other_job(tmp_path: Path) -> None:
+    seen = read(tmp_path, jobs=1200, changes=QUEUE, obeys_widths=False)
+
+    # The program prints one job in three without a dependency then.
+    assert (seen.jobs, seen.unread, seen.dependent) == (400, 800, 0)
+    assert seen.more_mib < 20
+
+
+def test_answer_of_any_length_takes_the_memory_of_its_jobs(tmp_path: Path) -> None:
+    nodes = ",".join(f"n{number:05}" for number in range(1, 30_000, 7))
+    assert 3000 * len(nodes) > LIMIT_BYTES
+
+    seen = read(tmp_path, jobs=3000, changes={"ExcNodes": nodes})
+
+    assert (seen.jobs, seen.unread) == (3000, 0)
+    assert seen.more_mib < 20

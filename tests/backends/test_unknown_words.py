@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -16,16 +15,14 @@ from advisor.backends.assembly import assemble
 from advisor.backends.json_source import JsonSource
 from advisor.backends.pyslurm_decode import Counted, Raw
 from advisor.backends.records import record_or_unread, row_or_unread
-from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.text_decode import JOB_FIELDS, NODE_FIELDS
-from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
 from advisor.diagnose.causes import diagnose
 from advisor.domain.diagnosis import Cause
 from advisor.domain.node import NodeService
 from advisor.domain.snapshot import Snapshot
 from tests.backends import recorded, recorded_pyslurm
-from tests.backends.fake_slurm import FakeSlurm, job_row, node_row
+from tests.backends.fake_slurm import FakeSlurm, job_row, node_row, root_site, text_reader
 from tests.backends.test_json_source import slurm
 from tests.examples import examples
 
@@ -42,24 +39,19 @@ NODES: Final = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "slurm.conf"
-    path.write_text("ClusterName=filed\n")
-    monkeypatch.setenv("SLURM_CONF", str(path))
+pytestmark = pytest.mark.usefixtures("filed")
 
 
 many_words = settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def text(fake: FakeSlurm) -> Snapshot:
-    clock = ManualClock(5000.0)
-    return TextSource(fake, clock, SiteReader(fake, clock, identity=Identity(uid=0, name="root"))).snapshot()
+    return text_reader(fake, 5000.0).snapshot()
 
 
 def dumped(fake: FakeSlurm) -> Snapshot:
     clock = ManualClock(5000.0)
-    return JsonSource(fake, clock, SiteReader(fake, clock, identity=Identity(uid=0, name="root"))).snapshot()
+    return JsonSource(fake, clock, root_site(fake, clock)).snapshot()
 
 
 def check(changed: Snapshot, whole: Snapshot, kind: str, name: object) -> None:

@@ -1,12 +1,22 @@
-"""Pictures of web pages: taken, kept, and compared so that a difference of fonts by a shade does not count."""
+"""Pictures of web pages: taken, kept, and compared so that a difference of fonts by a shade does not count.
 
-from collections.abc import Iterator
+`python -m tests.browser.pictures [PAGE ...]` renews those of the web view; look at each.
+"""
+
+import sys
+import tempfile
+from collections.abc import Collection, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from PIL import Image, ImageChops
-from playwright.sync_api import Page
+from playwright.sync_api import Page, sync_playwright
+
+from advisor.settings import WebSettings
+from tests.browser.conftest import ARGUMENTS
+from tests.needs import path_of
+from tests.web.stage import in_utc, serving, set_up, staged_site
 
 FOLDER: Final = Path(__file__).parent / "pictures"
 PAGES: Final = {
@@ -83,3 +93,25 @@ def difference(one: Image.Image, other: Image.Image) -> float:
     largest = ImageChops.lighter(ImageChops.lighter(*apart.split()[:2]), apart.split()[2])
     counts = largest.histogram()
     return sum(counts[_SHADE:]) / sum(counts)
+
+
+def main(names: Collection[str]) -> None:
+    """Take the pictures of some pages, by default of all."""
+    with in_utc(), tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        stage = set_up(Path(folder))
+        served = ((stage.content(), PAGES), (staged_site(Path(folder), stage), SITE_PAGES))
+        browser = playwright.chromium.launch(executable_path=path_of("chromium"), args=list(ARGUMENTS))
+        page = browser.new_page()
+        for content, pages in served:
+            with serving(content, WebSettings(listen="127.0.0.1:0")) as address:
+                for name in [name for name in pages if name in (names or pages)]:
+                    page.goto(f"http://127.0.0.1:{address[1]}{pages[name]}")
+                    for view in views_of(name):
+                        shown(page, view)
+                        keep(taken(page), view.file)
+                        print(view.file.relative_to(Path.cwd()), view.file.stat().st_size)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

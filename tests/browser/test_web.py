@@ -22,8 +22,7 @@ from tests.browser.pictures import (
     taken,
     views_of,
 )
-from tests.web.serving import in_utc, serving
-from tests.web.stage import FRONTIER, set_up, staged_site
+from tests.web.stage import FRONTIER, in_utc, serving, set_up, staged_site
 
 # On busy machines, a page that is asked for can take its time.
 expect.set_options(timeout=30_000)

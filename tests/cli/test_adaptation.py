@@ -19,8 +19,7 @@ from advisor.predict.manifest import GRAPH
 from advisor.predict.performance import PerformanceModel
 from advisor.predict.served_policy import OpenedPolicy, held_policy
 from tests.cli.conftest import Sadvise
-from tests.fit.performance_jobs import ship
-from tests.fit.performance_journal import write_journal
+from tests.fit.performance_journal import ship, write_journal
 from tests.predict.graphs import publish_sizes
 
 # Each fits or judges models.

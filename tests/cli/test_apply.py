@@ -41,15 +41,6 @@ def journal(tmp_path: Path) -> str:
     return str(tmp_path / "journal.sqlite")
 
 
-@pytest.mark.parametrize("command", [("apply",), ("revert", "--all")])
-def test_journal_without_a_folder_is_one_line(sadvise: Sadvise, tmp_path: Path, command: tuple[str, ...]) -> None:
-    outcome = sadvise(*command, "--journal", str(tmp_path / "nowhere" / "journal.sqlite"))
-
-    assert outcome.exit_code == 1 and outcome.out == ""
-    assert "its folder does not exist: create it, or name another file with --journal" in outcome.err
-    assert outcome.err.count("\n") == 1
-
-
 @pytest.mark.parametrize("command", [("apply",), ("revert", "7")])
 def test_second_applier_says_that_another_is_at_work(
     sadvise: Sadvise, journal: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -86,27 +77,6 @@ def test_without_slurm_nothing_is_written_down(
     assert "is not on PATH here" in outcome.err
     with opened(Path(journal)) as held:
         assert held.leases() == ()
-
-
-@pytest.mark.parametrize("arguments", [(), ("7", "--all")])
-def test_revert_wants_jobs_or_all_of_them(sadvise: Sadvise, journal: str, arguments: tuple[str, ...]) -> None:
-    outcome = sadvise("revert", *arguments, "--journal", journal)
-
-    assert outcome.exit_code == 2
-    assert "name the jobs whose changes are to be reverted, or give --all" in outcome.err
-
-
-def test_revert_takes_no_word_for_a_job(sadvise: Sadvise) -> None:
-    assert sadvise("revert", "seven").exit_code == 2
-    assert sadvise("revert", "0").exit_code == 2
-
-
-@pytest.mark.parametrize("command", [("apply",), ("revert", "--all")])
-def test_json_and_lines_exclude_each_other(sadvise: Sadvise, journal: str, command: tuple[str, ...]) -> None:
-    outcome = sadvise(*command, "--json", "-P", "--journal", journal)
-
-    assert outcome.exit_code == 2
-    assert "--json excludes -P: give one" in outcome.err
 
 
 def rows_on(cluster: str | None) -> ChangeRows:
@@ -456,12 +426,6 @@ def test_a_queue_that_cannot_be_read_keeps_nothing_from_being_reverted_and_stray
 
     assert reverted.exit_code == 0 and "9       node_range  taken_back" in reverted.out
     assert reverted.out.splitlines()[-1] == "strays  not looked for: the queue cannot be read"
-
-
-def test_all_and_strays_exclude_each_other(sadvise: Sadvise) -> None:
-    outcome = sadvise("revert", "--all", "--strays")
-
-    assert outcome.exit_code == 2 and "--all and --strays exclude each other" in outcome.err
 
 
 def test_what_applies_also_learns_from_the_jobs_that_started(journal: str) -> None:

@@ -1,8 +1,10 @@
-"""The other commands, and what wrong input gets."""
+"""Commands: what they print, what they import, and what they make of bad input and of Slurm's faults."""
 
+import io
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,10 @@ import pytest
 from advisor import __version__
 from advisor.backends.snapshot_file import read_snapshot
 from advisor.cli.filters import job_name
+from advisor.cli.progress import progress_bar
 from advisor.domain.job import ArrayRecord, HetRecord
-from advisor.text import escaped
-from advisor.view.lines import one_line, parsable
+from advisor.text import escaped, one_line
+from advisor.view.terminal import print_rows
 from advisor.watch.reading import demo_path
 from tests.builders import make_job
 from tests.cli.conftest import Sadvise
@@ -140,28 +143,6 @@ def test_config_check_names_a_policy_that_is_not_there(sadvise: Sadvise, tmp_pat
     assert f"{path}: daemon.shadow: there is no policy 'lineal': there are dl2, marl, metarl, price" in outcome.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["recommend", "--demo", "-p", ""], "names nothing"),
-        (["recommend", "--demo", "-w", ""], "names nothing"),
-        (["recommend", "--demo", "-w", "n[1-999999999]"], "not a host list"),
-        (["recommend", "--demo", "-j", "1_[0-99999999999]"], "more tasks"),
-        (["explain", "--demo", "9" * 5000], "give 123"),
-        (["recommend", "--demo", "-o", "job_id:99999999999"], "choose from"),
-    ],
-    ids=["empty filter", "empty host list", "endless host list", "endless tasks", "endless job", "endless width"],
-)
-def test_empty_and_endless_values_get_one_line(sadvise: Sadvise, arguments: list[str], words: str) -> None:
-    outcome = sadvise(*arguments)
-
-    assert outcome.exit_code == 2
-    assert outcome.out == ""
-    assert outcome.err.startswith("sadvise: error: ")
-    assert outcome.err.count("\n") == 1
-    assert words in outcome.err
-
-
 def test_without_slurm_the_error_says_what_to_do(sadvise: Sadvise, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
 
@@ -219,9 +200,124 @@ def test_jobs_are_named_as_squeue_names_them(word: str, job: object, named: bool
     assert job_name(word).names(job) is named  # type: ignore[arg-type]
 
 
-def test_text_is_made_safe_without_loss() -> None:
+def test_text_is_made_safe_without_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(["name", "text"], [["a|b", "c\n"]], as_parsable=True, noheader=True)
+
     assert escaped("plain") == "plain"
     assert escaped("é漢") == "é漢"
     assert escaped("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
     assert one_line("a\nb") == "a b"
-    assert parsable([["a|b", "c\n"]]) == "a\\x7cb|c\\n\n"
+    assert capsys.readouterr().out == "a\\x7cb|c\\n\n"
+
+
+VERSION = 'case "$*" in *--version*) echo "slurm 24.11.5"; exit 0;; esac\n'
+FAULTS = {
+    "garbage of 50 MB": ("head -c 50000000 /dev/zero | tr '\\0' x", "incomplete answer"),
+    "more than is read": ("head -c 80000000 /dev/zero | tr '\\0' x", "squeue gave an incomplete answer"),
+    "nothing at all": ("exit 0", "lists no node"),
+    "half a row": ("printf '7@'", "incomplete answer"),
+    "hanging": ("sleep 60", "no answer within 1 s"),
+    "refusing": ("echo 'slurm_load_jobs error: Access/permission denied' >&2; exit 1", "denied access"),
+    "unreachable": ("echo 'error: Unable to contact slurm controller (connect failure)' >&2; exit 1", "scontrol ping"),
+    "silent failure": ("exit 3", "exit status 3"),
+    "hostile complaint": ("printf 'bad \\033[2J\\nline' >&2; exit 1", "bad"),
+}
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that holds the site's commands and its slurm.conf."""
+    (tmp_path / "slurm.conf").write_text("ClusterName=fake\nTopologyPlugin=topology/flat\n")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return tmp_path
+
+
+def command(folder: Path, name: str, script: str) -> None:
+    """Put a command on PATH."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{VERSION}{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(("script", "words"), FAULTS.values(), ids=list(FAULTS))
+def test_misbehaving_squeue_gets_one_line(
+    sadvise: Sadvise, slurm: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str
+) -> None:
+    command(slurm, "squeue", script)
+    command(slurm, "sinfo", "exit 0")
+    monkeypatch.setenv("SLURM_CONF", str(slurm / "slurm.conf"))
+
+    outcome = sadvise("recommend", "--source", "text", "--timeout", "1" if "sleep" in script else "20")
+
+    assert outcome.exit_code == 1
+    assert outcome.out == ""
+    assert outcome.err.startswith("sadvise: error: ")
+    assert outcome.err.count("\n") == 1
+    assert "\x1b" not in outcome.err
+    assert words in outcome.err
+
+
+_PROGRAM = """
+import atexit, sys
+sys.argv[0] = "sadvise"
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+from advisor.cli.main import main
+main()
+"""
+# The libraries whose import takes longer than a tenth of that of the smallest command.
+_HEAVY = frozenset(
+    (
+        "ClusterShell", "apscheduler", "asyncio", "flask", "google", "jinja2", "joblib", "numpy", "onnx", "onnxruntime",
+        "pandas", "psutil", "pydantic", "rich", "scipy", "sklearn", "sqlite3", "structlog", "textual", "typer",
+        "typing", "yaml",
+    )
+)  # fmt: skip
+_READ = {"numpy", "pydantic", "rich", "typer", "typing"}
+_QUEUE = {*_READ, "ClusterShell"}
+
+
+@pytest.mark.parametrize(
+    ("command", "most", "heavy"),
+    [
+        ("--version", 4, set()),
+        ("--help", 10, {"typer", "typing"}),
+        ("config show", 36, _READ - {"numpy"}),
+        ("models list", 75, _READ),
+        ("journal", 130, {*_QUEUE, "sqlite3"}),
+        ("status", 147, {*_QUEUE, "sqlite3"}),
+        ("explain --demo 10", 177, {*_QUEUE, "onnxruntime"}),
+        ("recommend --demo", 215, {*_QUEUE, "onnxruntime"}),
+        ("simulate --help", 274, _QUEUE),
+    ],
+)
+def test_command_imports_no_more_than_it_uses(command: str, most: int, heavy: set[str]) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *command.split()], capture_output=True, text=True, check=False
+    )
+
+    modules = process.stderr.split()
+    count = Counter(name.split(".")[0] for name in modules)
+    assert set(count) & _HEAVY <= heavy
+    assert "numpy.ma" not in modules, "np.unique without further answers imports it, as do np.isin and np.setdiff1d"
+    assert "advisor.features.observe.pointer" not in modules or command == "simulate --help", "for policies alone"
+    assert count["advisor"] <= most, "is a new module needed by this command? If so, raise the number"
+
+
+class Terminal(io.StringIO):
+    """A standard error that somebody looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, pipe = Terminal(), io.StringIO()
+
+    for stream in (terminal, pipe):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress_bar(3, "runs") as progress:
+            if progress is not None:
+                progress(1.5)
+
+    assert "1.5 of 3 runs" in terminal.getvalue()
+    assert pipe.getvalue() == ""

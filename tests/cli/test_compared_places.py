@@ -14,8 +14,7 @@ from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.journal import SqliteJournal
 from advisor.planning.case import Case
-from advisor.replay.place_comparison import PlacesCompared
-from advisor.replay.policy_comparison import PlanPair, rolled_out
+from advisor.replay.policy_comparison import PlacesCompared, PlanPair, rolled_out
 from advisor.sim.live.slurm_rollout import SlurmRollout
 from tests.builders import TAKEN_AT, make_gang, make_hints, make_job, make_node, make_recommendation, make_snapshot
 from tests.cli.conftest import Sadvise

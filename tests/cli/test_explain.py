@@ -10,8 +10,8 @@ from advisor.backends.snapshot_file import read_snapshot, write_snapshot
 from advisor.domain.actions import SetNice, SetSwitches
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Lease, LeaseState
+from advisor.domain.memory import Wait
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.journal import opened
 from advisor.watch.reading import demo_path
 from tests.builders import make_stretch

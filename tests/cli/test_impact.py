@@ -12,10 +12,10 @@ from advisor.domain.actions import Lever, SetNice
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import Interval
 from advisor.domain.lease import Ending, intended
+from advisor.domain.memory import Wait
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange, SeenForecast
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import DAY_S
-from advisor.domain.waits import Wait
 from advisor.journal import SqliteJournal
 from tests.builders import make_stretch, make_wait_sum
 from tests.cli.conftest import Sadvise
@@ -244,22 +244,6 @@ def test_a_figure_without_an_interval_is_said_to_have_none(sadvise: Sadvise, tmp
     said = sadvise("report", "--journal", str(path), "--config", configured(tmp_path, EXPERIMENT)).out
 
     assert "mean of the queueing delay, as chosen: too little data, 13 blocks bound no interval" in said
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fault"),
-    [(("--json", "-P"), "--json excludes -P"), (("--since", "soon"), "--since 'soon'")],
-)
-def test_wrong_options_are_one_line(sadvise: Sadvise, journal: Path, arguments: tuple[str, ...], fault: str) -> None:
-    said = sadvise("report", "--journal", str(journal), *arguments)
-
-    assert said.exit_code != 0 and fault in said.err and said.err.count("\n") == 1
-
-
-def test_a_journal_that_is_not_there_is_one_line(sadvise: Sadvise, tmp_path: Path) -> None:
-    said = sadvise("report", "--journal", str(tmp_path / "none.sqlite"))
-
-    assert said.exit_code == 1 and said.err.count("\n") == 1 and not (tmp_path / "none.sqlite").exists()
 
 
 @pytest.fixture

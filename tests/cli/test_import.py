@@ -128,13 +128,6 @@ def test_a_fault_gets_one_line_and_no_output(
     assert not output.exists()
 
 
-def test_an_unknown_format_is_a_usage_error(sadvise: Sadvise, workload: Path, tmp_path: Path) -> None:
-    outcome = sadvise("import", "excel", str(workload), "-o", str(tmp_path / "t.csv"))
-
-    assert outcome.exit_code == 2
-    assert "excel" in outcome.err
-
-
 def test_an_output_that_cannot_be_written_gets_one_line(sadvise: Sadvise, workload: Path, tmp_path: Path) -> None:
     outcome = sadvise("import", "itp", str(workload), "-o", str(tmp_path / "none" / "t.csv"))
 
@@ -190,10 +183,3 @@ def test_a_file_named_live_is_read_by_its_path(
 
     assert outcome.exit_code == 0
     assert len(read_trace(tmp_path / "t.csv")) == 1
-
-
-def test_a_start_time_goes_with_live_only(sadvise: Sadvise, workload: Path, tmp_path: Path) -> None:
-    outcome = sadvise("import", "itp", str(workload), "--since", "now-7days", "-o", str(tmp_path / "t.csv"))
-
-    assert outcome.exit_code == 2
-    assert "--since is for `sadvise import sacct live`" in outcome.err

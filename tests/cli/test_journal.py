@@ -9,7 +9,7 @@ import pytest
 
 from advisor.apply.applier import Applier
 from advisor.apply.step import Step
-from advisor.cli.instants import instant_of
+from advisor.cli.options import instant_of
 from advisor.cycle import Cycle
 from advisor.domain.actions import SetNice
 from advisor.domain.lease import LeaseState, intended
@@ -180,27 +180,6 @@ def test_filters_narrow_what_is_shown(sadvise: Sadvise, path: str, arguments: tu
 def test_nothing_is_said_to_be_there(sadvise: Sadvise, path: str) -> None:
     assert sadvise("journal", "-j", "8", "--journal", path).out == "nothing of ours is out\n"
     assert sadvise("journal", "changes", "-j", "8", "--journal", path).out == "nothing is written down\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("-j", "seven"), "-j 'seven': give job ids, separated by commas"),
-        (("--since", "yester\x1bday"), "--since 'yester\\x1bday': give a time ago such as 2h or 3d"),
-    ],
-)
-def test_wrong_options_are_one_line(sadvise: Sadvise, path: str, arguments: tuple[str, ...], complaint: str) -> None:
-    outcome = sadvise("journal", *arguments, "--journal", path)
-
-    assert outcome.exit_code == 2 and outcome.out == ""
-    assert complaint in outcome.err and outcome.err.count("\n") == 1
-
-
-def test_journal_that_is_not_there_is_one_line(sadvise: Sadvise, tmp_path: Path) -> None:
-    outcome = sadvise("journal", "--journal", str(tmp_path / "none.sqlite"))
-
-    assert (outcome.exit_code, outcome.out) == (1, "")
-    assert outcome.err.endswith("none.sqlite: no such journal: name another file with --journal\n")
 
 
 def test_instants_are_ago_or_on_a_day() -> None:

@@ -23,7 +23,7 @@ from advisor.sim.study.limit_advice import (
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import write_trace
 from advisor.trial.tallies import Share
-from advisor.view.limit_words import limit_text
+from advisor.view.gate_words import slurm_time
 from tests.cli.conftest import Sadvise
 from tests.cli.test_impact import outcome
 from tests.post_office import post_office
@@ -131,7 +131,7 @@ def test_the_interval_covers_the_truth_where_nothing_changes_and_finds_what_does
 
 
 def test_limits_are_spelled_as_slurm_takes_them() -> None:
-    assert [limit_text(limit_s) for limit_s in (300.0, 1800.0, 4 * HOUR_S, 36 * HOUR_S, 2 * DAY_S)] == [
+    assert [slurm_time(limit_s) for limit_s in (300.0, 1800.0, 4 * HOUR_S, 36 * HOUR_S, 2 * DAY_S)] == [
         "0:05:00", "0:30:00", "4:00:00", "1-12:00:00", "2-00:00:00",
     ]  # fmt: skip
     assert list(LADDER_S) == sorted(LADDER_S)
@@ -190,20 +190,3 @@ def test_users_who_ask_for_mails_get_one_and_others_do_not(sadvise: Sadvise, tra
     assert "mail    ann: accepted" in after.out and "mail" not in before.out
     assert [envelope.rcpt_tos for envelope in office.envelopes] == [["ann"]]
     assert "--time=0:30:00" in office.mails[0].get_content()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("--demo", "--mail"), 2, "--mail excludes --demo"),
-        ((), 2, "give either a TRACE or --demo"),
-        (("TRACE",), 2, "--cluster is missing"),
-        (("TRACE", *CLUSTER, "--mail"), 1, "--mail needs [notify] users"),
-    ],
-)
-def test_wrong_input_gets_one_line(
-    sadvise: Sadvise, trace_file: str, arguments: tuple[str, ...], code: int, said: str
-) -> None:
-    wrong = sadvise("limits", *(trace_file if word == "TRACE" else word for word in arguments))
-
-    assert wrong.exit_code == code and said in wrong.err and wrong.err.count("\n") == 1

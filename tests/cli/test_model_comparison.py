@@ -13,8 +13,8 @@ from advisor.errors import SimulationError
 from advisor.journal import SqliteJournal
 from advisor.predict.library import Library
 from advisor.predict.manifest import GRAPH
+from advisor.replay.deviations import SHADOW
 from advisor.sim.live import slurm_rollout
-from advisor.site.shadow import EVENT
 from tests.builders import TAKEN_AT, make_snapshot
 from tests.cli.conftest import Sadvise
 from tests.planning.test_policies import queue
@@ -110,7 +110,7 @@ def test_what_a_version_would_have_done_in_shadow_is_shown(sadvise: Sadvise, mod
     digest = Library(models).find(KIND, "site-2").entry.digests[GRAPH]
     with SqliteJournal(path) as journal:
         for other in (digest, "of another"):
-            journal.note(TAKEN_AT, EVENT, {"digest": other, "same": 1, "shadow": 2, "in_force": 3, "fault": "late"})
+            journal.note(TAKEN_AT, SHADOW, {"digest": other, "same": 1, "shadow": 2, "in_force": 3, "fault": "late"})
 
     first, second = compared(sadvise, models, path, "1", "site-2")["sides"]
     words = sadvise("models", "compare", KIND, "1", "site-2", "--models", str(models), "--journal", str(path)).out

@@ -64,22 +64,6 @@ def test_show_prints_the_card(sadvise: Sadvise, site: Path) -> None:
     assert sadvise("models", "show", "run_time").out.startswith("# run_time default-1")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("show", "speed"), "there is no model of kind 'speed'"),
-        (("use", "run_time", "9"), "there is no version '9' of run_time"),
-        (("rollback", "run_time"), "nothing to roll run_time back to"),
-    ],
-)
-def test_wrong_name_is_one_line(sadvise: Sadvise, site: Path, arguments: tuple[str, ...], complaint: str) -> None:
-    answer = sadvise("models", *arguments)
-
-    assert answer.exit_code == 1
-    assert complaint in answer.err
-    assert len(answer.err.splitlines()) == 1
-
-
 @pytest.mark.slow
 def test_fit_on_accounting_is_used_and_rolled_back(sadvise: Sadvise, site: Path, tmp_path: Path) -> None:
     fitted = sadvise("fit", "runtime", "--from", str(history(tmp_path)))

@@ -316,13 +316,6 @@ def test_policy_is_named_where_it_is_asked_for(sadvise: Sadvise, tmp_path: Path)
     assert "resize" in {change["kind"] for change in document["recommendations"]}
 
 
-def test_policy_that_is_not_there_is_an_error(sadvise: Sadvise) -> None:
-    done = sadvise("recommend", "--demo", "--policy", "lineal")
-
-    assert done.exit_code != 0
-    assert done.err == "sadvise: error: there is no policy 'lineal': there are dl2, marl, metarl, price\n"
-
-
 @pytest.mark.usefixtures("untried")
 def test_programs_read_whose_job_a_change_is_about(sadvise: Sadvise) -> None:
     rows = sadvise("recommend", "--demo", "-o", "job_id,job_ids,name,user,account,partition", "-P").out.splitlines()

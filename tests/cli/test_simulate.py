@@ -10,10 +10,7 @@ import pytest
 from advisor.backends.snapshot_file import write_snapshot
 from advisor.sim.study.metrics import RunSummary
 from tests.backends import recorded
-from tests.cli.conftest import Sadvise
-from tests.cli.simulating import Simulator, simulator, write, write_typed
-
-__all__ = ["simulator"]
+from tests.cli.conftest import Sadvise, Simulator, write, write_typed
 
 CLUSTER = "nodes=2,gpus=8"
 
@@ -140,42 +137,6 @@ def test_the_report_is_written_and_the_same_every_time(sadvise: Sadvise, simulat
 
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
     assert f"sadvise simulate {path} --policy slurm --policy rules" in (tmp_path / "a.html").read_text()
-
-
-WRONG = {
-    "nothing to simulate": ([], 2, "give either a TRACE or --demo"),
-    "a trace and the demo": (["TRACE", "--demo"], 2, "give either a TRACE or --demo"),
-    "no cluster": (["TRACE"], 2, "--cluster is missing"),
-    "unknown policy": (["TRACE", "--cluster", CLUSTER, "--policy", "fifi"], 2, "did you mean fifo?"),
-    "unlike any policy": (["TRACE", "--cluster", CLUSTER, "--policy", "xyz"], 2, "known are slurm,"),
-    "unknown speeds": (["TRACE", "--cluster", CLUSTER, "--speeds", "guess"], 2, "oracle, estimated, noisy="),
-    "too much noise": (["TRACE", "--cluster", CLUSTER, "--speeds", "noisy=200"], 2, "noisy="),
-    "wrong cluster": (["TRACE", "--cluster", "nodes=2,gpu=8"], 2, "did you mean gpus?"),
-    "no trace": (["/nonexistent.csv", "--cluster", CLUSTER], 1, "no such file"),
-    "no folder": (["TRACE", "--cluster", CLUSTER, "--report", "/nonexistent/r.html"], 1, "No such file or directory"),
-    "no configuration": (["TRACE", "--cluster", CLUSTER, "--config", "/nonexistent.toml"], 1, "no such file"),
-    "seed no number": (["TRACE", "--cluster", CLUSTER, "--seed", "abc"], 2, "--seed"),
-    "seed below 0": (["TRACE", "--cluster", CLUSTER, "--seed", "-1"], 2, "--seed"),
-    "no jobs": (["TRACE", "--cluster", CLUSTER, "--jobs", "0"], 2, "--jobs"),
-    "unknown execution": (["TRACE", "--cluster", CLUSTER, "--execution", "real"], 2, "--execution"),
-}
-
-
-@pytest.mark.parametrize(("words", "code", "message"), WRONG.values(), ids=list(WRONG))
-def test_wrong_input_is_named_before_anything_runs(
-    sadvise: Sadvise, simulator: Simulator, tmp_path: Path, words: list[str], code: int, message: str
-) -> None:
-    path = write(tmp_path)
-
-    outcome = sadvise("simulate", *(path if word == "TRACE" else word for word in words))
-
-    assert outcome.exit_code == code
-    assert message in outcome.err
-    assert outcome.out == ""
-    assert simulator.asked == []
-    if code == 1:
-        assert outcome.err.startswith("sadvise: error: ")
-        assert outcome.err.count("\n") == 1
 
 
 def test_bad_rows_are_left_out_where_asked(sadvise: Sadvise, simulator: Simulator, tmp_path: Path) -> None:

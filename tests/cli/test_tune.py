@@ -199,34 +199,6 @@ def test_a_trace_without_users_and_limits_says_that_they_are_drawn(sadvise: Sadv
     assert "\nmind    time limits are drawn at random, not recorded" in out
 
 
-WRONG = {
-    "no cluster": (["TRACE"], 2, "--cluster is missing: give live"),
-    "neither trace nor demo": ([*CLUSTER], 2, "give either a TRACE or --demo"),
-    "trace and demo": (["TRACE", "--demo", *CLUSTER], 2, "give either a TRACE or --demo"),
-    "no such trace": (["/nonexistent/t.csv", *CLUSTER], 1, "/nonexistent/t.csv"),
-    "one copy": (["TRACE", *CLUSTER, "--repeats", "1"], 2, "--repeats"),
-    "a time without live": (["TRACE", *CLUSTER, "--since", "now-7days"], 2, "--since is for the accounting of this"),
-    "no accounting": (["live", *CLUSTER], 1, "error: sacct "),
-    "no workers": (["TRACE", *CLUSTER, "--workers", "0"], 2, "--workers"),
-    "no folder for the report": (["TRACE", *CLUSTER, "--report", "/nonexistent/r.html"], 1, "choose another --report"),
-    "no such config": (["TRACE", *CLUSTER, "--config", "/nonexistent/c.toml"], 1, "/nonexistent/c.toml"),
-    "wrong cluster": (["TRACE", "--cluster", "nodes=x"], 2, "nodes=x is no number"),
-}
-
-
-@pytest.mark.parametrize(("words", "code", "message"), WRONG.values(), ids=list(WRONG))
-def test_wrong_input_is_named_on_one_line(
-    sadvise: Sadvise, trace: str, words: list[str], code: int, message: str
-) -> None:
-    outcome = sadvise("tune", *(trace if word == "TRACE" else word for word in words))
-
-    assert outcome.exit_code == code
-    assert message in outcome.err
-    assert outcome.out == ""
-    if code == 1:
-        assert outcome.err.count("\n") == 1
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_example_of_the_manual_is_what_the_command_prints(sadvise: Sadvise) -> None:

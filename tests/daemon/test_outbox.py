@@ -21,9 +21,8 @@ from advisor.guard.breakers import OpenBreaker
 from advisor.journal import SqliteJournal
 from advisor.metrics.round import Round
 from advisor.settings import JournalSettings
-from advisor.site.delivery import Target, deliver
-from advisor.site.digest_child import DigestTask, notices_of
-from advisor.site.notice_state import state_file
+from advisor.site.delivery import Target, deliver, state_file
+from advisor.site.digests import DigestTask, notices_of
 from tests.builders import TAKEN_AT, make_gang, make_job, make_nodes, make_partition, make_snapshot
 from tests.cli.test_impact import held_back
 from tests.daemon.test_run import Log

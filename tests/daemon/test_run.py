@@ -1,11 +1,11 @@
-"""The daemon as a whole: rounds, signals, faults of its own, and the end."""
+"""The daemon as a whole: rounds, signals, faults of its own, the end, and what the service manager hears."""
 
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,14 +15,14 @@ import pytest
 
 from advisor.clock import Clock, SystemClock
 from advisor.config import Config
-from advisor.daemon.notify import Notifier
-from advisor.daemon.run import Daemon
+from advisor.daemon.run import Daemon, Notifier
 from advisor.daemon.service import Service
+from advisor.domain.failing_node import FailingNode
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.tune_verdict import TuneVerdict
 from advisor.errors import ConfigError, SlurmUnavailableError
 from advisor.journal import SqliteJournal
-from advisor.journal.base import TUNED
+from advisor.journal.base import FAILING, TUNED
 from tests.daemon.rounds import Site
 from tests.fake_cluster import fragmented
 
@@ -86,6 +86,7 @@ class Running:
     reloaded: Callable[[], Config]
     refitted: list[Config] = field(default_factory=list)
     tuned: list[Config] = field(default_factory=list)
+    failing: Sequence[FailingNode] = ()
     clock: Clock = field(default_factory=SystemClock)
 
     def run(self, *beside: Callable[[], None]) -> tuple[bool, float]:
@@ -120,6 +121,7 @@ class Running:
             reload=self.reloaded,
             refit=self._refit,
             tune=self._tune,
+            failing=lambda _config, _node_count: self.failing,
             notifier=self.notifier,
             clock=self.clock,
             log=self.log,
@@ -286,6 +288,22 @@ def test_settings_are_tried_where_configured_and_the_audit_has_what_is_advised(r
     ]
 
 
+def test_nodes_that_fail_are_in_the_status_the_log_and_the_audit_also_of_the_next_daemon(running: Running) -> None:
+    running.failing = [FailingNode(name="n1", failures=3, runs=4, users=2, gpu_s=3600.0)]
+    text = running.failing[0].text
+
+    running.daemon()._look_at_nodes()
+    running.run(running.rounds(2))
+    later = running.site.service()
+    later.round()
+
+    with SqliteJournal.read_only(running.site.folder / "journal.sqlite") as journal:
+        rows = [row.detail for row in journal.audit() if row.event == FAILING]
+    assert rows == [{"nodes": text}]
+    assert [said["nodes"] for said in running.log.said("nodes fail more often than chance makes")] == [text]
+    assert [done.failing_nodes for done in running.site.told[-2:]] == [text, text]
+
+
 def test_a_fault_of_our_own_does_not_end_the_rounds(running: Running) -> None:
     read = running.site.cluster.snapshot
     faults = iter([ZeroDivisionError("a fault")])
@@ -378,3 +396,124 @@ def test_a_round_that_fails_since_the_daemon_is_told_to_end_leaves_time_to_take_
 
     assert whole and took_s < 2.5
     assert running.log.said("ended") == [{"taken_back": 1, "still_out": 0}]
+
+
+@pytest.fixture(params=["path", "abstract"])
+def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[socket.socket, str]]:
+    """A socket that listens as systemd does, and its name."""
+    name = str(tmp_path / "notify") if request.param == "path" else f"@sadvise-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(name.replace("@", "\0", 1) if name.startswith("@") else name)
+        listening.settimeout(5.0)
+        yield listening, name
+
+
+def test_each_state_is_one_message(manager: tuple[socket.socket, str]) -> None:
+    listening, name = manager
+    notifier = Notifier({"NOTIFY_SOCKET": name})
+
+    notifier.ready()
+    notifier.reloading()
+    notifier.alive()
+    notifier.status("apply: 3 out\nREADY=1\x1b")
+    notifier.stopping()
+    heard = [listening.recv(4096).decode() for _ in range(5)]
+
+    assert heard[0] == "READY=1"
+    assert heard[1].startswith("RELOADING=1\nMONOTONIC_USEC=") and heard[1].rpartition("=")[2].isdecimal()
+    assert heard[2:] == ["WATCHDOG=1", "STATUS=apply: 3 out READY=1 ", "STOPPING=1"]
+
+
+@pytest.mark.parametrize("environ", [{}, {"NOTIFY_SOCKET": ""}, {"NOTIFY_SOCKET": "/nowhere/notify"}])
+def test_nobody_listening_is_no_fault(environ: dict[str, str]) -> None:
+    Notifier(environ).ready()
+
+
+def queue_limit() -> int:
+    """Return how many messages the kernel queues for one socket before it takes no more."""
+    return int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text())
+
+
+def waiting(listening: socket.socket) -> list[str]:
+    """Read the messages that wait in a socket."""
+    messages = []
+    listening.setblocking(False)
+    while True:
+        try:
+            messages.append(listening.recv(4096).decode())
+        except BlockingIOError:
+            return messages
+
+
+def test_sends_to_a_service_manager_that_does_not_read_return_at_once_and_are_counted(
+    manager: tuple[socket.socket, str],
+) -> None:
+    listening, name = manager
+    notifier = Notifier({"NOTIFY_SOCKET": name})
+    count = queue_limit() + 50
+
+    begun = time.monotonic()
+    for _ in range(count):
+        notifier.alive()
+    took_s = time.monotonic() - begun
+
+    assert took_s < 5.0
+    assert notifier.dropped == count - len(waiting(listening)) >= 49
+
+
+def test_latest_state_is_kept_until_the_service_manager_takes_it(manager: tuple[socket.socket, str]) -> None:
+    listening, name = manager
+    notifier = Notifier({"NOTIFY_SOCKET": name})
+    while not notifier.dropped:
+        notifier.alive()
+
+    notifier.ready()
+    notifier.stopping()
+    notifier.alive()
+    notifier.resend()
+    dropped = notifier.dropped
+    waiting(listening)
+    notifier.resend()
+    notifier.resend()
+    notifier.alive()
+
+    # Dropped since the queue was full: the first WATCHDOG, the READY that STOPPING replaced, the second WATCHDOG.
+    assert dropped == notifier.dropped == 3
+    assert waiting(listening) == ["STOPPING=1", "WATCHDOG=1"]
+
+
+def test_a_state_that_was_not_taken_goes_before_the_next_message(manager: tuple[socket.socket, str]) -> None:
+    listening, name = manager
+    notifier = Notifier({"NOTIFY_SOCKET": name})
+    while not notifier.dropped:
+        notifier.alive()
+    notifier.ready()
+
+    waiting(listening)
+    notifier.status("apply: 3 out")
+
+    assert waiting(listening) == ["READY=1", "STATUS=apply: 3 out"]
+
+
+@pytest.mark.parametrize(("environ", "dropped"), [({}, 0), ({"NOTIFY_SOCKET": "/nowhere/notify"}, 1)])
+def test_only_what_was_addressed_to_a_service_manager_counts_as_dropped(environ: dict[str, str], dropped: int) -> None:
+    notifier = Notifier(environ)
+
+    notifier.alive()
+
+    assert notifier.dropped == dropped
+
+
+@pytest.mark.parametrize(
+    ("environ", "interval_s"),
+    [
+        ({}, None),
+        ({"WATCHDOG_USEC": "90000000"}, 90.0),
+        ({"WATCHDOG_USEC": "90000000", "WATCHDOG_PID": str(os.getpid())}, 90.0),
+        ({"WATCHDOG_USEC": "90000000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+    ],
+)
+def test_watchdog_interval_is_that_of_this_process(environ: dict[str, str], interval_s: float | None) -> None:
+    assert Notifier(environ).watchdog_s == interval_s

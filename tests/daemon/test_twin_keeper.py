@@ -55,8 +55,20 @@ class Clocked:
         self.now += INTERVAL_S
         self.keeper.observe(snapshot, (), NO_FORECASTS, interval_s=INTERVAL_S)
         if self.keeper._worker is not None:
-            self.keeper._worker.join(30.0)
+            ended(self.keeper)
         return list(self.keeper.finished())
+
+    @property
+    def anchored_at(self) -> float:
+        """When the anchor was taken, counted from the first snapshot."""
+        assert self.keeper._twin is not None
+        return self.keeper._twin.anchor.taken_at - TAKEN_AT
+
+
+def ended(keeper: TwinKeeper) -> None:
+    """Wait for the run of a keeper."""
+    assert keeper._worker is not None
+    keeper._worker.join(30.0)
 
 
 def as_json(stretch: Stretch) -> bytes:
@@ -122,8 +134,7 @@ def test_child_is_killed_as_the_daemon_stops(hanging: Path) -> None:
 
     stopping.set()
 
-    assert keeper._worker is not None
-    keeper._worker.join(5.0)
+    ended(keeper)
     assert is_gone(hanging)
 
 
@@ -152,8 +163,7 @@ def test_next_run_waits_for_its_interval_and_for_the_one_before() -> None:
     wait_for(lambda: twin.tasks == 1)
 
     release.set()
-    assert twin.keeper._worker is not None
-    twin.keeper._worker.join(20.0)
+    ended(twin.keeper)
 
     assert len(twin.see(seen(1800.0))) == 2
     assert twin.tasks == 2
@@ -180,8 +190,7 @@ def test_anchor_moves_after_a_day(age_s: float, moves: bool) -> None:
 
     twin.see(seen(age_s))
 
-    assert twin.keeper._twin is not None
-    assert twin.keeper._twin.anchor.taken_at == TAKEN_AT + (age_s if moves else 0.0)
+    assert twin.anchored_at == (age_s if moves else 0.0)
 
 
 def test_queue_of_plain_slurm_is_carried_over_to_the_next_anchor() -> None:
@@ -217,8 +226,7 @@ def test_run_that_takes_too_long_moves_the_anchor() -> None:
 
     twin.see(seen(1200.0))
 
-    assert twin.keeper._twin is not None
-    assert twin.keeper._twin.anchor.taken_at == TAKEN_AT + 1200.0
+    assert twin.anchored_at == 1200.0
 
 
 @pytest.mark.parametrize("answer", [b"", b"{}", b"no JSON", b'{"anchor_time": 1e9}'])
@@ -229,8 +237,7 @@ def test_nonsense_is_a_fault_and_begins_another_stretch(answer: bytes) -> None:
     assert twin.see(seen(600.0)) == []
     assert "not run to its end" in twin.keeper.fault
     twin.see(seen(1200.0))
-    assert twin.keeper._twin is not None
-    assert twin.keeper._twin.anchor.taken_at == TAKEN_AT + 1200.0
+    assert twin.anchored_at == 1200.0
 
 
 def test_queue_of_unknown_jobs_is_a_fault_and_no_error() -> None:
@@ -275,8 +282,7 @@ def test_rounds_go_on_beside_a_child_that_hangs_and_its_fault_is_recorded_once(s
 
     assert time.monotonic() - begun < 0.9
     assert all(done.step is not None and done.fault == "" for done in during)
-    assert keeper._worker is not None
-    keeper._worker.join(20.0)
+    ended(keeper)
     assert is_gone(hanging)
     assert [done.fault for done in (service.round(), service.round())] == ["", ""]
     (fault,) = faults(site)
@@ -291,8 +297,7 @@ def test_stretches_reach_the_journal_and_the_next_plan(site: Site) -> None:
     service.round()
     now[0] += 60.0
     service.round()
-    assert keeper._worker is not None
-    keeper._worker.join(20.0)
+    ended(keeper)
 
     service.round()
     done = service.round()

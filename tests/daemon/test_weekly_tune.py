@@ -1,6 +1,7 @@
-"""The weekly tune: a process of its own with a budget of CPU, and what is read of its answer."""
+"""The nightly fit and the weekly tune: each a process of its own, and what is read of its answer."""
 
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,55 @@ from typing import Any
 import pytest
 
 from advisor.config import Config
-from advisor.daemon.weekly_tune import weekly_tune
+from advisor.daemon.weekly_tune import refit, weekly_tune
 from advisor.domain.tune_verdict import TuneVerdict
 from advisor.errors import SlurmError
-from advisor.settings import DaemonSettings
+from advisor.settings import DaemonSettings, ForecastSettings
 from advisor.site.site_gate import RoundDeadline
-from advisor.view.tune_words import tune_words
-from tests.daemon.test_refit import nice
+from advisor.view.digest_words import tune_words
+
+
+def nice(folder: Path, script: str) -> None:
+    """Put a program of that name first on PATH."""
+    program = folder / "nice"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return replace(Config(), forecasts=ForecastSettings(models=str(tmp_path / "models")))
+
+
+def test_fit_is_nice_and_tells_what_it_said_last(config: Config, tmp_path: Path) -> None:
+    nice(tmp_path, f'printf "%s " "$@" >{tmp_path}/asked; echo "version 3 is in use" >&2')
+
+    said = refit(config, RoundDeadline())
+
+    asked = (tmp_path / "asked").read_text().split()
+    assert said == "version 3 is in use"
+    assert asked[:2] == ["-n", "19"]
+    assert asked[3:] == [
+        "-m", "advisor.cli.main", "fit", "runtime", "--from", "live", "--models", str(tmp_path / "models"),
+    ]  # fmt: skip
+
+
+def test_fit_that_fails_says_why(config: Config, tmp_path: Path) -> None:
+    nice(tmp_path, 'echo "sadvise: error: sklearn is not installed" >&2; exit 1')
+
+    with pytest.raises(SlurmError, match="sklearn is not installed"):
+        refit(config, RoundDeadline())
+
+
+def test_fit_ends_with_the_daemon(config: Config, tmp_path: Path) -> None:
+    nice(tmp_path, "sleep 60")
+    patience = RoundDeadline()
+    threading.Timer(0.3, patience.stopping.set).start()
+
+    with pytest.raises(SlurmError, match="sadvised was asked to stop"):
+        refit(config, patience)
+
 
 CONFIG = replace(Config(), daemon=DaemonSettings(tune=True, tune_cpu_s=90.0))
 
@@ -28,11 +71,15 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def point(setting: str, preset: str | None, beyond_chance: int) -> dict[str, Any]:
     return {
         "setting": setting,
+        "family": "lift",
         "preset": preset,
         "lines": [{"file": "sadvise.toml", "text": '[guard] fairness = "user"'}] if preset else [],
         "users": 9,
         "users_worse": beyond_chance + 1,
         "users_worse_beyond_chance": beyond_chance,
+        "change": {"percent": None, "low": None, "high": None},
+        **dict.fromkeys(("mean_jct_s", "p99_wait_s", "longest_wait_s", "late_jobs", "changes_per_job"), 0.0),
+        "dominated": False,
     }
 
 
@@ -40,7 +87,15 @@ def document(**values: Any) -> dict[str, Any]:
     """Return an answer that advises to let users exchange places of their own jobs, or has other values."""
     change = {"percent": -4.0, "low": -6.0, "high": -2.0, "pairs": 100}
     points = [point("slurm", None, 0), point("lift user", "gentle", 1), point("lift trade 2", "trade", 4)]
-    known = {"jobs": 1234, "points": points, "in_force": "lift trade 2", "advised": "lift user"}
+    meta = {"schema": "sadvise.tune/2", "trace": "live", "cluster": "live", "repeats": 2, "late_after_s": 60.0}
+    known = {
+        "meta": meta,
+        "presets": {},
+        "jobs": 1234,
+        "points": points,
+        "in_force": "lift trade 2",
+        "advised": "lift user",
+    }
     return {**known, "against_in_force": change, **values}
 
 

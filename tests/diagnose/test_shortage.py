@@ -16,7 +16,7 @@ from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import node_table
 from advisor.view.explanations import Obstacle, obstacle
-from advisor.view.gangs import asked_in_words
+from advisor.view.request_words import asked_in_words
 from tests.builders import (
     HOUR_S,
     TAKEN_AT,

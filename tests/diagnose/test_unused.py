@@ -8,8 +8,7 @@ from advisor.cycle import Cycle
 from advisor.diagnose.unused import NO_GANG, NO_RANGE, why_unused
 from advisor.domain.actions import SetNice
 from advisor.domain.job import Job
-from advisor.domain.permits import Permits
-from advisor.domain.plan import Kind, Recommendation
+from advisor.domain.plan import Kind, Permits, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.case import Case
 from tests.builders import (

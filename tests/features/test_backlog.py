@@ -174,12 +174,5 @@ def test_rows_can_be_taken() -> None:
     assert (taken.job_id.tolist(), taken.gpus.tolist(), taken.ahead.gpus.tolist()) == ([2], [3.0], [1.0])
 
 
-def test_columns_of_different_lengths_are_refused() -> None:
-    from dataclasses import replace
-
-    with pytest.raises(ValueError, match="differ in length"):
-        replace(table_of(make_job(1)), gpus=np.zeros(2))
-
-
 def test_empty_queue_is_an_empty_table() -> None:
     assert len(table_of()) == 0

@@ -1,14 +1,16 @@
 """The line of competing jobs and the pools they stand in."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from advisor.domain.gang import GangRequest, GpuScope
 from advisor.domain.job import ArrayRecord, Job, waiting_tasks
 from advisor.domain.node import Node
 from advisor.domain.snapshot import Snapshot
+from advisor.features.columns import Columns
 from advisor.features.nodes import node_table
 from advisor.features.queue import ANY_TYPE, QueueTable, jobs_within_depth, queue_table
 from advisor.features.supply import backfilled, latest_starts_s, releases
@@ -255,3 +257,32 @@ def test_release_of_unknown_end_or_pool_is_not_counted_on() -> None:
     freed = releases(snapshot, table_of(snapshot))
 
     assert freed.after_s.tolist() == []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part(Columns):
+    """A column, texts, and a value for all rows."""
+
+    numbers: NDArray[np.float64]
+    names: tuple[str, ...] = ("a",)
+    by_limits: bool = True
+
+
+@pytest.mark.parametrize("size", [0, 2])
+def test_columns_of_a_table_have_one_length(size: int) -> None:
+    with pytest.raises(ValueError, match="differ in length"):
+        Part(numbers=np.zeros(size))
+
+
+def test_parts_taken_from_a_table_are_joined_to_it() -> None:
+    table = Part(numbers=np.arange(3.0), names=("a", "b", "c"))
+
+    joined = Part.join([table.take(slice(0, 1)), table.take(slice(1, 3))])
+
+    assert (joined.numbers == table.numbers).all()
+    assert (joined.names, joined.by_limits) == (table.names, table.by_limits)
+
+
+def test_parts_that_differ_in_a_value_for_all_rows_are_not_joined() -> None:
+    with pytest.raises(ValueError, match="parts of one table differ in a value for all rows"):
+        Part.join([Part(numbers=np.zeros(1)), Part(numbers=np.zeros(1), by_limits=False)])

@@ -29,8 +29,7 @@ from advisor.journal import SqliteJournal
 from advisor.planning.beliefs import Beliefs
 from advisor.settings import PlanningSettings
 from tests.builders import TAKEN_AT, make_gang, make_job, make_node, make_snapshot
-from tests.fit.performance_jobs import MODELS, TYPES, jobs_of
-from tests.fit.performance_journal import write_journal
+from tests.fit.performance_journal import MODELS, TYPES, jobs_of, write_journal
 
 START, END = TAKEN_AT + 600.0, TAKEN_AT + 4200.0
 RUN = Interval(low=1800.0, median=3600.0, high=7200.0)

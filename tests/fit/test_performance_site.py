@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from advisor.errors import ModelError
-from advisor.fit.performance_fit import adapted, no_samples
-from advisor.fit.performance_gate import share_at_bound, tables_of
+from advisor.fit.performance_fit import MEMBERS, Samples, SitePrior, Spreads, adapted, no_samples
+from advisor.fit.performance_gate import FAMILY_SPREAD, share_at_bound, tables_of
 from advisor.fit.performance_graph import performance_exported
-from advisor.fit.performance_prior import FAMILY_SPREAD, MOST_MODELS, extended, prior_of
 from advisor.fit.performance_samples import EndedJob, samples_of
-from advisor.fit.performance_site import SiteFit, fitted_to_site
+from advisor.fit.performance_site import MOST_MODELS, SiteFit, extended, fitted_to_site, prior_of
 from advisor.predict.performance import PerformanceModel
-from tests.fit.performance_jobs import MODELS, SPEEDS, TYPES, Truth, jobs_of, opened, shifted, shipped_prior
+from tests.fit.performance_journal import MODELS, SPEEDS, TYPES, Truth, jobs_of, opened, shifted, shipped_prior
 
 A100, H100, V100 = range(3)
 
@@ -220,3 +219,34 @@ def test_effects_at_their_bound_are_counted() -> None:
     assert share_at_bound(prior, model) == 0.0
     assert share_at_bound(prior, replace(model, middle=high)) == pytest.approx(0.25)
     assert share_at_bound(prior, replace(model, middle=none)) == 1.0
+
+
+def alone_samples(log_speed: float, count: int) -> Samples:
+    """Return ended jobs of the first model on the first GPU type, alone."""
+    return Samples(
+        model=np.zeros(count, np.intp),
+        gpu_type=np.zeros(count, np.intp),
+        place=np.zeros(count),
+        others=np.zeros((count, 2)),
+        log_speed=np.full(count, log_speed),
+        noise=np.full(count, 0.02),
+        family=np.full(count, -1, np.intp),
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_member_learns_from_one_sample(seed: int) -> None:
+    prior = SitePrior(
+        models=("a",),
+        gpu_types=("v100",),
+        log_speed=np.zeros((2, 2)),
+        added=np.zeros((2, 2)),
+        spreads=Spreads(family=0.01),
+    )
+
+    model = adapted(prior, alone_samples(0.5, 1), seed=seed)
+
+    speeds = [member.speed[0, 0] for member in model.members]
+    assert len(speeds) == MEMBERS
+    assert min(speeds) > 0.35
+    assert np.ptp(speeds) > 0.0

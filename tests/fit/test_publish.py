@@ -11,7 +11,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from advisor.domain.probation import NO_ORDER, Coverage, OrderProof, Proof
 from advisor.errors import ModelError
-from advisor.fit.export import predictions, to_onnx
+from advisor.fit.fitted import predictions, to_onnx
 from advisor.fit.publish import publish
 from advisor.fit.run_time_choice import OURS, proof
 from advisor.predict.manifest import read_manifest

@@ -9,9 +9,9 @@ from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement,
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import ArrayRecord, Job, Sensitivity
 from advisor.domain.lease import Lease, LeaseState, intended
+from advisor.domain.memory import Wait
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from tests.builders import (
     DAY_S,
     HOUR_S,

@@ -15,10 +15,9 @@ from advisor.domain.actions import (
 )
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.memory import KEPT_S, Journal
+from advisor.domain.memory import KEPT_S, Journal, Wait
 from advisor.domain.standings import NO_STANDINGS, standings_of
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.errors import ConfigError
 from tests.builders import make_stretch, size_of
 

@@ -13,10 +13,10 @@ from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
 from advisor.domain.actions import Lever, SetNice
 from advisor.domain.lease import Ending, Lease, LeaseState, Purpose, intended
+from advisor.domain.memory import Wait
 from advisor.domain.probation import Trust
 from advisor.domain.standings import standings_of
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.errors import ConfigError, JournalError, JournalFullError
 from advisor.journal import SqliteJournal, opened, opened_full
 from advisor.journal.disclosure import Disclosure, disclosure_of

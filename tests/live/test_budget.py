@@ -10,7 +10,7 @@ from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.budget import BudgetedCommands, RpcBudget
 from advisor.backends.diagnostics import read_load
 from advisor.backends.json_source import JsonSource
-from advisor.backends.priorities import read_priority_factors
+from advisor.backends.particulars_reader import read_priority_factors
 from advisor.backends.process import Answer, Commands, failure
 from advisor.backends.site_reader import Identity, SiteReader, running_config
 from advisor.backends.text_source import TextSource
@@ -84,7 +84,7 @@ def test_budget_counts_what_slurmctld_counts(limited: LiveCluster, monkeypatch: 
         source.snapshot()
         outcomes += [actuator.apply(change).outcome, actuator.apply(change.swapped()).outcome]
     JsonSource(commands, SystemClock(), SiteReader(commands, SystemClock())).snapshot()
-    read_priority_factors([job_id], cluster=None, timeout_s=30.0, commands=commands)
+    read_priority_factors(commands, job_id)
     running_config(commands)
     commands.ask("scontrol", "ping")
     commands.ask("scontrol", "-o", "show", "assoc_mgr", "flags=assoc,qos")

@@ -20,7 +20,7 @@ from advisor.journal import SqliteJournal
 from advisor.journal.audit import AuditRow
 from advisor.journal.views import Done, PastChange, RowQuery
 from advisor.predict.library import Library
-from advisor.site.shadow import EVENT
+from advisor.replay.deviations import SHADOW
 from tests.live.conftest import started
 from tests.stand_in_policy import KIND, NAME, VERSION, publish_stand_in
 from tools.stage import LiveCluster
@@ -125,7 +125,7 @@ class Site:
 
     def named_in_shadow(self) -> set[int]:
         """Return the gangs for which the shadow would have named nodes."""
-        return {int(words.split()[1]) for row in self.audit(EVENT) for words in _only_shadow(row)}
+        return {int(words.split()[1]) for row in self.audit(SHADOW) for words in _only_shadow(row)}
 
     def changes(self, job_id: int) -> list[PastChange]:
         """Return what the journal says about the nodes of a gang, oldest first."""
@@ -173,7 +173,7 @@ def test_policy_in_shadow_sends_nothing_and_is_compared_with_what_slurm_did(site
     document: Any = json.loads(site.compared("--rollout", "--json").stdout)
     words = site.compared("--rollout").stdout
 
-    assert [row.detail["fault"] for row in site.audit(EVENT) if "fault" in row.detail] == []
+    assert [row.detail["fault"] for row in site.audit(SHADOW) if "fault" in row.detail] == []
     named = site.named_in_shadow()
     assert gangs and set(gangs) <= named
     assert all(site.shown(gang, "ReqNodeList") == "(null)" and not site.changes(gang) for gang in gangs)
@@ -191,7 +191,7 @@ def test_policy_in_shadow_sends_nothing_and_is_compared_with_what_slurm_did(site
         assert {site.shown(gang, "NodeList") for gang in gangs} == {SLOW}
         # On a type half as fast, and for the second gang beside the first.
         assert places["same"] == 0 and -0.7 < places["change"] < -0.5
-        assert "on n03, n04" in "".join("".join(_only_shadow(row)) for row in site.audit(EVENT))
+        assert "on n03, n04" in "".join("".join(_only_shadow(row)) for row in site.audit(SHADOW))
 
 
 def test_policy_in_force_starts_gangs_on_the_nodes_that_it_names(site: Site) -> None:

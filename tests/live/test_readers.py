@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from advisor.backends.json_source import JsonSource
-from advisor.backends.priorities import read_priority_factors
+from advisor.backends.particulars_reader import read_priority_factors
 from advisor.backends.process import Answer, SlurmCommands
 from advisor.backends.site_reader import SiteReader, running_config
+from advisor.backends.slurm_conf import shown_topology
 from advisor.backends.sources import open_source
 from advisor.backends.text_decode import JOB_FIELDS, field_list, unknown_fields
-from advisor.backends.topology_text import shown_topology
 from advisor.clock import SystemClock
 from advisor.cycle import ClusterSource
 from advisor.domain.job import Job, JobState
@@ -221,14 +221,14 @@ def test_reader_keeps_the_contract(cluster: LiveCluster, reader: str) -> None:
 
 
 def test_priority_factors_are_one_request(cluster: LiveCluster, mixed: dict[str, int]) -> None:
-    job_ids = [mixed["nice-10"], mixed["gpus-12"], mixed["run-gang"]]
+    commands = SlurmCommands(timeout_s=TIMEOUT_S)
 
     before = cluster.rpc_counts()
-    found = read_priority_factors(job_ids, cluster=None, timeout_s=TIMEOUT_S)
+    found = read_priority_factors(commands, mixed["nice-10"])
     after = cluster.rpc_counts()
 
-    assert sorted(found) == sorted([mixed["nice-10"], mixed["gpus-12"]])
-    assert found[mixed["nice-10"]].nice == 10
+    assert found is not None and found.nice == 10
+    assert read_priority_factors(commands, mixed["run-gang"]) is None
     assert sum(after.get(name, 0) - before.get(name, 0) for name in after if name.startswith("REQUEST_")) == 1
 
 

@@ -16,12 +16,12 @@ from advisor.domain.actions import SetSwitches
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, LeaseState
 from advisor.domain.load import ControllerLoad
+from advisor.domain.memory import Wait
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import standings_of
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.guard.breakers import BREAKERS
 from advisor.metrics.catalogue import METRICS, OTHER, BoundedValues, class_of
 from advisor.metrics.health import Health
@@ -432,7 +432,7 @@ def read_as_text(fault: str) -> Snapshot:
 
 
 def test_health_names_the_pause_and_the_open_breakers() -> None:
-    health = Health(interval_s=ROUND_S, breakers=["people_object", "slurm_errors"])
+    health = Health(interval_s=ROUND_S)
 
     health.observe(make_round(step(), mode=Mode.RECOMMEND, held_to={"paused": "", "slurm_errors": "", "control": ""}))
     report = health.report()

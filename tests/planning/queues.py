@@ -10,8 +10,7 @@ from advisor.domain.actions import SetNice
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
 from advisor.domain.memory import Memory
-from advisor.domain.permits import Permits
-from advisor.domain.plan import Recommendation
+from advisor.domain.plan import Permits, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.case import Case
 from advisor.settings import Limits, PlanningSettings

@@ -11,8 +11,8 @@ from advisor.domain.actions import NodeRange, SetNice
 from advisor.domain.diagnosis import Cause
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
 from advisor.domain.gang import GpuScope
+from advisor.domain.memory import Wait
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.planning.beliefs import Basis, Beliefs
 from advisor.planning.case import Case
 from advisor.planning.placement import PlaceWorthWaiting

@@ -7,9 +7,9 @@ import pytest
 from advisor.domain.actions import Action, NodeRange, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.memory import Wait
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.planning.observing import (
     Past,
     gave_up_time,

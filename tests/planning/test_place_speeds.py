@@ -8,7 +8,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.planning.case import Case
 from advisor.planning.gang_nodes import PlaceSpeeds
 from tests.planning.test_gang_nodes import ON
-from tests.replay.test_place_comparison import BESIDE, FAST, SLOW, known, running, seen, waiting
+from tests.replay.test_policy_comparison import BESIDE, FAST, SLOW, known, running, seen, waiting
 
 
 def speeds_on(snapshot: Snapshot, *, place_weight: float = 0.0) -> PlaceSpeeds:

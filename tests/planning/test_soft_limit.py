@@ -12,8 +12,7 @@ from advisor.cycle import Cycle
 from advisor.domain.actions import Reason, SetNice, SetTimeMin
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.job import Job
-from advisor.domain.permits import Permits
-from advisor.domain.plan import Kind, Plan, Recommendation
+from advisor.domain.plan import Kind, Permits, Plan, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.features.capacity import node_table
 from advisor.features.queue import queue_table

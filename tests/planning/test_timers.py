@@ -12,10 +12,9 @@ from advisor.domain.forecast import NO_FORECASTS, Forecasts, JobForecast, Placem
 from advisor.domain.gang import GangRequest, SwitchRequest
 from advisor.domain.job import Job, Sensitivity
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.memory import Memory
+from advisor.domain.memory import Memory, Wait
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.timers import TimerOut, timers_out
 from advisor.settings import Limits, PlanningSettings

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.domain.memory import Wait
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.planning.tuning import (
     EDGES_S,
     MEMORIES,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advisor.predict.run_time_table import EndedJobs, RunTimeTable
+from advisor.predict.run_time_features import EndedJobs, RunTimeTable
 
 MONDAY = 1_600_000_000.0
 

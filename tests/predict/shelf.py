@@ -10,6 +10,7 @@ from sklearn.linear_model import LinearRegression
 from advisor.fit.fitted import Fitted, Source
 from advisor.fit.publish import publish
 from advisor.predict.library import Library
+from advisor.predict.manifest import digest, read_manifest, write_manifest
 
 TODAY = "2026-11-21"
 
@@ -52,6 +53,19 @@ def add(library: Library, version: str, *, slope: float = 2.0, kind: str = "run_
     """Publish a model into the library's own folder and put it in use."""
     publish(make_fitted(kind, slope=slope), library.site, version, today=TODAY)
     library.use(kind, version)
+
+
+def plant(folder: Path, kind: str, version: str, file: str, content: bytes) -> None:
+    """Replace a file of a published model, and its digest in the manifest."""
+    (folder / kind / version / file).write_bytes(content)
+    manifest = read_manifest(folder)
+    entries = tuple(
+        each.model_copy(update={"digests": {**each.digests, file: digest(content)}})
+        if (each.kind, each.version) == (kind, version)
+        else each
+        for each in manifest.model
+    )
+    write_manifest(folder, manifest.model_copy(update={"model": entries}))
 
 
 def renamed(fitted: Fitted, *columns: str) -> Fitted:

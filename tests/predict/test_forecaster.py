@@ -4,22 +4,25 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from advisor.cycle import Cycle
-from advisor.domain.forecast import Placement
-from advisor.domain.probation import Coverage, OrderProof, Proof
+from advisor.domain.forecast import ForecastBasis, Placement
+from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.errors import ModelError
 from advisor.features.queue import expected_limit_s
 from advisor.fit.publish import publish
-from advisor.predict.forecaster import ModelForecaster, checked, is_tested
+from advisor.predict.forecaster import ModelForecaster, checked
 from advisor.predict.library import Library, shipped_folder
-from advisor.predict.manifest import read_manifest, write_manifest
-from tests.builders import DAY_S, HOUR_S, make_gang, make_hints, make_job, make_node, make_snapshot
-from tests.predict.shelf import TODAY, make_fitted
+from advisor.predict.manifest import PARAMETERS
+from advisor.predict.run_time import EndedJobs
+from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_node, make_snapshot
+from tests.predict.run_time_jobs import make_ended
+from tests.predict.shelf import TODAY, make_fitted, plant
 
 KINDS = ("run_time", "throughput", "interference", "start_time")
 
@@ -79,6 +82,7 @@ def test_starts_told_afterwards_are_those_told_with_all_else(tmp_path: Path) -> 
     assert any(forecast.start_s or forecast.unknown for forecast in told.by_job.values())
     assert dict(told.by_job) == {job_id: whole.of(job_id) for job_id in sorted(some)}
     assert (told.models, bare.models) == (whole.models, whole.models[:-1])
+    assert all(forecast.start_s is None for forecast in bare.by_job.values())
 
 
 @pytest.mark.parametrize("bond", [{"dependency": "afterok:1"}, {"reservation": "course"}], ids=["job", "reservation"])
@@ -147,9 +151,7 @@ def test_model_of_other_columns_is_refused_by_its_predictor(tmp_path: Path, kind
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_parameters_are_refused_in_one_line(tmp_path: Path, kind: str) -> None:
     library = shipped(tmp_path)
-    path = tmp_path / "models" / kind / "default-1" / "parameters.json"
-    path.write_bytes(b'{"surprise": [1e999, null]}')
-    repin(tmp_path / "models", kind, path.read_bytes())
+    plant(tmp_path / "models", kind, "default-1", PARAMETERS, b'{"surprise": [1e999, null]}')
 
     (note,) = ModelForecaster(library).forecasts(busy()).notes
 
@@ -180,20 +182,6 @@ def test_forecasting_imports_no_fitting_library() -> None:
     assert answer.stdout.strip() == "[]"
 
 
-def repin(folder: Path, kind: str, content: bytes) -> None:
-    """Write the digest of changed parameters into the manifest."""
-    from advisor.predict.manifest import PARAMETERS, digest
-
-    manifest = read_manifest(folder)
-    entries = tuple(
-        each.model_copy(update={"digests": {**each.digests, PARAMETERS: digest(content)}})
-        if each.kind == kind
-        else each
-        for each in manifest.model
-    )
-    write_manifest(folder, manifest.model_copy(update={"model": entries}))
-
-
 BETTER = "users = 12\nordered_ratio = 0.9\nlimit_ratio = 0.8\ngain_ratio = 0.1\nerror_ratio = 0.02\n"
 NOT_BETTER = BETTER.replace("error_ratio = 0.02", "error_ratio = 0.08")
 
@@ -202,11 +190,11 @@ NOT_BETTER = BETTER.replace("error_ratio = 0.02", "error_ratio = 0.08")
     ("tested", "marked"),
     [
         ("", ("run_time default-1",)),
-        (f"[model.tested]\njobs = 200\ninside = 160\n{BETTER}", ()),
+        (f"[model.tested]\njobs = 100\ninside = 80\n{BETTER}", ()),
         ("[model.tested]\njobs = 200\ninside = 160\n", ("run_time default-1",)),
         (f"[model.tested]\njobs = 200\ninside = 160\n{NOT_BETTER}", ("run_time default-1",)),
         (f"[model.tested]\njobs = 200\ninside = 120\n{BETTER}", ("run_time default-1",)),
-        (f"[model.tested]\njobs = 99\ninside = 99\n{BETTER}", ("run_time default-1",)),
+        (f"[model.tested]\njobs = 99\ninside = 80\n{BETTER}", ("run_time default-1",)),
     ],
     ids=["ships", "tested here", "order not known", "no better than limits", "failed here", "too few here"],
 )
@@ -223,11 +211,71 @@ def test_run_times_are_on_probation_unless_jobs_kept_aside_from_the_fit_prove_th
     assert forecasts.of(1).run_time is not None and forecasts.on_probation == marked
 
 
-@pytest.mark.parametrize(
-    ("coverage", "proves"),
-    [(Coverage(jobs=100, inside=80), True), (Coverage(jobs=99, inside=80), False), (None, False)],
-)
-def test_hundred_jobs_that_were_kept_aside_prove_a_model(coverage: Coverage | None, proves: bool) -> None:
-    order = OrderProof(jobs=100, users=12, ordered_ratio=0.9, limit_ratio=0.8, gain_ratio=0.1, error_ratio=0.02)
+NODES = [make_node("n01"), make_node("n02")]
+GANG = make_gang(4)
 
-    assert is_tested(None if coverage is None else Proof(coverage=coverage, order=order)) is proves
+
+def bases_of(job: Job, *running: Job, ended: EndedJobs | None = None) -> dict[str, ForecastBasis]:
+    """Return what the forecasts of a job rest on, by the forecast."""
+    model = ModelForecaster(Library(Path("/nonexistent")))
+    if ended is not None:
+        model.add_ended(ended)
+    snapshot = make_snapshot([job, *running], NODES)
+    model.forecasts(snapshot)
+    return {basis.forecast: basis for basis in model.bases(job, snapshot)}
+
+
+def stating(job_id: int, nodes: list[str], gpus: int) -> Job:
+    """A running job that states its step time."""
+    hints = make_hints(model="omega", step_s=1.0)
+    return make_job(job_id, gang=make_gang(gpus), running_on=nodes, started_ago_s=600.0, hints=hints)
+
+
+def test_run_time_rests_on_the_nearest_jobs_that_ended() -> None:
+    job = make_job(1, user="ada", account="physics", name="train", gang=GANG, time_limit_s=10 * HOUR_S)
+    alike: dict[str, Any] = {
+        "user": "ada",
+        "account": "physics",
+        "name": "train",
+        "gpus": 4.0,
+        "cpus": float(GANG.cpus or "nan"),
+        "nodes": float(GANG.nodes_min),
+        "memory_mib": float("nan"),
+        "limit_s": 10 * HOUR_S,
+        "submit_time": 0.0,
+    }
+    other = {**alike, "limit_s": 5 * HOUR_S}
+    before, after = [job.submit_time - 60.0], [job.submit_time + 60.0]
+
+    steps = [
+        bases_of(job, ended=ended)["run time"]
+        for ended in (
+            None,
+            make_ended([HOUR_S], end_time=before, **other),
+            make_ended([HOUR_S], end_time=before, **alike),
+            make_ended([HOUR_S], end_time=after, **alike),
+        )
+    ]
+
+    assert after[0] < TAKEN_AT
+    assert [(basis.step, basis.steps) for basis in steps] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert "no job of its user or account" in steps[0].rests_on
+    assert [bool(basis.next_step) for basis in steps] == [True, True, True, False]
+
+
+def test_speed_rests_on_what_jobs_of_its_model_showed_here() -> None:
+    omega = make_job(1, gang=GANG, hints=make_hints(model="omega"))
+    measured = make_job(1, gang=GANG, hints=make_hints(model="resnet50"))
+    one_node = [stating(2, ["n01"], 1), stating(3, ["n01"], 4)]
+
+    steps = [
+        bases_of(*jobs)["speed"].step
+        for jobs in ((omega,), (measured,), (omega, *one_node), (omega, *one_node, stating(4, ["n01", "n02"], 4)))
+    ]
+
+    assert steps == [1, 2, 3, 4]
+    assert [bases_of(job)["neighbours"].step for job in (omega, measured)] == [1, 2]
+
+
+def test_job_on_one_gpu_has_a_run_time_alone() -> None:
+    assert list(bases_of(make_job(1, gang=make_gang(1)))) == ["run time"]

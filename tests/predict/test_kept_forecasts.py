@@ -1,5 +1,6 @@
 """A forecaster that keeps what it told of jobs that did not change tells the same as one that never saw them."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -10,15 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.domain.forecast import Placement
-from advisor.domain.job import Job
+from advisor.domain.job import Job, JobState
+from advisor.domain.outcome import LONGEST_GAP_S
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.history import History, keys_of
 from advisor.predict.library import Library
+from advisor.predict.memo import BATCH, Memo
 from advisor.predict.onnx_model import Bundle
-from advisor.predict.placements import PlacementIndex
-from advisor.predict.queue_speeds import QueueSpeeds
+from advisor.predict.queue_run_times import EndedSeen
+from advisor.predict.queue_speeds import PlacementIndex, QueueSpeeds
 from advisor.predict.run_time import EndedJobs
 from advisor.predict.run_time_features import RUNS_KEPT
 from advisor.predict.throughput import ThroughputForecaster
@@ -152,17 +155,6 @@ def test_levels_that_moved_change_what_is_told() -> None:
     assert keeps.forecasts(snapshot).of(1) != before.of(1)
 
 
-def test_start_times_can_be_left_out() -> None:
-    snapshot = make_snapshot([make_job(1, priority=5)], NODES)
-
-    with_them, without = (forecaster(start_times=each).forecasts(snapshot) for each in (True, False))
-
-    assert any(name.startswith("start_time") for name in with_them.models)
-    assert not any(name.startswith("start_time") for name in without.models)
-    assert without.of(1).start_s is None
-    assert without.of(1).run_time == with_them.of(1).run_time
-
-
 @pytest.mark.parametrize("rows", [1, 7, 300])
 def test_run_times_do_not_depend_on_who_else_is_asked_about(rows: int) -> None:
     model = forecaster()._model("run_time").model
@@ -278,3 +270,116 @@ def shipped_throughput() -> ThroughputForecaster:
 def stating(number: int, user: str) -> Job:
     """A running job that states the step time of a model of its own."""
     return make_job(number, user=user, running_on=["n01"], hints=make_hints(model=f"model{number}", step_s=0.5))
+
+
+RUNNING = make_job(7, gpus=4, running_on=["n01"], started_ago_s=HOUR_S)
+
+
+def queue(*jobs: Job, after_s: float = 0.0) -> Snapshot:
+    """Return a snapshot of jobs."""
+    return replace(make_snapshot(list(jobs), [make_node("n01")]), taken_at=TAKEN_AT + after_s)
+
+
+def test_job_that_left_the_queue_ended_halfway() -> None:
+    seen = EndedSeen()
+    seen.since_last(queue(RUNNING))
+
+    ended = seen.since_last(queue(after_s=60.0))
+
+    assert ended.jobs.user == (RUNNING.user,)
+    assert ended.run_s.tolist() == [HOUR_S + 30.0] and ended.end_time.tolist() == [TAKEN_AT + 30.0]
+    assert all(ended.usable()[0])
+    assert len(seen.since_last(queue(after_s=120.0))) == 0
+
+
+def test_job_that_slurm_still_shows_ended_when_it_says() -> None:
+    seen = EndedSeen()
+    seen.since_last(queue(RUNNING))
+    over = replace(RUNNING, state=JobState.COMPLETING, end_time=TAKEN_AT + 5.0)
+
+    assert seen.since_last(queue(over, after_s=60.0)).run_s.tolist() == [HOUR_S + 5.0]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "after_s"),
+    [
+        pytest.param([RUNNING], 60.0, id="runs on"),
+        pytest.param([make_job(7, gpus=4)], 60.0, id="waits again"),
+        pytest.param([replace(RUNNING, state=JobState.SUSPENDED)], 60.0, id="suspended"),
+        pytest.param([], LONGEST_GAP_S + 1.0, id="no look in between"),
+        pytest.param([], -60.0, id="the clock went back"),
+    ],
+)
+def test_job_that_has_not_ended_is_not_learnt_from(jobs: list[Job], after_s: float) -> None:
+    seen = EndedSeen()
+    seen.since_last(queue(RUNNING))
+
+    assert len(seen.since_last(queue(*jobs, after_s=after_s))) == 0
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_daemon_learns_the_users_of_its_site(learns: bool) -> None:
+    forecaster = ModelForecaster(Library(Path("/nonexistent")), learns=learns)
+    waiting = make_job(9, gpus=4, name=RUNNING.name)
+
+    before = forecaster.forecasts(queue(RUNNING, waiting)).of(9)
+    after = forecaster.forecasts(queue(waiting, after_s=60.0)).of(9)
+
+    assert (before.run_time != after.run_time) is learns
+
+
+ROUNDS = st.lists(st.dictionaries(st.integers(0, 5), st.integers(0, 2)), max_size=6)
+
+
+@given(ROUNDS)
+def test_each_round_computes_what_changed_since_the_last_and_returns_what_a_first_one_would(
+    rounds: list[dict[int, int]],
+) -> None:
+    memo, last = Memo[int, int, tuple[int, int]](), dict[int, int]()
+    for bases in rounds:
+        computed = dict[int, int]()
+
+        def compute(fresh: Mapping[int, int], computed: dict[int, int] = computed) -> Iterator[tuple[int, int]]:
+            computed |= fresh
+            return iter(fresh.items())
+
+        values = memo.fill([*bases], bases.values(), compute)
+
+        assert values == [*bases.items()]
+        assert computed == {key: basis for key, basis in bases.items() if last.get(key) != basis}
+        last = bases
+
+
+def test_a_key_that_comes_again_is_computed_once() -> None:
+    asked: list[list[str]] = []
+
+    def compute(fresh: Mapping[str, int]) -> Iterator[str]:
+        asked.append([*fresh])
+        return map(str.upper, fresh)
+
+    values = Memo[str, int, str]().fill(["b", "a", "b"], [0, 0, 0], compute)
+
+    assert values == ["B", "A", "B"]
+    assert asked == [["b", "a"]]
+
+
+def test_value_that_is_the_next_basis_is_no_reason_to_keep_it() -> None:
+    memo, one, two = Memo[str, str, str](), "one", "two"
+
+    first = memo.fill(["a"], [one], lambda _: [two])
+    second = memo.fill(["a"], [two], lambda _: [one])
+
+    assert (first, second) == ([two], [one])
+
+
+def test_what_is_new_is_computed_in_batches() -> None:
+    sizes: list[int] = []
+
+    def compute(fresh: Mapping[int, None]) -> Mapping[int, None]:
+        sizes.append(len(fresh))
+        return fresh
+
+    values = Memo[int, None, int]().fill(range(BATCH + 2), [None] * (BATCH + 2), compute)
+
+    assert values == [*range(BATCH + 2)]
+    assert sizes == [BATCH, 2]

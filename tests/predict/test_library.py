@@ -9,9 +9,9 @@ import pytest
 from advisor.errors import ModelError
 from advisor.fit.publish import publish
 from advisor.predict.library import Library, read_card
-from advisor.predict.manifest import GRAPH, PARAMETERS, digest, read_manifest, write_manifest
+from advisor.predict.manifest import GRAPH, PARAMETERS, read_manifest, write_manifest
 from tests.predict.graphs import doubling, endless, in_another_file, unary
-from tests.predict.shelf import TODAY, add, make_fitted, make_library, renamed
+from tests.predict.shelf import TODAY, add, make_fitted, make_library, plant, renamed
 
 ROWS = np.array([[1.0, 0.0]], dtype=np.float32)
 
@@ -94,9 +94,7 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_damaged_graph_with_a_right_digest_is_refused(tmp_path: Path) -> None:
     library = make_library(tmp_path)
-    folder = tmp_path / "shipped"
-    (folder / "run_time" / "default-1" / GRAPH).write_bytes(b"no graph")
-    pin(folder, b"no graph")
+    plant(tmp_path / "shipped", "run_time", "default-1", GRAPH, b"no graph")
 
     with pytest.raises(ModelError, match="ONNX Runtime cannot open it"):
         library.load("run_time")
@@ -118,8 +116,7 @@ def test_hostile_graph_with_a_right_digest_is_neither_opened_nor_put_in_use(
 ) -> None:
     library = make_library(tmp_path)
     add(library, "site-1")
-    (library.site / "run_time" / "site-1" / GRAPH).write_bytes(graph)
-    pin(library.site, graph)
+    plant(library.site, "run_time", "site-1", GRAPH, graph)
 
     with pytest.raises(ModelError, match=f"^model run_time site-1: {fault}"):
         library.load("run_time")
@@ -134,9 +131,7 @@ def test_graph_of_other_columns_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other"
     publish(renamed(make_fitted(), "second", "first"), other, "default-1", today=TODAY)
     foreign = (other / "run_time" / "default-1" / GRAPH).read_bytes()
-    folder = tmp_path / "shipped"
-    (folder / "run_time" / "default-1" / GRAPH).write_bytes(foreign)
-    pin(folder, foreign)
+    plant(tmp_path / "shipped", "run_time", "default-1", GRAPH, foreign)
 
     with pytest.raises(ModelError, match="its graph was made for other columns"):
         library.load("run_time")
@@ -196,14 +191,6 @@ def test_site_folder_that_cannot_be_read_is_an_error_in_one_line(tmp_path: Path)
 
     with pytest.raises(ModelError, match="cannot be read"):
         Library(tmp_path / "file", tmp_path / "shipped").load("run_time")
-
-
-def pin(folder: Path, content: bytes) -> None:
-    """Write the digest of a changed graph into the manifest."""
-    manifest = read_manifest(folder)
-    entry = manifest.model[0]
-    changed = entry.model_copy(update={"digests": {**entry.digests, GRAPH: digest(content)}})
-    write_manifest(folder, manifest.model_copy(update={"model": (changed,)}))
 
 
 def test_newest_is_the_highest_number_that_the_site_fitted_else_the_one_in_use(tmp_path: Path) -> None:

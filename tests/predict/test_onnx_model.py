@@ -1,5 +1,8 @@
 """What a graph may answer, and what is refused."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +11,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from advisor.errors import ModelError
-from advisor.fit.export import to_onnx
+from advisor.fit.fitted import to_onnx
 from advisor.predict.onnx_model import MOST_ROWS, OnnxModel, TensorGraph
 from tests.predict.graphs import doubling, endless, quadratic, unary
 
@@ -97,3 +100,31 @@ def test_bytes_of_another_format_than_the_checked_one_are_not_opened(tmp_path: P
     assert onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).get_inputs()
     with pytest.raises(ModelError, match="ONNX Runtime cannot open it"):
         TensorGraph(content, name="other")
+
+
+ROOT = Path(__file__).parent.parent.parent
+OPENED = """
+import sys
+from advisor.predict.onnx_model import OnnxModel
+try:
+    OnnxModel(open(sys.argv[1], "rb").read(), name="any", columns=1, outputs=1)
+except Exception as err:
+    print(err)
+import onnxruntime
+assert onnxruntime.get_available_providers()
+"""
+
+
+def test_opening_a_model_leaves_nothing_in_the_home_folder(tmp_path: Path) -> None:
+    model = next((ROOT / "models").rglob("*.onnx"))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ORT_", "XDG_"))}
+
+    subprocess.run(
+        [sys.executable, "-c", OPENED, str(model)],
+        env={**kept, "HOME": str(tmp_path)},
+        check=True,
+        cwd=ROOT,
+        timeout=60,
+    )
+
+    assert list(tmp_path.rglob("*")) == []

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from advisor.errors import ModelError
 from advisor.features.backlog import BacklogTable, backlog_table
-from advisor.fit.publish import publish
+from advisor.fit.fitted import bundled
 from advisor.fit.start_time_fit import fit_polls
-from advisor.predict.library import Library
 from advisor.predict.onnx_model import Bundle
-from advisor.predict.start_time import COLUMNS, KIND, StartTimeForecaster, model_rows
+from advisor.predict.start_time import COLUMNS, StartTimeForecaster, model_rows
 from tests.builders import make_job, make_snapshot
-from tests.fit.start_time_polls import poll_rows, write
+from tests.fit.start_time_journal import poll_rows, write
 from tools.data.graham_polls import read_polls
 
 
@@ -27,12 +26,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> BacklogTable:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    folder = tmp_path_factory.mktemp("models")
-    polls, _ = read_polls([write(folder / "polls.csv", poll_rows())])
-    publish(fit_polls(polls, seen_until=polls.seen_until, seed=0), folder, "site-1", today="2026-11-21")
-    library = Library(folder, folder / "none")
-    library.use(KIND, "site-1")
-    return library.load(KIND)
+    polls, _ = read_polls([write(tmp_path_factory.mktemp("polls") / "polls.csv", poll_rows())])
+    return bundled(fit_polls(polls, seen_until=polls.seen_until, seed=0))
 
 
 def changed(table: BacklogTable, column: str, value: float) -> BacklogTable:

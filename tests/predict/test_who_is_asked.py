@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,13 +12,12 @@ from advisor.domain.job import Allocation, GpuRange, Job, JobState
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.features.observe.graph import Rows
-from advisor.predict.forecaster import ModelForecaster, _beside
+from advisor.predict.forecaster import _beside
 from advisor.predict.interference import NeighbourTable
 from advisor.predict.interference_items import Items, Shape, similarity
 from advisor.predict.intervals import Intervals, listed
-from advisor.predict.library import Library
-from advisor.predict.placements import PlacementIndex, candidates
 from advisor.predict.queue_run_times import run_time_table
+from advisor.predict.queue_speeds import PlacementIndex, candidates
 from advisor.predict.run_time import RunTimeParameters, Support
 from advisor.predict.run_time_curve import AdaptiveLevels
 from advisor.predict.run_time_features import LEVELS
@@ -177,18 +175,6 @@ def test_interval_holds_its_median_and_is_none_where_not_known() -> None:
     assert third is None
 
 
-def test_ended_jobs_change_what_is_forecast_next() -> None:
-    forecaster = ModelForecaster(Library(Path("/nonexistent")))
-    snapshot = make_snapshot([make_job(1, time_limit_s=8 * HOUR_S, user="new", account="new")])
-    before = forecaster.forecasts(snapshot).of(1).run_time
-
-    forecaster.add_ended(make_ended([300.0 + second for second in range(20)], user="new", account="new", name="job1"))
-    after = forecaster.forecasts(snapshot).of(1).run_time
-
-    assert before is not None and after is not None
-    assert after.interval_s.median < before.interval_s.median / 2
-
-
 SUPPORT = Support(gpus=(1, 8), cpus=(-1, -1), nodes=(1, 4), memory_mib=(10, 100), limit_s=(60, 86_400))
 
 
@@ -235,6 +221,7 @@ def test_levels_move_by_the_share_that_was_missed(run_s: float, low: float, high
     levels.settle(101.0)
 
     assert (levels.levels[0] - LEVELS).tolist() == pytest.approx([low, 0, 0, 0, high])
+    assert levels.levels[1:].tolist() == [list(LEVELS)] * 3
 
 
 def test_jobs_count_once_they_are_due_and_a_burst_of_them_is_one_step() -> None:

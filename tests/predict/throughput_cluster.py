@@ -5,10 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.fit.export import to_onnx
-from advisor.fit.fitted import Fitted
 from advisor.fit.throughput_data import StepTimes
-from advisor.predict.onnx_model import Bundle, OnnxModel
 from advisor.predict.scaling import SCALE, VOLUME, Vector, Work, log_step
 
 THETA = np.array([-1.0, 0.5, 0.3, -3.5, 0.6, 0.3, -2.5, -0.1, 0.15, 0.2, 0.1, 0.03])
@@ -66,18 +63,4 @@ def make_measured(**columns: Vector) -> StepTimes:
         cluster=np.array(["net_t4"] * rows),
         file=np.zeros(rows, dtype=np.int64),
         **{name: columns.get(name, one) for name in names},
-    )
-
-
-def opened(fitted: Fitted) -> Bundle:
-    """Return a fitted model as it is served."""
-    graph = to_onnx(fitted.regressors, len(fitted.columns))
-    model = OnnxModel(graph, name=fitted.kind, columns=len(fitted.columns), outputs=len(fitted.outputs))
-    return Bundle(
-        kind=fitted.kind,
-        version="test",
-        columns=fitted.columns,
-        outputs=fitted.outputs,
-        model=model,
-        parameters=fitted.parameters,
     )

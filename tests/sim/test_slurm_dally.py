@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from advisor.apply.applier import Applier
 from advisor.domain.actions import Lever, SetSwitches
 from advisor.domain.lease import Ending, Lease
+from advisor.domain.memory import Wait
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import Wait
 from advisor.planning.observing import timer_tier
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, Failures, Network, NodeGroup, SlurmParameters

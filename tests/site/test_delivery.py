@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from advisor.domain.notice import ALL, Notice, NoticeKind, NoticeSettings
 from advisor.errors import NoticeError
 from advisor.site.delivery import deliver, mail_recipients, targets_of
-from advisor.view.notice_documents import mail_of, webhook_document
+from advisor.view.notice_words import mail_of, webhook_document
 from tests.builders import TAKEN_AT
 from tests.post_office import Hook, PostOffice, answered, dripping, post_office, web_server
 

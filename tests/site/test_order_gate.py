@@ -16,7 +16,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.journal import SqliteJournal
 from advisor.journal.base import ORDER_SEEN
 from advisor.settings import Limits
-from advisor.site.order_looks import OrderLooks, read_look
+from advisor.site.round_state import OrderLooks, read_look
 from advisor.trial.accuracy import order_of
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_job
 from tests.daemon.rounds import Site

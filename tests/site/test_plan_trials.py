@@ -32,10 +32,10 @@ from advisor.planning.plan_trial import (
     is_tried,
     refused_by_trial,
 )
+from advisor.replay.deviations import Shadow
 from advisor.settings import PlanningSettings
 from advisor.sim.live.rollout_trial import ANSWER, TrialTask
 from advisor.site.plan_trials import MOST_WAITING, ChildTrial, RunTrial, ShortTrial, run_trial, trials_by
-from advisor.site.shadow import Shadow
 from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job, make_recommendation, make_snapshot
 from tests.daemon.rounds import Site
 from tests.daemon.test_round_log import Events
@@ -61,6 +61,17 @@ def case(*, after_s: float = 0.0) -> Case:
     return Case(snapshot=replace(make_cluster(JOBS), taken_at=TAKEN_AT + after_s))
 
 
+CHANGES = (lift(4), hold(1))
+
+
+def tried_within(limit_s: float) -> PlanTrial:
+    """Try the changes in this process."""
+    seen = case()
+    return TrialTask(
+        snapshot=seen.snapshot, forecasts=seen.forecasts, settings=seen.settings, changes=CHANGES, limit_s=limit_s
+    ).tried()
+
+
 class Runs:
     """Answers each task with the same finding about every change other than a lift."""
 
@@ -83,7 +94,7 @@ def kept(run: RunTrial) -> KeptTrials:
     return KeptTrials(trial=ChildTrial(run=run, deadline_s=15.0))
 
 
-def rules(trials: KeptTrials, changes: list[Recommendation], *, after_s: float = 0.0) -> tuple[str | None, ...]:
+def rules(trials: KeptTrials, changes: Sequence[Recommendation], *, after_s: float = 0.0) -> tuple[str | None, ...]:
     trial = trials.tried(case(after_s=after_s), changes)
     return tuple(change.refused_by for change in refused_by_trial(changes, trial))
 
@@ -105,7 +116,7 @@ def test_new_change_is_tried_beside_those_that_gain_and_without_those_that_do_no
     of_gaining, of_losing = (kept(runs) for runs in (gaining, losing))
 
     for trials in (of_gaining, of_losing):
-        rules(trials, [lift(4), hold(1)])
+        rules(trials, CHANGES)
         rules(trials, [lift(4), hold(1), hold(2)], after_s=60.0)
 
     assert gaining.tasks == [(4, 1), (4, 1, 2)]
@@ -125,7 +136,7 @@ def test_verdict_does_not_hold_once_the_clock_was_set_back() -> None:
 def test_lifts_that_clearly_lose_stay_refused_for_as_long() -> None:
     trials = kept(Runs(TrialFinding.GAINS, lifts=TrialFinding.CLEAR_LOSS))
 
-    assert rules(trials, [lift(4), hold(1)]) == (GAINS, None)
+    assert rules(trials, CHANGES) == (GAINS, None)
     assert rules(trials, [lift(3), hold(1)], after_s=60.0) == (GAINS, None)
 
 
@@ -133,10 +144,10 @@ def test_fault_lets_the_lifts_go_out_and_is_not_repeated_at_once() -> None:
     runs = Runs(TrialFinding.GAINS, fault="killed")
     trials = kept(runs)
 
-    trial = trials.tried(case(), [lift(4), hold(1)])
+    trial = trials.tried(case(), CHANGES)
 
     assert trial.fault == "the plan was not rolled out: killed"
-    assert rules(trials, [lift(4), hold(1)], after_s=60.0) == (None, TRIED)
+    assert rules(trials, CHANGES, after_s=60.0) == (None, TRIED)
     assert len(runs.tasks) == 1
 
 
@@ -144,31 +155,22 @@ def test_fault_lets_the_lifts_go_out_and_is_not_repeated_at_once() -> None:
 def test_answer_that_is_none_is_a_fault(answer: bytes) -> None:
     trials = ChildTrial(run=lambda _task, _limit_s: answer, deadline_s=15.0)
 
-    trial = trials.tried(case(), [lift(4), hold(1)])
+    trial = trials.tried(case(), CHANGES)
 
     assert trial.fault.startswith("the plan was not rolled out: ")
     assert trial.changes == (TriedChange(job_id=1, lever=Lever.NODE_RANGE, finding=TrialFinding.NOT_TRIED),)
 
 
 def test_process_answers_as_the_function_does() -> None:
-    changes = [lift(4), hold(1)]
-    task = TrialTask(
-        snapshot=case().snapshot,
-        forecasts=case().forecasts,
-        settings=case().settings,
-        changes=tuple(changes),
-        limit_s=60.0,
-    )
+    trial = ChildTrial(run=run_trial(), deadline_s=60.0).tried(case(), CHANGES)
 
-    trial = ChildTrial(run=run_trial(), deadline_s=60.0).tried(case(), changes)
-
-    assert trial == task.tried()
+    assert trial == tried_within(60.0)
     assert trial.effect is not None
     assert json.loads(ANSWER.dump_json(trial))["effect"]["draws"] == trial.effect.draws
 
 
 def test_process_that_is_late_is_ended() -> None:
-    trial = ChildTrial(run=run_trial(), deadline_s=0.01).tried(case(), [lift(4), hold(1)])
+    trial = ChildTrial(run=run_trial(), deadline_s=0.01).tried(case(), CHANGES)
 
     assert trial.effect is None
     assert "within" in trial.fault
@@ -179,22 +181,14 @@ def test_queue_that_would_take_minutes_starts_no_process() -> None:
     few = case().snapshot
     long = replace(few, jobs=tuple(replace(few.pending[0], job_id=number) for number in range(1, MOST_WAITING + 2)))
 
-    trial = ChildTrial(run=runs, deadline_s=15.0).tried(Case(snapshot=long), [lift(4), hold(1)])
+    trial = ChildTrial(run=runs, deadline_s=15.0).tried(Case(snapshot=long), CHANGES)
 
     assert runs.tasks == [] and trial.effect is None
     assert trial.fault == "the plan was not rolled out: more than 5000 jobs wait"
 
 
 def test_process_that_would_take_too_long_says_so() -> None:
-    task = TrialTask(
-        snapshot=case().snapshot,
-        forecasts=case().forecasts,
-        settings=case().settings,
-        changes=(lift(4), hold(1)),
-        limit_s=1e-9,
-    )
-
-    trial = task.tried()
+    trial = tried_within(1e-9)
 
     assert trial.effect is None and trial.lifts is TrialFinding.NO_CLEAR_LOSS
     assert trial.fault.startswith("its rollouts would take about ")
@@ -203,18 +197,16 @@ def test_process_that_would_take_too_long_says_so() -> None:
 def test_snapshot_with_nothing_to_simulate_sends_the_lifts_alone() -> None:
     empty = Case(snapshot=make_snapshot([], []))
 
-    trial = ChildTrial(run=run_trial(), deadline_s=60.0).tried(empty, [lift(4), hold(1)])
+    trial = ChildTrial(run=run_trial(), deadline_s=60.0).tried(empty, CHANGES)
 
     assert "nothing to simulate" in trial.fault
     assert trial.changes[0].finding is TrialFinding.NOT_TRIED
 
 
 def test_command_tries_the_plan_of_a_short_queue_itself_and_finds_the_same() -> None:
-    changes = [lift(4), hold(1)]
+    trial = ShortTrial(otherwise=Decided(TrialFinding.NOT_TRIED)).tried(case(), CHANGES)
 
-    trial = ShortTrial(otherwise=Decided(TrialFinding.NOT_TRIED)).tried(case(), changes)
-
-    assert trial == ChildTrial(run=run_trial(), deadline_s=60.0).tried(case(), changes)
+    assert trial == tried_within(60.0)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +219,7 @@ def test_command_tries_the_plan_of_a_short_queue_itself_and_finds_the_same() -> 
 def test_command_leaves_other_plans_to_a_process(seen: Snapshot) -> None:
     elsewhere = Decided(TrialFinding.NOT_TRIED, fault="elsewhere")
 
-    trial = ShortTrial(otherwise=elsewhere).tried(Case(snapshot=seen), [lift(4), hold(1)])
+    trial = ShortTrial(otherwise=elsewhere).tried(Case(snapshot=seen), CHANGES)
 
     assert trial.fault == "elsewhere"
 

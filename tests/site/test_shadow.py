@@ -17,7 +17,7 @@ from advisor.journal import opened
 from advisor.predict.library import Library
 from advisor.predict.manifest import GRAPH
 from advisor.predict.served_policy import OpenedPolicy
-from advisor.site.shadow import EVENT, Shadow
+from advisor.replay.deviations import SHADOW, Shadow
 from advisor.site.site_gate import RoundDeadline
 from tests.builders import TAKEN_AT, make_job
 from tests.daemon.rounds import Site
@@ -61,7 +61,7 @@ def test_difference_is_kept_once_and_nothing_of_it_is_sent(site: Site) -> None:
     assert all(each.step is not None and len(each.step.record.recommendations) == 2 for each in done)
     assert site.cluster.sent == []
     with opened(site.folder / "journal.sqlite") as journal:
-        rows = [row for row in journal.audit() if row.event == EVENT]
+        rows = [row for row in journal.audit() if row.event == SHADOW]
     assert [row.detail for row in rows] == [
         {
             "policy": "scripted",
@@ -106,7 +106,7 @@ def test_policy_that_fails_is_told(site: Site) -> None:
     shadowed(site, Scripted(float("nan"))).round()
 
     with opened(site.folder / "journal.sqlite") as journal:
-        row = journal.last(EVENT)
+        row = journal.last(SHADOW)
     assert row is not None and row.detail["same"] == 2
     assert "finite" in str(row.detail["fault"])
 
@@ -146,7 +146,7 @@ def service_with(site: Site, name: str) -> Service:
 def rows_of(site: Site) -> list[Mapping[str, str | int | float]]:
     """What the shadow would have done, oldest first."""
     with opened(site.folder / "journal.sqlite") as journal:
-        return [row.detail for row in journal.audit_after(0) if row.event == EVENT]
+        return [row.detail for row in journal.audit_after(0) if row.event == SHADOW]
 
 
 def test_version_in_shadow_is_named_and_not_promoted(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""The report on live runs, of made clusters."""
+"""The report on live runs, of made clusters, and promises of changes against what came."""
 
 import re
 from dataclasses import fields, replace
@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from advisor.domain.actions import Lever
 from advisor.errors import SimulationError
 from advisor.sim.run_outcome import End
 from tests.live.shortcomings import shortcomings
@@ -15,7 +16,9 @@ from tools.live.arms_report import main, read_runs, report_of
 from tools.live.kept import Runs, read_kept, stretched
 from tools.live.replayed import begun
 from tools.live.reported import markdown, read_values, sections
+from tools.live.savings import Promise, savings
 from tools.live.targets import targets_values
+from tools.live.twins import differences, fields_of
 
 # Waits in live seconds: bob's jobs gain a minute and ann's lose 20 s, so that the mean falls by 20 s.
 PLAIN = [100.0] * 12
@@ -225,3 +228,76 @@ def test_the_short_form_fails_for_what_must_not_be(
     found = list(shortcomings(Runs(read_kept(tmp_path / "one"))))
 
     assert (found == []) if says is None else any(says in sentence for sentence in found)
+
+
+IDS = np.arange(101, 105)
+
+
+def promise(job_id: int, low_s: float, high_s: float, *, is_start: bool = True) -> Promise:
+    """Return the promise of a lift, or of another change."""
+    lever = Lever.NICE if is_start else Lever.GPU_COUNT
+    return Promise(job_id=job_id, lever=lever, low_s=low_s, high_s=high_s, is_start=is_start)
+
+
+def test_a_promise_is_held_if_the_paired_difference_is_in_it() -> None:
+    trace = made_trace(4)
+    plain, again, advised = (
+        stretched(made_run(trace, waits_s), SPEEDUP)
+        for waits_s in ([100.0] * 4, [101.0, 99.0, 101.0, 104.0], [60.0, 95.0, 150.0, 60.0])
+    )
+    promises = [
+        promise(101, 30.0, 50.0),
+        promise(102, 6.0, 9.0),
+        promise(103, 10.0, 20.0),
+        promise(104, 39.0, 41.0, is_start=False),
+        promise(999, 1.0, 2.0),
+    ]
+
+    found = list(savings(promises, plain, advised, again, IDS, SPEEDUP))
+
+    assert [saving.came_s / SPEEDUP for saving in found] == pytest.approx([40.0, 5.0, -50.0, 40.0])
+    assert [saving.is_held for saving in found] == [True, False, False, True]
+    # Three of four jobs differ by a second between the plain clusters.
+    assert [saving.is_held_or_noise for saving in found] == [True, True, False, True]
+    assert found[0].low_s == 30.0 * SPEEDUP
+
+
+def test_without_a_second_plain_cluster_nothing_is_noise() -> None:
+    trace = made_trace(4)
+    plain, advised = (stretched(made_run(trace, [wait_s] * 4), SPEEDUP) for wait_s in (100.0, 95.0))
+
+    found = list(savings([promise(101, 6.0, 9.0)], plain, advised, None, IDS, SPEEDUP))
+
+    assert [(saving.is_held, saving.is_held_or_noise) for saving in found] == [(False, False)]
+
+
+def test_a_job_that_did_not_finish_tells_nothing_of_its_end() -> None:
+    plain, advised = (made_run(made_trace(4), [100.0] * 4) for _ in range(2))
+    outcomes = advised.outcomes.copy()
+    outcomes["end"][0] = 0
+
+    found = savings(
+        [promise(101, 1.0, 2.0, is_start=False)], plain, replace(advised, outcomes=outcomes), None, IDS, 1.0
+    )
+
+    assert list(found) == []
+
+
+RECORDED = Path(__file__).parents[1] / "recorded" / "22.05" / "scontrol_job_oneline.txt"
+SHOWN = "JobId=7 JobName=a Nice=0 TimeLimit=00:05:00 NumNodes=1-2 TRES=cpu=1,node=1 Features=(null) Command=/a b=c"
+
+
+def test_the_fields_that_changes_show_in_are_read() -> None:
+    fields = fields_of(SHOWN)
+
+    assert fields == {
+        "Nice": "0", "TimeLimit": "00:05:00", "NumNodes": "1-2", "Features": "(null)", "TRES": "cpu=1,node=1"
+    }  # fmt: skip
+    assert {"Nice", "TimeLimit", "NumNodes"} <= fields_of(RECORDED.read_text().splitlines()[0]).keys()
+
+
+def test_a_field_that_was_left_changed_is_named() -> None:
+    after = fields_of(SHOWN.replace("Nice=0", "Nice=-5"))
+
+    assert list(differences(7, fields_of(SHOWN), fields_of(SHOWN))) == []
+    assert list(differences(7, fields_of(SHOWN), after)) == ["job 7 has Nice=-5, submitted was 0"]

@@ -1,5 +1,6 @@
-"""What the programs on live clusters share: actors and the time that passes, arrivals, and how daemons end."""
+"""What the programs on live clusters share: actors, time, arrivals, daemons, scripts of jobs, sdiag and site tables."""
 
+import os
 import random
 import subprocess
 import sys
@@ -9,9 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from advisor.config import load_config
+from tests.live.controller import Typed
+from tests.live.walk import TypedStep, faults, walk
+from tests.programs import killed_after
+from tools.live.arm import Began, Scripts
+from tools.live.compressed_site import CompressedSite
 from tools.stage.arrivals import PAIR, SMALL, gap_s
-from tools.stage.daemon import end_daemon, log_end
+from tools.stage.daemon import end_daemon, log_end, write_config
 from tools.stage.program import Every, kept_folder, passing, print_faults, print_figures, summed_up
+from tools.stage.sdiag import Cycles, cycles_of, together
 from tools.stage.watch import LiveStay, stay_of
 
 READY = "import signal, sys, time\n{}\nprint('ready', flush=True)\ntime.sleep(60)"
@@ -121,3 +129,148 @@ def test_planned_start_of_a_pending_job_and_the_end_of_one_that_never_ran_are_no
     row: tuple[str, str, str, str], stay: LiveStay
 ) -> None:
     assert stay_of(*row) == stay
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Scripts:
+    return Scripts(tmp_path / "scripts")
+
+
+def begun(scripts: Scripts, job_id: int, starts: int = 0) -> subprocess.Popen[bytes]:
+    """Start the script of a job as slurmd does."""
+    env = {**os.environ, "SLURM_JOB_ID": str(job_id), **({"SLURM_RESTART_COUNT": str(starts)} if starts else {})}
+    return subprocess.Popen(["sh", "-c", scripts.text], env=env)
+
+
+def first_of(scripts: Scripts) -> Began:
+    """Wait until a script has begun."""
+    while True:
+        for began in scripts.began():
+            return began
+
+
+def let_go(scripts: Scripts, job_id: int, starts: int = 0) -> None:
+    """Let a script end as soon as it waits."""
+    while not scripts.let_go(job_id, starts):
+        pass
+
+
+def test_a_script_shows_its_start_and_waits_until_it_is_let_go(scripts: Scripts) -> None:
+    with killed_after(begun(scripts, 17)) as script:
+        began = first_of(scripts)
+        running = script.poll()
+        let_go(scripts, 17)
+
+        assert script.wait(10.0) == 0
+    assert (began.job_id, began.starts, running) == (17, 0, None)
+    assert list(scripts.began()) == []
+
+
+def test_a_second_start_is_told_from_the_first(scripts: Scripts) -> None:
+    with killed_after(begun(scripts, 17, starts=2)) as script:
+        began = first_of(scripts)
+        let_go(scripts, 17, starts=2)
+
+        assert script.wait(10.0) == 0
+    assert (began.job_id, began.starts) == (17, 2)
+
+
+def test_a_script_that_has_not_begun_cannot_be_let_go(scripts: Scripts) -> None:
+    assert not scripts.let_go(17, 0)
+
+
+RECORDED = Path(__file__).parents[1] / "recorded"
+
+
+def text_of(release: str) -> str:
+    """Return the recorded output."""
+    return (RECORDED / release / "sdiag.txt").read_text()
+
+
+@pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
+def test_passes_and_requests_are_read_of_every_release(release: str) -> None:
+    cycles = cycles_of(text_of(release))
+
+    assert cycles.main_passes > 0 and 0.0 < cycles.main_mean_s < 1.0
+    assert cycles.backfill_passes > 0 and 0.0 < cycles.backfill_mean_s < 1.0
+    assert cycles.requests["REQUEST_SUBMIT_BATCH_JOB"] > 0
+    # Users are listed in the same form after the requests.
+    assert all(name.isupper() for name in cycles.requests)
+    assert cycles.request_s == pytest.approx(sum(cycles.request_s_by_type.values()))
+
+
+def test_the_passes_of_the_main_scheduler_are_not_those_of_backfill() -> None:
+    cycles = cycles_of(text_of("22.05"))
+
+    assert (cycles.main_passes, cycles.backfill_passes) == (13, 4)
+    assert cycles.main_mean_s == pytest.approx(386e-6)
+    assert cycles.backfill_mean_s == pytest.approx(2681e-6)
+    assert cycles.requests["REQUEST_PARTITION_INFO"] == 122
+    assert cycles.request_s_by_type["REQUEST_PARTITION_INFO"] == pytest.approx(0.026342)
+
+
+def test_runs_count_by_their_passes() -> None:
+    def run(passes: int, mean_s: float) -> Cycles:
+        return Cycles(
+            main_passes=passes,
+            main_mean_s=mean_s,
+            backfill_passes=0,
+            backfill_mean_s=0.0,
+            requests={"A": passes},
+            request_s=1.0,
+            request_s_by_type={"A": 1.0},
+        )
+
+    both = together([run(10, 1.0), run(30, 2.0)])
+
+    assert (both.main_passes, both.main_mean_s) == (40, 1.75)
+    assert (both.requests, both.request_s, both.request_s_by_type) == ({"A": 40}, 2.0, {"A": 2.0})
+    assert both.backfill_mean_s == 0.0
+
+
+@pytest.mark.parametrize("speedup", [1.0, 60.0, 480.0, 1200.0])
+def test_compressed_tables_are_a_configuration_that_the_daemon_takes(speedup: float, tmp_path: Path) -> None:
+    site = CompressedSite(release="22.05", nodes=2, leaf_nodes=1, speedup=speedup, nic_gbps=100.0, oversubscription=1.0)
+
+    config = load_config(write_config(tmp_path, 2.0, site.daemon_tables("default", "trade", None)), {})
+
+    assert config.planning.node_list_lease_s == max(1.0, 120.0 / speedup)
+    assert config.planning.lift_lease_s >= 1.0
+
+
+class Script:
+    """A prompt that prints what it was given to type, and fails the first time for lines that begin with `test`."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def type(self, line: str) -> Typed:
+        self.lines.append(line)
+        is_late = line.startswith("test") and self.lines.count(line) == 1
+        return answer(line, printed="12\n", exit_status=int(is_late))
+
+
+def answer(line: str = "sadvise check", *, printed: str = "", exit_status: int = 0) -> Typed:
+    return Typed(line=line, exit_status=exit_status, printed=printed)
+
+
+def test_command_waits_for_its_condition_and_takes_the_job_that_it_names() -> None:
+    script = Script()
+
+    list(walk(script, [TypedStep(line="sadvise explain JOBID", holds=(), awaits="test -e job")]))
+
+    assert script.lines == ["test -e job", "test -e job", "sadvise explain 12"]
+
+
+def test_answer_as_expected_has_no_fault() -> None:
+    step = TypedStep(line="sadvise check", holds=("^lever",), exit_status=1)
+
+    assert list(faults(step, answer(printed="lever nice", exit_status=1))) == []
+
+
+def test_exit_status_traceback_and_missing_text_are_faults() -> None:
+    found = list(
+        faults(TypedStep(line="sadvise check", holds=("lever",)), answer(printed="Traceback (...)", exit_status=1))
+    )
+
+    assert [fault.partition(": ")[2][:12] for fault in found] == ["exit status ", "a traceback", "does not pri"]

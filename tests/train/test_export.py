@@ -9,10 +9,10 @@ import torch
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
 from advisor.fit.publish import publish_graph
-from advisor.predict.graph_rules import check_graph
 from advisor.predict.library import Library
 from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.served_policy import open_policy
+from advisor.predict.tryout import check_graph
 from tests.predict.shelf import TODAY
 from tools.train.networks import PerOption
 from tools.train.policy_graph import (

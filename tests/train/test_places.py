@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.features.observe.pointer import best_fit
-from advisor.features.observe.report import REPORT_COLUMNS, report_of
+from advisor.features.observe.pointer import REPORT_COLUMNS, best_fit, report_of
 from advisor.sim.state import ENDED
 from tools.train.drawn_gangs import TRAINING, UNSEEN, Scale, draw
 from tools.train.gang_rules import RULES, play, play_by_rule

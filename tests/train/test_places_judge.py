@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from advisor.errors import ModelError
 from advisor.features.observe.pointer import CHOICE_COLUMNS
 from advisor.predict.library import Library
-from advisor.predict.served_places import ServedPlaces
-from advisor.predict.served_policy import open_policy
+from advisor.predict.served_policy import ServedPlaces, open_policy
 from tests.train.test_places import SMALL
 from tools.train.drawn_gangs import TRAINING
 from tools.train.imitation import deterministic

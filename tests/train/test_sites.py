@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from advisor.features.observe.known_models import ServerOutlook
 from advisor.features.observe.least_loss import SEEN_COLUMNS, least_loss, planned_places, seen_columns
 from advisor.features.observe.pointer import Choice, Gang, Interference
-from advisor.features.observe.site_speeds import ServerOutlook
 from advisor.fit.performance_fit import no_samples
 from advisor.predict.onnx_model import TensorGraph
-from advisor.predict.served_places import SCORES
+from advisor.predict.served_policy import SCORES
 from tools.train.drawn_sites import HELD_OUT, TRAINING, Change, DrawnSite, Regime, SiteFamily, draw_site
 from tools.train.gang_rules import cheapest_action, play
 from tools.train.learnt_site import LearntSite, Nightly, adapted_to, aged, prior_of, speeds_in_truth

@@ -15,10 +15,10 @@ from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import Interval
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.memory import Wait
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange, SeenForecast
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import DAY_S
-from advisor.domain.waits import Wait
 from advisor.trial.effect import Comparison, Conclusion, change_of_ratio, compared, ratio_interval
 from advisor.trial.tallies import LeverTally, Share, lever_tallies, places_got
 

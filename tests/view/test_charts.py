@@ -1,7 +1,10 @@
-"""Charts: their configuration holds the data and no markup, and their tables hold the same data."""
+"""The figures and the files of pages: what is drawn, what stands in the table, and that no text becomes markup."""
 
+import hashlib
 import json
+import re
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 from xml.etree import ElementTree
 
@@ -17,17 +20,17 @@ from advisor.view.charts import (
     Line,
     Mark,
     Series,
+    Unit,
     bar_chart,
     change_axis,
     count_axis,
     distribution,
-    duration_axis,
-    elapsed_axis,
     line_chart,
     percent_axis,
     point_chart,
     spelled,
 )
+from advisor.view.markup import TYPES, asset, inlined
 from tests.sim.runs import NAN
 
 HOSTILE = "</script><!--<b>&\u2028\u202e\x1b\udcff"
@@ -55,7 +58,7 @@ def drawn(lines: Sequence[Line], hover: Hover = Hover.X, limit: Limit | None = N
         ident="c",
         title="t",
         description="d",
-        x_axis=elapsed_axis("time", 20.0),
+        x_axis=Axis(label="time", unit=Unit.DURATION, low=0.0, high=20.0),
         y_axis=count_axis("GPUs"),
         lines=lines,
         limit=limit,
@@ -91,7 +94,7 @@ def test_lines_share_the_rows_of_the_table_by_the_axis_that_the_pointer_follows(
         ident="c",
         title="JCT",
         description="d",
-        x_axis=duration_axis("JCT"),
+        x_axis=Axis(label="JCT", unit=Unit.DURATION, is_log=True),
         y_axis=percent_axis("jobs"),
         lines=[distribution(name, of_name) for name, of_name in values.items()],
         hover=Hover.Y,
@@ -163,3 +166,28 @@ def test_hostile_names_cannot_end_the_configuration() -> None:
 )
 def test_values_are_spelled_with_their_units(axis: Axis, value: float, text: str) -> None:
     assert spelled(axis, value) == text
+
+
+STATIC = files("advisor.view") / "static"
+
+
+def test_chart_js_is_what_the_readme_says() -> None:
+    readme = (STATIC / "README.md").read_text()
+    version, digest = re.findall(r"Chart\.js (\d[\d.]+\d),.*SHA-256 `([0-9a-f]{64})`", readme)[0]
+
+    assert hashlib.sha256((STATIC / "chart.umd.min.js").read_bytes()).hexdigest() == digest
+    assert f"Chart.js v{version}" in asset("chart.umd.min.js")
+    assert "MIT License" in (STATIC / "chart.LICENSE.md").read_text()
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_files_can_stand_inside_a_page(name: str) -> None:
+    text = inlined(name)
+
+    assert not re.search(r"</script|</style|<!--|sourceMappingURL", text, re.IGNORECASE)
+    assert text in asset(name)
+
+
+@pytest.mark.parametrize("name", ["charts.js", "tables.js"])
+def test_our_scripts_make_no_markup_of_text(name: str) -> None:
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", asset(name))

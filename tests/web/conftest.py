@@ -11,8 +11,7 @@ from advisor.settings import WebSettings
 from advisor.web.application import application, application_of
 from advisor.web.content import Content
 from advisor.web.served_clusters import ServedCluster
-from tests.web.serving import in_utc
-from tests.web.stage import Stage, set_up
+from tests.web.stage import Stage, in_utc, set_up
 
 BASE = "https://localhost"
 

@@ -1,8 +1,15 @@
-"""Clusters that pages are shown for: a snapshot file, a journal with changes and gains, and a frontier."""
+"""Clusters that pages are shown for, a snapshot file with a journal and a frontier, and the web view on a real port."""
 
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+
+import pytest
+from waitress import wasyncore
 
 from advisor.backends.snapshot_file import write_snapshot
 from advisor.config import Config
@@ -15,7 +22,9 @@ from advisor.site.pause_file import Pause
 from advisor.site.status_file import status_after
 from advisor.site.status_words import Overlook
 from advisor.watch.reading import Reading
+from advisor.web.application import application, application_of
 from advisor.web.content import Content
+from advisor.web.listener import bound, server_of
 from advisor.web.served_clusters import ServedCluster
 from tests.builders import DAY_S, HOUR_S, make_stretch
 from tests.made_rounds import lease, make_round, nice_action, receipt, step
@@ -135,3 +144,30 @@ def staged_site(folder: Path, aurora: Stage) -> list[ServedCluster]:
 def holding(name: str, content: Content) -> ServedCluster:
     """Return a cluster that is open already."""
     return ServedCluster(name, lambda: content)
+
+
+@contextmanager
+def in_utc() -> Iterator[None]:
+    """Show times as the stage means them, wherever the tests run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@contextmanager
+def serving(content: Content | Sequence[ServedCluster], settings: WebSettings) -> Iterator[tuple[str, int] | str]:
+    """Serve one cluster or several with the limits of `sadvise web` in a thread; yields the address."""
+    app = application(content) if isinstance(content, Content) else application_of(content, settings)
+    with bound(settings) as (listening, _):
+        server = server_of(app, listening, settings)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        try:
+            yield listening.getsockname()
+        finally:
+            # In the server's own thread: one that selects on a file closed elsewhere fails.
+            server.trigger.pull_trigger(lambda: wasyncore.close_all(server._map, ignore_all=True))
+            thread.join(10.0)
+            server.task_dispatcher.shutdown()

@@ -17,7 +17,7 @@ from advisor.web.content import Content
 from advisor.web.defence import HEADERS, LARGEST_FORM_BYTES
 from advisor.web.listener import bound
 from tests.web.conftest import client_of
-from tests.web.serving import serving
+from tests.web.stage import serving
 
 EVERYWHERE = ("/", "/line", "/api/v1/line", "/static/web.css", "/assets/charts.js", "/nothing", "/api/v1/nothing")
 

@@ -10,8 +10,7 @@ from flask.testing import FlaskClient
 from advisor.config import Config
 from advisor.settings import WebSettings
 from advisor.watch.reading import Reading
-from advisor.web.content import Content
-from advisor.web.name_hiding import AUDIENCE, Audience
+from advisor.web.content import AUDIENCE, Audience, Content
 from tests.web.conftest import client_of, site_client
 from tests.web.stage import USERS, Stage, holding, set_up, staged_snapshot
 from tests.web.test_api import PATHS

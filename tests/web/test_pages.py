@@ -23,7 +23,8 @@ from advisor.settings import WebSettings
 from advisor.site.status_file import status_after
 from advisor.site.status_words import Overlook
 from advisor.text import escaped
-from advisor.view.documents import OthersDocument, change_document, shell
+from advisor.view.documents import change_document, shell
+from advisor.view.overall import OthersDocument
 from advisor.watch.cluster_view import cluster_view
 from advisor.watch.planned import Planned, Remembered
 from advisor.watch.reading import Reading

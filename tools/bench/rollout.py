@@ -21,12 +21,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from advisor.domain.actions import Action, Reason, SetNice, SetSwitches
-from advisor.domain.facts import Facts
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.gang import GangRequest, GpuCount, SwitchRequest
 from advisor.domain.job import Allocation, Job, JobState
 from advisor.domain.node import GpuPool, Node
-from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.domain.plan import Expected, Facts, Kind, Recommendation
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import TraceError
-from advisor.predict.run_time_table import EndedJobs, RunTimeTable
+from advisor.predict.run_time_features import EndedJobs, RunTimeTable
 from advisor.sim.traces.text_file import opened_text
 
 TEXTS: Final[Mapping[str, str]] = {"partition": "partition_id", "qos": "qos", "state": "state"}

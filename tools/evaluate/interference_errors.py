@@ -11,7 +11,7 @@ import typer
 from numpy.typing import NDArray
 
 from advisor.errors import ConfigError
-from advisor.fit.export import bundled
+from advisor.fit.fitted import bundled
 from advisor.fit.interference_files import MeasuredSpeed, RelativeSpeeds, measured
 from advisor.fit.interference_fit import fit_measured
 from advisor.predict.interference import InterferenceForecaster

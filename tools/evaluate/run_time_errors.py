@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from advisor.domain.probation import OrderProof
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ConfigError
-from advisor.fit.export import bundled
+from advisor.fit.fitted import bundled
 from advisor.fit.run_time_fit import FEWEST_ROWS, fit_run_time
 from advisor.predict.history import bursts_of, keys_of, runs_of
 from advisor.predict.order_share import WaitedJobs, order_proof, ordered
 from advisor.predict.run_time import RunTimeForecaster, RunTimeQuantiles
 from advisor.predict.run_time_curve import are_inside
-from advisor.predict.run_time_features import GROUPS, LEVELS
+from advisor.predict.run_time_features import GROUPS, LEVELS, EndedJobs
 from advisor.predict.run_time_replay import asked_at, replay, steps
-from advisor.predict.run_time_table import EndedJobs
 from tools.data.drac_tables import Tables, read_tables
 from tools.evaluate.score_report import (
     Report,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ConfigError, TraceError
 from advisor.features.backlog import Floats
-from advisor.fit.export import bundled
+from advisor.fit.fitted import bundled
 from advisor.fit.start_time_fit import HIGH, LOW, Polls, fit_polls, log_wait
 from advisor.predict.intervals import Intervals
 from advisor.predict.start_time import StartTimeForecaster

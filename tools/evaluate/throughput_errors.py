@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
 from advisor.errors import ConfigError
-from advisor.fit.export import bundled
+from advisor.fit.fitted import bundled
 from advisor.fit.throughput_data import StepTimes, files_of
 from advisor.fit.throughput_fit import fit_measured
 from advisor.fit.throughput_population import work_of

@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
+from advisor.backends.assoc_text import read_queue_limits
 from advisor.backends.process import SlurmCommands
-from advisor.backends.queue_limits import read_queue_limits
 from advisor.backends.spelling import node_names
 from advisor.clock import SystemClock
 from advisor.sim.cluster import Cluster

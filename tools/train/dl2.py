@@ -15,8 +15,7 @@ import typer
 from numpy.typing import NDArray
 from torch import nn
 
-from advisor.features.price import PRICE
-from advisor.features.steps import OPTION_COLUMNS
+from advisor.features.steps import OPTION_COLUMNS, PRICE
 from advisor.fit.publish import publish_graph
 from advisor.predict.manifest import POLICY, Entry
 from advisor.sim.study.statistics import CellName, mean_over_cells

@@ -11,8 +11,8 @@ import numpy as np
 
 from advisor.domain.units import DAY_S
 from advisor.features.observe.graph import ClusterGraph, Floats, Neighbours, Residents, Rows, Servers, crossing
+from advisor.features.observe.known_models import ServerOutlook, SiteSpeeds
 from advisor.features.observe.pointer import Gang
-from advisor.features.observe.site_speeds import ServerOutlook, SiteSpeeds
 from advisor.fit.performance_fit import Adapted, Samples, SitePrior, Spreads, adapted, no_samples
 from advisor.sim.profiles import Profiles, inflation, load_profiles
 from advisor.sim.state import ENDED

@@ -19,13 +19,11 @@ from torch import Tensor, nn
 
 from advisor.features.observe.graph import LEAF_COLUMNS, SERVER_COLUMNS, SLOT_COLUMNS, Floats32, Neighbours
 from advisor.features.observe.known_models import KnownModels
-from advisor.features.observe.pointer import CHOICE_COLUMNS, GANG_COLUMNS, best_fit
-from advisor.features.observe.report import FINGERPRINT, REPORT_COLUMNS
+from advisor.features.observe.pointer import CHOICE_COLUMNS, FINGERPRINT, GANG_COLUMNS, REPORT_COLUMNS, best_fit
 from advisor.fit.publish import Exported, publish_graph
-from advisor.predict.interference import InterferenceForecaster
+from advisor.predict.interference import InterferenceForecaster, models_known_to
 from advisor.predict.manifest import POLICY, Entry, Parity
-from advisor.predict.neighbours import models_known_to
-from advisor.predict.served_places import SCORES
+from advisor.predict.served_policy import SCORES
 from advisor.sim.policies.learning import opened
 from tools.train import training_commands
 from tools.train.drawn_gangs import CURRICULUM, DrawnGangs, Scale, draw

@@ -24,16 +24,15 @@ import typer
 from torch import Tensor, nn
 
 from advisor.features.observe.graph import Floats, Floats32
+from advisor.features.observe.known_models import SiteSpeeds
 from advisor.features.observe.least_loss import SEEN_COLUMNS, seen_columns
-from advisor.features.observe.pointer import CHOICE_COLUMNS, GANG_COLUMNS
-from advisor.features.observe.report import REPORT_COLUMNS
-from advisor.features.observe.site_speeds import SiteSpeeds
+from advisor.features.observe.pointer import CHOICE_COLUMNS, GANG_COLUMNS, REPORT_COLUMNS
 from advisor.fit.performance_fit import Samples, SitePrior, Spreads, adapted, learnt_spreads, no_samples
 from advisor.fit.performance_graph import performance_exported
 from advisor.fit.publish import Exported, publish_graph
 from advisor.predict.manifest import POLICY, Entry, Parity
 from advisor.predict.performance import KIND as PERFORMANCE
-from advisor.predict.served_places import OUTLOOK_FINGERPRINT, SCORES
+from advisor.predict.served_policy import OUTLOOK_FINGERPRINT, SCORES
 from advisor.sim.study.engines import run_on_cores
 from tools.measured_prior import measured_prior
 from tools.train import training_commands

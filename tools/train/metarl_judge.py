@@ -20,8 +20,7 @@ from advisor.features.observe.known_models import KnownModels
 from advisor.predict.library import Library, checked_content
 from advisor.predict.manifest import GRAPH
 from advisor.predict.onnx_model import TensorGraph
-from advisor.predict.served_places import SCORES
-from advisor.predict.served_policy import held_policy
+from advisor.predict.served_policy import SCORES, held_policy
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.study.cell import digest_of, program_of

@@ -25,10 +25,8 @@ from advisor.features.observe.graph import (
     graph_of,
     size_log,
 )
-from advisor.features.observe.known_models import KnownModels
-from advisor.features.observe.pointer import Choice, Gang, interference_of
-from advisor.features.observe.report import MOST_DEMAND, REPORT_COLUMNS
-from advisor.features.observe.site_speeds import ServerOutlook
+from advisor.features.observe.known_models import KnownModels, ServerOutlook
+from advisor.features.observe.pointer import MOST_DEMAND, REPORT_COLUMNS, Choice, Gang, interference_of
 from advisor.sim.engine.native import native
 from advisor.sim.policies.engine_calls import run_round
 from advisor.sim.profiles import Profiles, inflation, load_profiles

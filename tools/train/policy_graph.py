@@ -19,8 +19,7 @@ from advisor.errors import ModelError
 from advisor.fit.publish import Exported
 from advisor.predict.manifest import Entry, Parity
 from advisor.predict.onnx_model import TensorGraph
-from advisor.predict.served_places import GRAPH
-from advisor.predict.served_policy import LEVER, SCORES
+from advisor.predict.served_policy import LEVER, OBSERVATION, SCORES
 from tools.train.networks import PerOption
 
 # The largest difference of a score between graph and network, and on how many options at least.
@@ -116,7 +115,7 @@ def pointer_to_onnx(
             dynamo=False,
         )
         model = load(file)
-    helper.set_model_props(model, {LEVER: str(Lever.NODE_LIST), GRAPH: fingerprint})
+    helper.set_model_props(model, {LEVER: str(Lever.NODE_LIST), OBSERVATION: fingerprint})
     content: bytes = model.SerializeToString()
     return content
 

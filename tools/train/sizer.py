@@ -12,9 +12,9 @@ from advisor.domain.job import Job
 from advisor.domain.site import Partition, longest_limit_s
 from advisor.features.nodes import UNTYPED
 from advisor.features.policy import best_of
-from advisor.features.price import PRICE, cost_saved
 from advisor.features.queue import ANY_TYPE
 from advisor.features.steps import (
+    PRICE,
     WINDOW,
     Choose,
     Reals,
@@ -23,6 +23,7 @@ from advisor.features.steps import (
     Supply,
     Window,
     climb,
+    cost_saved,
     elastic_jobs,
     near,
     supply_of,
@@ -30,8 +31,7 @@ from advisor.features.steps import (
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.elastic import scaling_of
 from advisor.planning.sizing import needed_limit_s, options
-from advisor.predict.placements import PlacementIndex
-from advisor.predict.queue_speeds import QueueSpeeds
+from advisor.predict.queue_speeds import PlacementIndex, QueueSpeeds
 from advisor.predict.throughput import ThroughputForecaster
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.policies.known_forecaster import KnownForecaster

@@ -4,15 +4,18 @@ For each GPU type, and faster ones, the gang would take the servers of best fit.
 loss, or waits for a better place for at most as long as that would surely save.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
+from advisor.domain.actions import Lever
 from advisor.features.observe.graph import Flags, Floats32
-from advisor.features.observe.pointer import BestFit, Choice, Gang, best_fit, choose_all
-from advisor.features.observe.site_speeds import OUTLOOK_COLUMNS
+from advisor.features.observe.known_models import OUTLOOK_COLUMNS
+from advisor.features.observe.pointer import CHOICE_COLUMNS, AgentView, BestFit, Choice, Gang, best_fit, choose_all
+from advisor.features.policy import Decider, Options
 
 LOSS_COLUMNS: Final = ("loss", "is_planned", "overdue")
 SEEN_COLUMNS: Final = OUTLOOK_COLUMNS + LOSS_COLUMNS
@@ -118,3 +121,54 @@ def _within(choice: Choice, keeps: Flags) -> Choice:
     """Return a copy of a choice that is restricted to some servers."""
     usable = np.where(keeps, choice.usable, 0)
     return replace(choice, usable=usable, chosen=list(choice.chosen), taken=list(choice.taken))
+
+
+class ScoredChooser:
+    """One agent, which owns all servers that it is shown; `view_now` is called once, and only if it chooses."""
+
+    def __init__(self, decider: Decider, view_now: Callable[[], AgentView], job_id: int = 0) -> None:
+        """Take what scores, and the job that is to start."""
+        self._decider, self._view_now, self._job_id = decider, view_now, job_id
+
+    def next_server(self, choice: Choice) -> int | None:
+        """Return the next server; None to leave the gang to Slurm, where it would rather wait."""
+        legal = np.flatnonzero(choice.legal)
+        if not len(legal):
+            return None
+        best = None if self._has_failed() else self._decider.best(self._options(choice, legal))
+        if self._has_failed():
+            return best_fit(choice)
+        return None if best is None else int(legal[best])
+
+    def _has_failed(self) -> bool:
+        return bool(self._decider.fault)
+
+    @cached_property
+    def _view(self) -> AgentView:
+        return self._view_now()
+
+    def _options(self, choice: Choice, legal: np.ndarray) -> Options:
+        view, seen = self._view, choice.columns()
+        names: tuple[str, ...] = CHOICE_COLUMNS
+        graph = view.graph
+        tensors = {
+            "slots": graph.slots,
+            "servers": graph.servers,
+            "member": graph.member,
+            "leaves": graph.leaves,
+            "choice": seen,
+            "gang": choice.gang_columns(view.neighbours),
+            "own": view.report,
+            "others": view.report[None],
+        }
+        if choice.outlook is not None:
+            tensors["outlook"] = seen_columns(choice)
+            names, seen = names + SEEN_COLUMNS, np.concatenate([seen, tensors["outlook"]], axis=1)
+        return Options(
+            lever=Lever.NODE_LIST,
+            job_id=np.full(len(legal), self._job_id),
+            columns={name: seen[legal, place].astype(np.float64) for place, name in enumerate(names)},
+            tensors=tensors,
+            place=legal,
+            must_choose=bool(choice.chosen),
+        )

@@ -4,6 +4,8 @@ The rule is best fit with least interference: few servers under one leaf, the ti
 equally tight ones those where gangs slow each other least.
 """
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -11,6 +13,9 @@ from typing import Final, Protocol
 import numpy as np
 
 from advisor.features.observe.graph import (
+    LEAF_COLUMNS,
+    SERVER_COLUMNS,
+    SLOT_COLUMNS,
     ClusterGraph,
     Flags,
     Floats,
@@ -22,7 +27,7 @@ from advisor.features.observe.graph import (
     size_log,
     time_log,
 )
-from advisor.features.observe.site_speeds import ServerOutlook
+from advisor.features.observe.known_models import ServerOutlook
 
 CHOICE_COLUMNS: Final = (
     "usable", "of_rest", "holds_rest", "is_tight", "slows_me", "slows_others", "leaf_of_rest", "leaf_holds_rest",
@@ -32,6 +37,11 @@ GANG_COLUMNS: Final = (
     "gpus", "fewest_nodes", "leaf_inflation", "spine_inflation", "run", "wait", "rest", "chosen", "pressure",
     "sensitivity",
 )  # fmt: skip
+REPORT_COLUMNS: Final = ("free", "idle", "largest_leaf", "demand", "queue", "gpus", "senders")
+_COLUMNS: Final = (SLOT_COLUMNS, SERVER_COLUMNS, LEAF_COLUMNS, CHOICE_COLUMNS, GANG_COLUMNS, REPORT_COLUMNS)
+# What names the observation that a policy for places was trained on.
+FINGERPRINT: Final = hashlib.sha256(json.dumps(_COLUMNS).encode()).hexdigest()
+MOST_DEMAND: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,3 +222,20 @@ def choose_all(choice: Choice, chooser: Chooser) -> bool:
             return False
         choice.choose(server)
     return True
+
+
+def report_of(servers: Servers, residents: Residents, queue: int, demand: int) -> Floats32:
+    """Return the report of a part, `(len(REPORT_COLUMNS),)`; `queue` jobs wait in it for `demand` GPUs."""
+    gpus = int(servers.gpus.sum())
+    per_leaf = np.bincount(servers.leaf, servers.free, minlength=max(servers.leaves, 1))
+    senders = np.count_nonzero(residents.nodes[residents.gang] > 1)
+    columns = (
+        servers.free.sum() / max(gpus, 1),
+        (servers.free == servers.gpus).mean() if len(servers) else 0.0,
+        per_leaf.max() / max(gpus / max(servers.leaves, 1), 1.0),
+        min(demand / max(gpus, 1), MOST_DEMAND),
+        float(size_log(np.array(queue + 1))),
+        float(size_log(np.array(gpus))),
+        senders / max(len(servers), 1),
+    )
+    return np.array(columns, np.float32)

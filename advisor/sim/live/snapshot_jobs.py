@@ -7,13 +7,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.diagnosis import Cause
+from advisor.domain.diagnosis import CONTENTION, Cause, causes_named
 from advisor.domain.gang import GangRequest, GpuScope
-from advisor.domain.job import Job, JobState
-from advisor.domain.slurm_reasons import CONTENTION, causes_named
+from advisor.domain.job import Job, JobState, tasks_of
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import memory_is_shared_out
-from advisor.features.queue import limits_s, tasks_of
+from advisor.features.queue import limits_s
 from advisor.sim.live.split_allocations import Omissions, places_of
 from advisor.sim.node_classes import is_readable
 from advisor.sim.traces.eligibility import parse_dependency

@@ -13,7 +13,7 @@ from advisor.domain.job import Job
 from advisor.domain.node import Node
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import memory_is_shared_out
-from advisor.features.observe.holdings import shared_out
+from advisor.features.observe.snapshot_graph import shared_out
 from advisor.sim.traces.trace import Trace
 
 _MOST_GPUS: Final = 64

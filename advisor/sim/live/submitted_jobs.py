@@ -9,13 +9,11 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
-from advisor.domain.diagnosis import Cause
-from advisor.domain.job import Job, JobState
+from advisor.domain.diagnosis import CONTENTION, Cause, causes_named
+from advisor.domain.job import Job, JobState, tasks_of
 from advisor.domain.lease import Lease
-from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.domain.snapshot import Snapshot
 from advisor.features.bars import barred
-from advisor.features.queue import tasks_of
 
 # Returns a job as it was submitted: without the changes that advice made to it.
 Undo = Callable[[Job], Job]

@@ -15,9 +15,8 @@ from advisor.features.policy import Policy
 from advisor.planning.case import EVERY_LEVER
 from advisor.planning.observing import observed
 from advisor.planning.plan_trial import KeptTrials, Trial, TrialSize
-from advisor.predict.interference import InterferenceForecaster
+from advisor.predict.interference import InterferenceForecaster, models_known_to
 from advisor.predict.library import Library
-from advisor.predict.neighbours import models_known_to
 from advisor.predict.served_policy import open_policy
 from advisor.sim.live.rollout_trial import RolloutTrial
 from advisor.sim.policies.known_forecaster import KnownForecaster

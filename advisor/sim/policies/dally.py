@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.memory import LARGEST_CLASS, Wait, gang_class
 from advisor.domain.topology import LocalityTier
-from advisor.domain.waits import LARGEST_CLASS, Wait, gang_class
 from advisor.planning.tuning import EDGES_S, Tuner, tuning_of
 from advisor.settings import PlanningSettings
 from advisor.sim.engine.tables import GangPatience, Integers

@@ -14,8 +14,7 @@ from advisor.predict.history import Keys, keys_of
 from advisor.predict.library import Library
 from advisor.predict.onnx_model import Bundle
 from advisor.predict.run_time import EndedJobs, RunTimeForecaster
-from advisor.predict.run_time_features import wait_reached_s
-from advisor.predict.run_time_table import RunTimeTable
+from advisor.predict.run_time_features import RunTimeTable, wait_reached_s
 from advisor.sim.run_outcome import End
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm

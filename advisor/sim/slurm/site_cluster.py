@@ -20,7 +20,7 @@ from advisor.sim.slurm.site_limits import LimitTables, limit_tables
 from advisor.sim.slurm.slurm_settings import MODELLED_TRES, PriorityFlag, unknown_settings
 
 if TYPE_CHECKING:
-    from advisor.backends.queue_limits import QueueLimits
+    from advisor.backends.assoc_text import QueueLimits
 
 # The words of AccountingStorageEnforce that the model knows.
 _ENFORCED: Final = frozenset({"associations", "limits", "nojobs", "nosteps", "qos", "safe"})

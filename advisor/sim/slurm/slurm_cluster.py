@@ -14,7 +14,7 @@ from advisor.domain.plan import Outcome, Receipt
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
-from advisor.predict.run_time_table import RunTimeTable
+from advisor.predict.run_time_features import RunTimeTable
 from advisor.sim.cluster import Cluster, names_in
 from advisor.sim.slurm.job_update import NodeLists, update_job
 from advisor.sim.slurm.slurm_queue import partitions_of

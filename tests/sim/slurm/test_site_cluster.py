@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.backends.assoc_text import decode_associations
-from advisor.backends.queue_limits import QueueLimits, read_queue_limits
+from advisor.backends.assoc_text import QueueLimits, decode_associations, read_queue_limits
 from advisor.backends.site_config import site_config
 from advisor.domain.gang import ShareCount
 from advisor.domain.site import SiteConfig

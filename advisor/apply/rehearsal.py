@@ -5,12 +5,10 @@ from dataclasses import replace
 
 from advisor.apply.applier import Applier
 from advisor.apply.memory_journal import MemoryJournal
-from advisor.apply.step import Step
+from advisor.apply.step import OpenGate, Step
 from advisor.cycle import Cycle
 from advisor.domain.actions import Action
 from advisor.domain.job import Job
-from advisor.domain.lease import Lease
-from advisor.domain.load import Allowance
 from advisor.domain.memory import KEPT_S, Journal
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
@@ -53,20 +51,12 @@ class RehearsedCluster:
         return False
 
 
-class NothingNew:
+class NothingNew(OpenGate):
     """A gate that lets changes be reverted and holds all new ones back."""
 
     def against_change(self, change: Recommendation, job: Job) -> str | None:  # noqa: ARG002  (the protocol's)
         """Return why no change is applied."""
         return "rehearsal: nothing is sent"
-
-    def room(self, wanted: int, *, returning: bool = False) -> Allowance:  # noqa: ARG002  (the protocol's)
-        """Return room for all."""
-        return Allowance(changes=wanted)
-
-    def against_return(self, lease: Lease) -> str | None:  # noqa: ARG002  (the protocol's)
-        """Return None: every change can be reverted."""
-        return None
 
 
 def in_memory(journal: Journal, cycle: Cycle, snapshot: Snapshot) -> MemoryJournal:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.apply.applier import INTENT_GRACE_S, Applier
+from advisor.apply.step import OpenGate
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Action, SetNice
 from advisor.domain.forecast import NO_FORECASTS
@@ -136,14 +137,8 @@ def test_after_returns_cut_short_the_rest_goes_back_next(cluster: Watched, tmp_p
     assert nices(cluster) == [0, 0, 0]
 
 
-class Narrow:
+class Narrow(OpenGate):
     """A gate with room for two changes, and for one revert."""
-
-    def against_change(self, *_: object) -> None:
-        """Let every change pass."""
-
-    def against_return(self, _lease: Lease) -> None:
-        """Let every return pass."""
 
     def room(self, wanted: int, *, returning: bool = False) -> Allowance:
         """Leave room for a few."""

@@ -6,12 +6,12 @@ import pytest
 
 from advisor.apply.applier import Applier
 from advisor.apply.memory_journal import MemoryJournal
+from advisor.apply.step import OpenGate
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import SetNice, SetSwitches, SetTimeMin
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
-from advisor.domain.load import Allowance
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.plan import Outcome, Recommendation
 from tests.apply.test_applier import applier_on, endings, lent
@@ -22,7 +22,7 @@ PAUSED = "paused by root"
 
 
 @dataclass
-class Shut:
+class Shut(OpenGate):
     """A gate that lets nothing pass that concerns some jobs, and keeps what it was asked."""
 
     job_ids: tuple[int, ...]
@@ -33,10 +33,6 @@ class Shut:
         assert job.job_id == change.job_id
         self.asked.append(change)
         return PAUSED if change.job_id in self.job_ids else None
-
-    def room(self, wanted: int, *, returning: bool = False) -> Allowance:  # noqa: ARG002  (the protocol's)
-        """Leave room for all."""
-        return Allowance(changes=wanted)
 
     def against_return(self, lease: Lease) -> str | None:
         """Keep the return off the jobs it is shut for."""

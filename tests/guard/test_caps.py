@@ -13,7 +13,7 @@ from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.plan import Plan, Recommendation
 from advisor.guard.caps import CAPS
-from advisor.guard.circumstances import circumstances
+from advisor.guard.circumstances import circumstances, delays_left_s
 from advisor.guard.exchange_rules import EXCHANGE_RULES
 from advisor.guard.rules import judge
 from advisor.settings import Fairness, Limits
@@ -116,6 +116,62 @@ def test_no_accounts_jobs_are_delayed_beyond_the_bound_of_an_account() -> None:
     changes = [timer(1, delay_s=HOUR_S), timer(2, delay_s=HOUR_S), timer(3, delay_s=1.0)]
 
     assert judged(*changes, jobs=jobs, limits=limits, leases=before) == [None, None, "fair_to_account"]
+
+
+def of_users(*users: str, account: str = "") -> list[Job]:
+    return [make_job(number, gpus=1, user=user, account=account) for number, user in enumerate(users, 1)]
+
+
+def test_what_is_refused_takes_no_room_from_the_next() -> None:
+    jobs = of_users("ann", "bob", "cy")
+    changes = [
+        timer(1, delay_s=300.0, saved_s=9.0),
+        timer(2, delay_s=0.0, saved_s=8.0),
+        timer(3, delay_s=0.0, saved_s=7.0),
+    ]
+
+    refused = judged(*changes, jobs=jobs, limits=Limits(max_user_delay_s=200.0, max_changes=2))
+
+    assert refused == ["fair_to_user", None, None]
+
+
+def test_caps_bind_also_after_a_change_that_breaks_a_rule() -> None:
+    changes = [nice(1, after=99, saved_s=9.0), *(timer(number, saved_s=8.0 - number) for number in (2, 3, 4))]
+
+    refused = judged(*changes, jobs=of_users("ann", "bob", "cy", "dan"), limits=Limits(max_changes=2))
+
+    assert refused == ["lifts_only", None, None, "changes_within_cap"]
+
+
+def test_change_that_helps_is_accepted_however_much_is_booked() -> None:
+    jobs = of_users("ann", account="lab")
+    limits = Limits(max_user_delay_s=0.0, max_account_delay_s=0.0)
+    booked = lent(replace(jobs[0], job_id=9))
+
+    assert judged(timer(1, delay_s=0.0), jobs=jobs, limits=limits, leases=[booked]) == [None]
+    assert judged(timer(1, delay_s=1.0), jobs=jobs, limits=limits) == ["fair_to_user"]
+
+
+def test_change_that_delays_nobody_leaves_all_of_the_delay_to_the_next() -> None:
+    jobs = of_users("ann", "ann", account="lab")
+    changes = [timer(1, delay_s=0.0, saved_s=9.0), timer(2, delay_s=100.0, saved_s=8.0)]
+
+    refused = judged(*changes, jobs=jobs, limits=Limits(max_user_delay_s=100.0, max_account_delay_s=100.0))
+
+    assert refused == [None, None]
+
+
+def test_delay_left_is_the_least_of_job_user_and_account() -> None:
+    jobs = [make_job(1, gpus=1, user="ann", account="lab"), make_job(2, gpus=1, user="bob", account="lab")]
+    jobs.append(make_job(3, gpus=1, user="", account=""))
+    snapshot = make_snapshot(jobs)
+    limits = Limits(max_added_delay_s=1000.0, max_user_delay_s=1500.0, max_account_delay_s=1800.0)
+    leases = [lent(jobs[0], delay_s=300.0), lent(replace(jobs[0], job_id=9), delay_s=600.0)]
+
+    left = delays_left_s(snapshot, circumstances(snapshot, limits, leases=leases))
+
+    # Job 1: 700 of its own, 600 of its user, 900 of its account; job 2: 900 of the account.
+    assert left == {1: 600.0, 2: 900.0}
 
 
 LIMITS = Limits(

@@ -10,9 +10,12 @@ from advisor.sim.profiles import load_profiles
 from advisor.sim.run_outcome import Run
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem, SimulatedPolicy, SimulationOptions, Stopwatch
+from advisor.sim.slurm.slurm_builder import build_slurm
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm.slurm_state import Slurm
+from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import PENDING, State, build_state
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
-from advisor.sim.traces.trace_columns import NAMES_FIELD
 from tests.sim.internals import end, expired, start
 
 PROFILES = load_profiles()
@@ -55,12 +58,6 @@ def make_trace(jobs: Sequence[Mapping[str, Any]], *, users: tuple[str, ...] = ("
     return Trace(name="made", jobs=rows, users=users, models=models)
 
 
-def names_of(trace: Trace, column: str) -> list[str | None]:
-    """Return the name in a column of every job; None for the code -1."""
-    table = getattr(trace, NAMES_FIELD[column])
-    return [table[code] if code >= 0 else None for code in trace.jobs[column].tolist()]
-
-
 def starts_and_ends(run: Run) -> list[tuple[float, float]]:
     """List the first start and the end of every job."""
     return [(float(row["start_time"]), float(row["end_time"])) for row in run.outcomes]
@@ -99,6 +96,19 @@ def make_state(trace: Trace, cluster: str | Cluster, *, ideal: bool = False, los
     """Build the arrays of a run before the first submission."""
     where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     return build_state(trace, where, PROFILES, ideal=ideal, loses_work=loses_work)
+
+
+def model_of(trace: Trace, cluster: Cluster, *, ideal: bool = True) -> tuple[State, Slurm]:
+    """Build the arrays of a run under the model of slurmctld before the first submission."""
+    state = make_state(trace, cluster, ideal=ideal)
+    return state, build_slurm(state, trace, cluster)
+
+
+def slurm_at(until: float, trace: Trace, cluster: Cluster, *, ideal: bool = True) -> SimulatedSlurm:
+    """Run the model of slurmctld up to an instant, and return the cluster that shows it."""
+    state, slurm = model_of(trace, cluster, ideal=ideal)
+    run_slurm(state, slurm, until)
+    return SimulatedSlurm(trace, cluster, state, slurm)
 
 
 def submit(state: State, row: int, now: float) -> None:

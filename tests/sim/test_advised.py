@@ -17,13 +17,12 @@ from advisor.sim.policies.advised import AdvisedSlurm, advise, no_forecasts
 from advisor.sim.run_outcome import End
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.traces.trace import Trace
 from tests.backends.actuator_contract import check
 from tests.planning.test_policies import Scripted
-from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends
+from tests.sim.building import bytes_of, make_trace, run_of, slurm_at, starts_and_ends
 
 SLURM = SlurmParameters(tick_s=0.0, batch_sched_delay_s=0.0, limit_check_s=0.0, max_switch_wait_s=3600.0)
 EAGER = SimulationOptions(
@@ -78,10 +77,7 @@ def advisor_at_work() -> tuple[Applier, SimulatedSlurm]:
     full = {"gpus": 4, "run_time_s": 1000, "time_limit_s": 1200}
     gang = {"submit_time": 10, "gpus": 8, "nodes_min": 2, "nodes_max": 2, "time_limit_s": HOUR_S}
     trace, cluster = make_trace([full, full, gang]), Cluster(nodes=(NodeGroup(count=2, gpus=4),), slurm=SLURM)
-    state = make_state(trace, cluster, ideal=True)
-    slurm = build_slurm(state, trace, cluster)
-    run_slurm(state, slurm, 100.0)
-    simulated = SimulatedSlurm(trace, cluster, state, slurm)
+    simulated = slurm_at(100.0, trace, cluster)
     return Applier(source=simulated, actuator=simulated, cycle=Cycle()), simulated
 
 

@@ -11,13 +11,9 @@ from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.run_outcome import End, Run
 from advisor.sim.slurm.queue_tables import PartitionTable
-from advisor.sim.slurm.slurm_builder import build_slurm
-from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import prioritise, run_slurm
-from advisor.sim.state import State
 from advisor.sim.traces.trace import Trace
-from tests.sim.building import FIRST_COME, make_state, make_trace, run_of, starts_and_ends
+from tests.sim.building import FIRST_COME, make_trace, model_of, run_of, slurm_at, starts_and_ends
 from tests.sim.internals import insert
 
 NODES = NodeGroup(count=4, gpus=4)
@@ -40,11 +36,6 @@ def part(name: str, first: int, last: int, **settings: Any) -> PartitionTable:
 
 def cluster_of(*partitions: PartitionTable, slurm: SlurmParameters = NO_BACKFILL) -> Cluster:
     return Cluster(nodes=(NODES,), slurm=slurm, partitions=partitions)
-
-
-def model_of(trace: Trace, cluster: Cluster) -> tuple[State, Slurm]:
-    state = make_state(trace, cluster, ideal=True)
-    return state, build_slurm(state, trace, cluster)
 
 
 def starts(run: Run) -> list[float]:
@@ -203,10 +194,8 @@ def test_a_snapshot_shows_partitions_and_where_jobs_can_start() -> None:
         ["right", "left", "left,right"],
         [{"gpus": 16, "nodes_min": 4, "nodes_max": 4}, {"submit_time": 1}, {"submit_time": 2}],
     )
-    state, slurm = model_of(trace, cluster)
-    run_slurm(state, slurm, 50.0)
 
-    snapshot = SimulatedSlurm(trace, cluster, state, slurm).snapshot()
+    snapshot = slurm_at(50.0, trace, cluster).snapshot()
 
     assert [job.partitions for job in snapshot.jobs] == [("right",), ("left",), ("left", "right")]
     assert [node.partitions for node in snapshot.nodes] == [("left", "right"), ("right",), ("right",), ("right",)]

@@ -51,13 +51,11 @@ class Column:
         return self.kind is not ColumnKind.NAME and self.default is None and self.default_from is None
 
 
-def _whole(
-    name: str, wanted: str, high: float, *, low: float = 0, default: float | None = 0, default_from: str | None = None
-) -> Column:
+def _whole(name: str, high: int, *, low: int = 0, default: float | None = 0, default_from: str | None = None) -> Column:
     return Column(
         name=name,
         kind=ColumnKind.WHOLE,
-        wanted=f"a whole number {wanted}",
+        wanted=f"a whole number from {low} to {high}",
         low=low,
         high=high,
         default=default,
@@ -84,21 +82,20 @@ def _name(name: str) -> Column:
 
 # The least number above 0.
 _POSITIVE: Final = math.nextafter(0.0, 1.0)
-_GPUS: Final = f"from 0 to {MOST}"
 
 COLUMNS: Final[Mapping[str, Column]] = {
     column.name: column
     for column in (
-        _whole("job_id", f"from 0 to {_ID_MOST}", _ID_MOST, default=None),
+        _whole("job_id", _ID_MOST, default=None),
         _seconds("submit_time", None),
         _seconds("run_time_s", None, low=_POSITIVE, wanted="above 0"),
-        _whole("gpus", _GPUS, MOST, default=None),
-        _whole("gpus_min", _GPUS, MOST, default=None, default_from="gpus"),
-        _whole("gpus_max", _GPUS, MOST, default=None, default_from="gpus"),
-        _whole("nodes_min", f"from 0 to {MOST}", MOST),
-        _whole("nodes_max", f"from 0 to {MOST}", MOST),
-        _whole("cpus_per_gpu", f"from 0 to {MOST}", MOST),
-        _whole("memory_mib_per_gpu", f"from 0 to {_MOST_MIB}", _MOST_MIB),
+        _whole("gpus", MOST, default=None),
+        _whole("gpus_min", MOST, default=None, default_from="gpus"),
+        _whole("gpus_max", MOST, default=None, default_from="gpus"),
+        _whole("nodes_min", MOST),
+        _whole("nodes_max", MOST),
+        _whole("cpus_per_gpu", MOST),
+        _whole("memory_mib_per_gpu", _MOST_MIB),
         _seconds("time_limit_s", math.inf, low=_POSITIVE, wanted="above 0, or inf", special=math.inf),
         _seconds("time_min_s", 0.0),
         _name("gpu_type"),
@@ -106,20 +103,20 @@ COLUMNS: Final[Mapping[str, Column]] = {
         _name("user"),
         _name("account"),
         _name("qos"),
-        _whole("switches", f"from 0 to {MOST}", MOST),
+        _whole("switches", MOST),
         _seconds("switches_wait_s", 0.0),
-        _whole("nice", f"from {-_NICE_MOST} to {_NICE_MOST}", _NICE_MOST, low=-_NICE_MOST),
+        _whole("nice", _NICE_MOST, low=-_NICE_MOST),
         _seconds("checkpoint_interval_s", 0.0),
         _seconds("recorded_start_time", math.nan, special=math.nan),
         _name("partition"),
-        _whole("array_id", f"from 0 to {_ID_MOST}", _ID_MOST),
+        _whole("array_id", _ID_MOST),
         _name("dependency"),
-        _whole("array_limit", f"from 0 to {MOST}", MOST),
+        _whole("array_limit", MOST),
         _seconds("begin_time", 0.0),
         _name("name"),
-        _whole("cpus", f"from 0 to {MOST}", MOST),
-        _whole("memory_mib", f"from 0 to {_MOST_MIB}", _MOST_MIB),
-        _whole("exclusive", "from 0 to 1", 1),
+        _whole("cpus", MOST),
+        _whole("memory_mib", _MOST_MIB),
+        _whole("exclusive", 1),
         _name("features"),
         _name("required_nodes"),
         _name("excluded_nodes"),

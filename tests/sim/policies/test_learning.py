@@ -20,13 +20,12 @@ from advisor.sim.policies.known_forecaster import KnownForecaster
 from advisor.sim.policies.learning import EndedInOrder, LearnedRunTimes, LearningForecaster
 from advisor.sim.profiles import step_s
 from advisor.sim.simulated_policy import SimulationOptions
-from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import State
 from advisor.sim.traces.trace import Trace
-from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends
+from tests.sim.building import bytes_of, make_trace, model_of, run_of, starts_and_ends
 from tests.sim.runs import random_trace
 
 HOUR_S = 3600.0
@@ -43,8 +42,7 @@ def queue_of_forty() -> tuple[Trace, State, Slurm]:
         for number in range(40)
     ]
     trace = make_trace(rows)
-    state = make_state(trace, CLUSTER)
-    slurm = build_slurm(state, trace, CLUSTER)
+    state, slurm = model_of(trace, CLUSTER, ideal=False)
     run_slurm(state, slurm, -1.0)
     return trace, state, slurm
 
@@ -72,8 +70,7 @@ def test_jobs_that_end_teach_what_the_user_runs() -> None:
 
 def test_each_ended_job_is_returned_once_with_its_run_time() -> None:
     trace = make_trace([{"gpus": 4, "run_time_s": 600.0, "time_limit_s": HOUR_S} for _ in range(3)])
-    state = make_state(trace, CLUSTER)
-    slurm = build_slurm(state, trace, CLUSTER)
+    state, slurm = model_of(trace, CLUSTER, ideal=False)
     ended = EndedInOrder(SimulatedSlurm(trace, CLUSTER, state, slurm))
     run_slurm(state, slurm, -1.0)
     run_slurm(state, slurm, 1300.0)
@@ -121,8 +118,7 @@ def told(noise: float, *jobs: Mapping[str, object]) -> tuple[Forecasts, State]:
     """Forecast jobs that wait behind one that holds all GPUs."""
     holder = {"gpus": 16, "run_time_s": HOUR_S, "time_limit_s": HOUR_S}
     trace = make_trace([holder, *({"submit_time": 10, **job} for job in jobs)])
-    state = make_state(trace, SLOW_LINKS)
-    slurm = build_slurm(state, trace, SLOW_LINKS)
+    state, slurm = model_of(trace, SLOW_LINKS, ideal=False)
     run_slurm(state, slurm, -1.0)
     run_slurm(state, slurm, 100.0)
     simulated = SimulatedSlurm(trace, SLOW_LINKS, state, slurm)

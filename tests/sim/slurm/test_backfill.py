@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurmctld import run_slurm
-from tests.sim.building import FIRST_COME, make_state, make_trace, run_of, starts_and_ends, times_of
+from tests.sim.building import FIRST_COME, make_trace, model_of, run_of, starts_and_ends, times_of
 
 ONE_NODE = Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=FIRST_COME)
 
@@ -36,8 +35,7 @@ def test_where_no_reservation_can_be_kept_nothing_is_promised() -> None:
         {"submit_time": 20, "gpus": 1, "run_time_s": 200, "time_limit_s": 200},
     ]
     trace = make_trace(jobs)
-    state = make_state(trace, ONE_NODE, ideal=True)
-    slurm = build_slurm(state, trace, ONE_NODE)
+    state, slurm = model_of(trace, ONE_NODE)
     slurm = slurm._replace(reservations=slurm.reservations[:0])
 
     run_slurm(state, slurm, np.inf)
@@ -255,3 +253,41 @@ def test_plan_that_ends_in_the_slot_in_which_another_begins_is_kept() -> None:
     jobs = [lasting(130, gpus=2), lasting(69), lasting(50, gpus=4), lasting(60, gpus=2), passing(40)]
 
     assert starts(jobs)[4] > 30.0
+
+
+def of(release: str) -> SlurmParameters:
+    """First come, first served, as of a release of Slurm."""
+    return replace(FIRST_COME, release=release)
+
+
+@pytest.mark.parametrize(
+    ("release", "limit_s", "start"), [("22.05", 151.0, 200.0), ("24.11", 209.0, 30.0), ("24.11", 211.0, 200.0)]
+)
+def test_reservation_ends_on_the_next_point_of_the_grid(release: str, limit_s: float, start: float) -> None:
+    jobs = [lasting(100, gpus=2), lasting(1000, gpus=3), lasting(100, gpus=4), lasting(50, gpus=2, nodes_max=2)]
+    jobs[3]["nodes_min"] = 2
+
+    # The first node is reserved for the third from 60 to 180, or to 240, then both for the fourth: what runs on the
+    # second until then does not delay it.
+    slurm = replace(of(release), bf_resolution_s=60.0)
+    assert starts([*jobs, passing(limit_s)], slurm=slurm, nodes=2)[4] == start
+
+
+def test_end_after_the_next_opening_of_a_node_does_not_count() -> None:
+    # The fourth is expected on the first node at 106. The fifth then fits the second node at 100; 22.05 goes on to the
+    # end at 502, prefers the first node from 156 on, and leaves a GPU of the second to the sixth.
+    running = [lasting(106, gpus=3), lasting(99, gpus=3), lasting(500, gpus=4)]
+    waiting = [lasting(50, gpus=4), lasting(50, gpus=4), passing(600)]
+
+    assert starts([*running, *waiting], slurm=of("22.05"), nodes=3)[5] == 30.0
+    assert starts([*running, *waiting], slurm=of("24.11"), nodes=3)[5] == 150.0
+
+
+@pytest.mark.parametrize(
+    ("release", "limit_s", "start"), [("24.11", 110.0, 30.0), ("26.05", 69.0, 30.0), ("26.05", 110.0, 149.0)]
+)
+def test_job_is_expected_at_the_last_end_on_its_own_nodes(release: str, limit_s: float, start: float) -> None:
+    # The ends at 100 and 149 are in one group; the third takes the first node, whose job ends at 100.
+    jobs = [lasting(100, gpus=2), lasting(148, gpus=4), lasting(50, gpus=4), passing(limit_s, gpus=2)]
+
+    assert starts(jobs, slurm=of(release), nodes=2)[3] == start

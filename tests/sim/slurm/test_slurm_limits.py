@@ -11,11 +11,10 @@ from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.run_outcome import End, Run
 from advisor.sim.slurm.queue_tables import AssociationTable, PartitionTable, QosTable
 from advisor.sim.slurm.slurm_builder import build_slurm
-from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import run_slurm
-from advisor.sim.state import FAULT_DTYPE, State
+from advisor.sim.state import FAULT_DTYPE
 from advisor.sim.traces.trace import Trace
-from tests.sim.building import FIRST_COME, make_state, make_trace, run_of, starts_and_ends
+from tests.sim.building import FIRST_COME, make_state, make_trace, model_of, run_of, starts_and_ends
 
 ACCOUNTS = ("lab", "team", "other")
 
@@ -37,11 +36,6 @@ def trace_of(jobs: Sequence[Mapping[str, Any]]) -> Trace:
 
 def starts(run: Run) -> list[float]:
     return [start for start, _ in starts_and_ends(run)]
-
-
-def model_of(trace: Trace, cluster: Cluster) -> tuple[State, Slurm]:
-    state = make_state(trace, cluster, ideal=True)
-    return state, build_slurm(state, trace, cluster)
 
 
 LIMITS: Mapping[str, tuple[QosTable | AssociationTable, Mapping[str, Any], list[float]]] = {

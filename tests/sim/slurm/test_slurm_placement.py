@@ -1,5 +1,7 @@
 """Which nodes the model of Slurm gives a gang: the observations of `docs/fidelity.md`, section 1."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,17 +16,17 @@ from tests.sim.internals import leaves_picked
 CLUSTER = parse_cluster("nodes=8,gpus=8,leaf=4")
 
 
-def slurm_with(in_use: str, **job: int) -> tuple[State, Slurm]:
+def slurm_with(in_use: str, *, release: str = CLUSTER.slurm.release, **job: int) -> tuple[State, Slurm]:
     """Build a cluster with GPUs in use on n01 to n04 and, after the bar, n05 to n08; row 0 is the job."""
-    trace = make_trace([job])
-    state = make_state(trace, CLUSTER)
+    trace, cluster = make_trace([job]), replace(CLUSTER, slurm=replace(CLUSTER.slurm, release=release))
+    state = make_state(trace, cluster)
     occupy(state, [int(each) for each in in_use.replace("|", " ").split()])
-    return state, build_slurm(state, trace, CLUSTER)
+    return state, build_slurm(state, trace, cluster)
 
 
-def picks(in_use: str, **job: int) -> dict[str, int]:
+def picks(in_use: str, *, release: str = CLUSTER.slurm.release, **job: int) -> dict[str, int]:
     """Return the GPUs that the job gets at once, by node."""
-    state, slurm = slurm_with(in_use, **job)
+    state, slurm = slurm_with(in_use, release=release, **job)
     assert pick_now(state, slurm, 0, 100.0)
     return {f"n{node + 1:02d}": gpus for node, gpus in picked(state).items()}
 
@@ -50,9 +52,9 @@ def picks(in_use: str, **job: int) -> dict[str, int]:
     ],
 )
 def test_a_gang_with_a_node_count_goes_where_slurmctld_put_it(in_use: str, nodes: int, each: int, got: str) -> None:
-    request = {"gpus": nodes * each, "nodes_min": nodes, "nodes_max": nodes}
+    found = picks(in_use, gpus=nodes * each, nodes_min=nodes, nodes_max=nodes)
 
-    assert picks(in_use, **request) == dict.fromkeys(got.split(), each)
+    assert found == dict.fromkeys(got.split(), each)
 
 
 @pytest.mark.parametrize(
@@ -141,3 +143,35 @@ def test_gpus_count_per_node_where_a_fixed_node_count_divides_them(
 
     assert per_node(state, 0) == each
     assert np.array_equal(state.jobs["gpus"], [gpus])
+
+
+@pytest.mark.parametrize(
+    ("in_use", "gpus", "nodes_max", "older", "newer"),
+    [
+        pytest.param("0 0 0 0 | 8 8 0 0", 1, 1, "n07", "n01", id="the first node of all"),
+        pytest.param("0 0 0 0 | 1 0 0 0", 8, 1, "n06", "n01", id="a whole node"),
+        pytest.param("8 8 8 7 | 0 0 0 0", 1, 1, "n04", "n04", id="whatever its leaf offers"),
+        pytest.param("7 2 6 0 | 0 0 0 0", 2, 1, "n02", "n02", id="the first that is usable"),
+        pytest.param("6 4 0 0 | 6 6 8 4", 4, 0, "n08", "n08", id="by leaves without a node count"),
+    ],
+)
+def test_job_of_one_node_ignores_leaves(in_use: str, gpus: int, nodes_max: int, older: str, newer: str) -> None:
+    for release, expected in (("22.05", older), ("24.11", older), ("26.05", newer)):
+        assert list(picks(in_use, release=release, gpus=gpus, nodes_max=nodes_max)) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("in_use", "gpus", "older", "newer"),
+    [
+        pytest.param("4 4 6 2 | 4 4 4 4", 8, {"n01": 4, "n04": 4}, {"n01": 2, "n04": 6}, id="two nodes"),
+        pytest.param(
+            "4 4 6 2 | 4 4 4 4", 12, {"n01": 4, "n02": 4, "n04": 4}, {"n01": 4, "n02": 2, "n04": 6}, id="three nodes"
+        ),
+        pytest.param("7 6 7 0 | 8 7 7 0", 12, {"n04": 8, "n08": 4}, {"n04": 8, "n08": 4}, id="equal nodes in order"),
+    ],
+)
+def test_open_gang_fills_the_emptiest_of_its_nodes_first(
+    in_use: str, gpus: int, older: dict[str, int], newer: dict[str, int]
+) -> None:
+    for release, expected in (("22.05", older), ("24.11", newer), ("26.05", newer)):
+        assert picks(in_use, release=release, gpus=gpus, nodes_max=0) == expected

@@ -15,7 +15,7 @@ from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import FAULT_DTYPE, State, build_state
 from advisor.sim.traces.trace import Trace
-from tests.sim.building import FIRST_COME, make_state, make_trace, run_of, starts_and_ends, times_of
+from tests.sim.building import FIRST_COME, make_state, make_trace, model_of, run_of, starts_and_ends, times_of
 
 
 def cluster_of(*groups: NodeGroup, slurm: SlurmParameters = FIRST_COME) -> Cluster:
@@ -234,8 +234,7 @@ def cluster_with(count: int, gpus: int, slurm: SlurmParameters = FIRST_COME) -> 
 
 def stopped_at(until: float, trace: Trace, cluster: Cluster) -> tuple[State, Slurm]:
     """Run until an instant before the last job has ended."""
-    state = make_state(trace, cluster, ideal=True)
-    slurm = build_slurm(state, trace, cluster)
+    state, slurm = model_of(trace, cluster)
     assert run_slurm(state, slurm, until) == PAUSED
     return state, slurm
 

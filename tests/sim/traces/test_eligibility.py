@@ -8,17 +8,14 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.queueing import PAUSED
 from advisor.sim.run_outcome import End, Run
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.slurm.queue_tables import QosTable
-from advisor.sim.slurm.slurm_builder import build_slurm
-from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm.slurm_settings import PriorityFlag
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.traces.eligibility import Await, build_eligibility, parse_dependency
 from advisor.sim.traces.trace import Trace
-from tests.sim.building import FIRST_COME, bytes_of, make_state, make_trace, run_of, starts_and_ends
+from tests.sim.building import FIRST_COME, bytes_of, make_trace, model_of, run_of, slurm_at, starts_and_ends
 from tests.sim.watching import stepping
 
 # The main scheduler runs at every change, and once a minute over the whole queue.
@@ -167,11 +164,8 @@ def test_what_a_trace_does_not_say_changes_nothing() -> None:
 def test_simulated_slurm_shows_why_jobs_wait() -> None:
     task: dict[str, Any] = {"submit_time": 0.0, "array_id": 1, "array_limit": 1}
     trace = waiting_trace([task, task, {"dependency": "afterok:1"}, {"begin_time": 500.0}, {"gpus": 4}])
-    state = make_state(trace, ONE_NODE, ideal=True)
-    slurm = build_slurm(state, trace, ONE_NODE)
 
-    assert run_slurm(state, slurm, 50.0) == PAUSED
-    jobs = {job.job_id: job for job in SimulatedSlurm(trace, ONE_NODE, state, slurm).snapshot().jobs}
+    jobs = slurm_at(50.0, trace, ONE_NODE).snapshot().jobs_by_id
 
     assert {job_id: job.reason for job_id, job in jobs.items()} == {
         1: "",
@@ -205,8 +199,7 @@ def test_with_accrue_always_age_counts_from_the_submission() -> None:
     ages = []
     for flags in ((), (PriorityFlag.ACCRUE_ALWAYS,)):
         slurm = replace(FIRST_COME, priority_flags=flags)
-        state = make_state(trace, replace(ONE_NODE, slurm=slurm))
-        model = build_slurm(state, trace, replace(ONE_NODE, slurm=slurm))
+        state, model = model_of(trace, replace(ONE_NODE, slurm=slurm), ideal=False)
         run_slurm(state, model, 60.0)
         ages.append(model.eligible_time.tolist())
 

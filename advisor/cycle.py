@@ -115,7 +115,8 @@ class CycleRecord:
 class Cycle:
     """The pipeline and its settings; it plans with the levers in `levers` alone, and not for jobs only observed.
 
-    Without a `policy` the rules decide; `models` are those whose interference it is shown. Without a `trial` all
+    Without a `policy` the rules decide; `models` are the models of jobs, such as bert, whose
+    interference it sees. Without a `trial` all
     changes go out that the guard accepts. With `asked`, delay timers of other jobs can be missing from the plan.
     """
 

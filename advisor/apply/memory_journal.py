@@ -106,7 +106,7 @@ class MemoryJournal:
         return tuple(self._waits[self._ended_by(since) :])
 
     def record(self, record: CycleRecord, cycle: Cycle) -> int:  # noqa: ARG002  (the protocol's)
-        """Keep what the policy of a cycle remembers, and nothing else of it."""
+        """Keep nothing of a cycle; its number is 0."""
         return 0
 
     def receipts(self, cycle_id: int, step: Step) -> None:

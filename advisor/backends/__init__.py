@@ -1,1 +1,1 @@
-"""Live Slurm and snapshot files: readers, decoders, command lines; the only starter of processes."""
+"""Live Slurm and snapshot files: readers, decoders, command lines; the only starter of programs."""

@@ -31,7 +31,7 @@ BRANCHES: Final[Mapping[str, Branch]] = {
     "notify": Branch("notify", "notify", "What digests and mails say, and whether they arrive."),
     "web": Branch("web", "web", "Serve the web view."),
     "top": Branch("top", "top", "The cluster live in a terminal, with keys to act."),
-    "report": Branch("impact", "report", "Report what the changes achieved, with intervals."),
+    "report": Branch("report", "report", "Report what the changes achieved, with intervals."),
     "journal": Branch("journal", "journal", "Changes in effect, and what was proposed and done."),
     "replay": Branch("replay", "replay", "Plan a recorded cycle again."),
     "snapshot": Branch("snapshot", "snapshot", "Save the state of the cluster to a file."),

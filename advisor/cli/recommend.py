@@ -67,7 +67,7 @@ class AdviceRequest:
     has_trial: bool
 
     def answers(self, readings: Sequence[Reading]) -> tuple[ClusterAdvice, ...]:
-        """Return the advice for each cluster; raises `AdvisorError` where there is one, and it cannot be read.
+        """Return the advice for each cluster; raises `AdvisorError` if a single one cannot be read.
 
         Several are read at once, as Slurm answers slowly when it is loaded, and planned one after another.
         """

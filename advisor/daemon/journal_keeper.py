@@ -39,7 +39,7 @@ class Keeper:
         # The files as the last round left them, and the nonces of which one is in the file; none before the first.
         self._files: JournalFiles | None = None
         self._nonces: tuple[str, ...] = ()
-        # The jobs as last read, which are left alone while the journal cannot be read.
+        # The open leases as last read; their jobs are left alone while the journal cannot be read.
         self.leases: tuple[Lease, ...] = ()
 
     @contextmanager

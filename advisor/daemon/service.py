@@ -55,7 +55,7 @@ _LASTING: Final = (("journal", "file"), ("daemon", "runtime_folder"), ("metrics"
 class Outfit:
     """The parts that are built from a configuration and swapped together by a reload.
 
-    `applier` is limited by the budget of requests; `leaver` is not, for the shutdown, and runs within the patience
+    `applier` is limited by the budget of requests; `leaver` reverts at the shutdown, without it, within the patience
     `last`. `asked` returns how many of the last commands there were, and how many of them failed, and `forget_asked`
     begins to count them again. `forecaster` forecasts starts for the outcomes. `against_applying` returns why this
     daemon must not apply, or None. `policy` opens the policy that decides in place of the rules, in every round; None

@@ -97,7 +97,7 @@ class Forecasts:
 
     def of(self, job_id: int) -> JobForecast:
         """Return the forecast of a job, or an empty one."""
-        return self.by_job.get(job_id, NOTHING_KNOWN)
+        return self.by_job.get(job_id, NO_FORECAST)
 
     @property
     def counted(self) -> "Forecasts":
@@ -115,6 +115,5 @@ class Forecasts:
         )
 
 
-NOTHING_KNOWN = JobForecast()
 NO_FORECAST = JobForecast()
 NO_FORECASTS = Forecasts()

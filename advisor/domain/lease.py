@@ -25,7 +25,7 @@ class LeaseState(StrEnum):
 
     INTENDED = "intended"  # recorded; it is not known yet whether it took effect
     OUT = "out"
-    RETURNING = "returning"  # being reverted; it is not known yet whether that took effect
+    RETURNING = "returning"  # the revert is sent; it is not known yet whether that took effect
     HANDS_OFF = "hands_off"  # somebody else changed the field since, so the job is left alone
 
 
@@ -33,7 +33,7 @@ class Ending(StrEnum):
     """How a lease ended."""
 
     NOT_APPLIED = "not_applied"
-    TAKEN_BACK = "taken_back"
+    TAKEN_BACK = "taken_back"  # reverted when due
     NO_LONGER_PENDING = "no_longer_pending"
     REVERTED = "reverted"  # a person had it taken back, so the job is left alone
     OVERRULED = "overruled"  # somebody else had changed the field, and the job is no longer pending

@@ -21,8 +21,8 @@ class Options:
     """The legal choices of one decision, one row each; forbidden ones are not included.
 
     `columns` are the numbers behind the choices, `(n_options,)` each; `job_id` is whose they are. Where a policy looks
-    at more than its options, `tensors` holds that by name, and `place` says where it scores each option.
-    With `must_choose` one of the options is taken.
+    at more than its options, `tensors` holds that by name, and `place` is the index of each option's score in
+    its output. With `must_choose` one of the options is taken.
     """
 
     lever: Lever

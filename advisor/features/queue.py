@@ -54,8 +54,8 @@ class QueueTable:
     """Competing jobs in the order in which Slurm considers them, row by row.
 
     A pool is a set of partitions that share GPU nodes, at one priority tier: only jobs of one pool can pass
-    each other by priority. `run` holds the assumed run times; the GPU-time of a row is its `width` times its
-    run time, which counts what `features.taken` says. `gpu_type` indexes `gpu_types`, `ANY_TYPE` for a gang that takes
+    each other by priority. `run` holds the assumed run times; the GPU-time of a row is its `width`, as
+    `features.taken` counts it, times its run time. `gpu_type` indexes `gpu_types`, `ANY_TYPE` for a gang that takes
     any. Not all jobs of a pool want the same GPUs: `reach` numbers the sets of them that jobs can have.
     """
 

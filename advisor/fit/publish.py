@@ -29,7 +29,7 @@ from advisor.predict.manifest import (
     write_file,
     write_manifest,
 )
-from advisor.predict.onnx_model import FINGERPRINT, OnnxModel
+from advisor.predict.onnx_model import FINGERPRINT_KEY, OnnxModel
 from advisor.predict.run_time import RunTimeParameters
 from advisor.predict.tryout import admit
 from advisor.text import escaped
@@ -155,7 +155,7 @@ def _marked(graph: bytes, print_of: str) -> bytes:
 
     model = onnx.load_model_from_string(graph)
     kept = {entry.key: entry.value for entry in model.metadata_props}
-    onnx.helper.set_model_props(model, {**kept, FINGERPRINT: print_of})
+    onnx.helper.set_model_props(model, {**kept, FINGERPRINT_KEY: print_of})
     content: bytes = model.SerializeToString()
     return content
 

@@ -36,8 +36,7 @@ class JournalBase:
         self._database = database
         self._retention = retention
         self._clock = clock
-        # None where the audit was not asked yet.
-        # The models that were proven or drifted, as of a row of the audit.
+        # The models that were proven or drifted, as of a row of the audit; None where it was not asked yet.
         self._trust: tuple[Trust, int] | None = None
 
     @property

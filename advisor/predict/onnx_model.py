@@ -16,7 +16,7 @@ from advisor.domain.probation import Proof
 from advisor.errors import ModelError
 
 CORES = 1
-FINGERPRINT = "sadvise_fingerprint"
+FINGERPRINT_KEY = "sadvise_fingerprint"
 # More rows are run in several parts. A model is tried with as many before it is opened (`tryout`).
 MOST_ROWS: Final = 4096
 WIDE_ROWS: Final = 512
@@ -66,7 +66,7 @@ class TensorGraph:
         self._types = {tensor.name: tensor.type for tensor in self._session.get_inputs()}
         # The metadata of the graph, if it has any.
         self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
-        self.fingerprint = self.metadata.get(FINGERPRINT, "")
+        self.fingerprint = self.metadata.get(FINGERPRINT_KEY, "")
 
     def run(self, tensors: Tensors, *, limit_s: float = RUN_LIMIT_S) -> Tensors:
         """Return the outputs by name; raises `ModelError` where it fails, is late, or an output is not finite."""

@@ -1,1 +1,1 @@
-"""A cluster that answers like Slurm: traces, true run times, a model of slurmctld, policies and reports."""
+"""A cluster that answers like Slurm: traces, true run times, a model of slurmctld, policies and studies."""

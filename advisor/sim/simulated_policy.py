@@ -1,4 +1,4 @@
-"""Policies of the simulator, which run a problem to its end on the common engine."""
+"""Defines what a simulated policy is, the options of a run, and the loop that drives it on the common engine."""
 
 import time
 from collections.abc import Callable
@@ -27,8 +27,8 @@ SPEEDS = "oracle, estimated, noisy=PERCENT"
 class SimulationOptions:
     """Options of a run; `speeds` selects the run times and speeds that policies believe.
 
-    Plain Slurm is run beside it every `twin_every_s`. `models` is the folder of the run-time model that the site
-    fitted; without it the shipped one is used. `begins_at` is when the simulation begins by the clock of the site, in
+    Plain Slurm is run beside an advised run every `twin_every_s`. `models` is the folder of the run-time model that the
+    site fitted; without it the shipped one is used. `begins_at` is when the simulation begins by the clock of the site, in
     POSIX seconds, from which the ages of its history count.
 
     oracle: the truth. estimated: run times are the time limits that users asked, speeds grow with the GPUs.

@@ -25,7 +25,7 @@ from advisor.sim.traces.trace_file import write_trace
 from advisor.trial.tallies import Share
 from advisor.view.gate_words import slurm_time
 from tests.cli.conftest import Sadvise
-from tests.cli.test_impact import outcome
+from tests.cli.test_report import outcome
 from tests.post_office import post_office
 from tests.sim.building import make_trace
 

@@ -17,7 +17,7 @@ from advisor.journal.base import FAILING, TUNED
 from advisor.view.digest_words import tune_words
 from tests.builders import make_stretch
 from tests.cli.conftest import Sadvise
-from tests.cli.test_impact import outcome
+from tests.cli.test_report import outcome
 from tests.post_office import Hook, PostOffice, post_office, web_server
 
 

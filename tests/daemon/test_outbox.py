@@ -24,7 +24,7 @@ from advisor.settings import JournalSettings
 from advisor.site.delivery import Target, deliver, state_file
 from advisor.site.digests import DigestTask, notices_of
 from tests.builders import TAKEN_AT, make_gang, make_job, make_nodes, make_partition, make_snapshot
-from tests.cli.test_impact import held_back
+from tests.cli.test_report import held_back
 from tests.daemon.test_run import Log
 from tests.made_rounds import lease, make_round, step
 from tests.post_office import dripping, eventually, post_office, web_server

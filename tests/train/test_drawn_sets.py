@@ -19,12 +19,9 @@ from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from tests.features.test_steps import jobs, supply
-from tools.train import dl2, size_env, size_rivals
+from tools.train import dl2, dl2_judge, size_env
 from tools.train.dl2 import RECIPE, TEST_SEEDS, VALIDATION_SEEDS, SizeRun
-from tools.train.judge import app
-from tools.train.networks import PerOption
-from tools.train.size_env import SHIFTED, TRAINING
-from tools.train.size_rivals import (
+from tools.train.dl2_judge import (
     DEFAULT,
     PRICE,
     SETS,
@@ -37,6 +34,9 @@ from tools.train.size_rivals import (
     sized,
     table,
 )
+from tools.train.judge import app
+from tools.train.networks import PerOption
+from tools.train.size_env import SHIFTED, TRAINING
 from tools.train.sizer import SpeedOf, by_price, by_score, true_speeds
 from tools.train.training import train
 
@@ -50,10 +50,10 @@ def on_few_jobs(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(size_env, "TRAINING", FEW)
     patched.setattr(dl2, "VALIDATION_SEEDS", range(2))
     book = replace(dl2.BOOK, recipes={"dl2": TINY})
-    for module in (dl2, size_rivals):
+    for module in (dl2, dl2_judge):
         patched.setattr(module, "BOOK", book)
     drawn = DrawnSet(words="workloads", seeds=range(40, 44), ranges=FEW)
-    patched.setattr(size_rivals, "SETS", {"drawn": drawn})
+    patched.setattr(dl2_judge, "SETS", {"drawn": drawn})
 
 
 @pytest.fixture(name="trained", scope="module")
@@ -108,7 +108,7 @@ def test_rows_are_paired_by_workload_and_finished_runs_are_kept(runs: list[Path]
     assert (both["beside"], cold["beside"], cold["seeds"]) == (PRICE, "dl2", 1)
     assert rows["warm-up alone, dl2, 2 updates, taught by price"]["beside"] == PRICE
     plain = [
-        simulate(drawn.trace, drawn.cluster, sized(by_score(by_price)), seed=seed, options=size_rivals.OPTIONS)
+        simulate(drawn.trace, drawn.cluster, sized(by_score(by_price)), seed=seed, options=dl2_judge.OPTIONS)
         for seed, drawn in ((seed, size_env.workload(seed, FEW)) for seed in range(40, 44))
     ]
     ended = [run.outcomes["end_time"] - run.trace.jobs["submit_time"] for run in plain]

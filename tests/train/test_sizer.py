@@ -24,7 +24,7 @@ from advisor.sim.traces.trace import Trace
 from tests.examples import examples
 from tests.sim.building import IDEAL, make_problem, make_trace, run_of
 from tests.sim.drawn_queues import clusters, go_on, started, traces
-from tools.train.size_rivals import sized
+from tools.train.dl2_judge import sized
 from tools.train.sizer import Sizer, Sizes, as_asked, by_price, by_score, speeds_by_rule, true_speeds
 
 INSTANTS = st.sampled_from([7.0, 30.0, 290.0, 900.0]) | st.floats(0.0, 2000.0)

@@ -2,7 +2,7 @@
 
 A site departs from what was measured elsewhere: each model sends more or less, presses its neighbours more or less, and
 is faster or slower on a GPU type than its profile says. How far is drawn from a family; whole families are held out of
-the training. Sizes and run times of jobs are those of `tools.train.places.workload`. All of it is ours.
+the training. Sizes and run times of jobs are those of `tools.train.drawn_gangs.drawn_trace`. All of it is ours.
 """
 
 from collections.abc import Mapping, Sequence

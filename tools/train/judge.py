@@ -39,7 +39,7 @@ def dl2(
     store: Annotated[Path | None, typer.Option(help="On Slurm, keep finished runs there, and go on from them.")] = None,
 ) -> None:
     """Judge DL2's policies in the published setting or on Slurm."""
-    from tools.train import dl2_published, size_rivals
+    from tools.train import dl2_judge, dl2_published
     from tools.train.dl2 import BOOK
     from tools.train.dl2_setting import Published
 
@@ -53,11 +53,11 @@ def dl2(
                 dl2_published.draw(published, dl2_published.BOOK.runs_of(row or "ours", runs), picture)
         elif setting == "slurm":
             results = {
-                name: size_rivals.judged(name, runs, most=traces, store=store, tell=_tell) for name in size_rivals.SETS
+                name: dl2_judge.judged(name, runs, most=traces, store=store, tell=_tell) for name in dl2_judge.SETS
             }
-            typer.echo("\n\n".join(size_rivals.table(of_set) for of_set in results.values()))
+            typer.echo("\n\n".join(dl2_judge.table(of_set) for of_set in results.values()))
             if picture:
-                size_rivals.draw(BOOK.runs_of(row or "dl2", runs), picture)
+                dl2_judge.draw(BOOK.runs_of(row or "dl2", runs), picture)
         else:
             raise typer.BadParameter(f"no setting {setting}; there are published, slurm", param_hint="--setting")
     _write(results, out)

@@ -26,7 +26,7 @@ WARM: Final = "warm-up alone"
 class RecipeBook:
     """What can be trained in a setting: recipes by name, and the teachers of the warm-up.
 
-    The first recipe and the first teacher go without saying. `figure` names what validations measure, and `begin` makes
+    The first recipe and the first teacher are the defaults. `figure` names what validations measure, and `begin` makes
     a run of a recipe, a teacher and a seed.
     """
 

@@ -66,7 +66,7 @@ def test_commands_decide_nothing() -> None:
 JUDGES = {
     "marl": ("tools.train.marl_judge", {"tools.train.gang_rules", "tools.train.marl"}),
     "metarl": ("tools.train.metarl_judge", {"tools.train.learnt_site", "tools.train.gang_training"}),
-    "dl2": ("tools.train.size_rivals", {"tools.train.dl2", "tools.train.networks"}),
+    "dl2": ("tools.train.dl2_judge", {"tools.train.dl2", "tools.train.networks"}),
 }
 
 

@@ -1,1 +1,1 @@
-"""Forecasts and policies by models in ONNX Runtime; damaged models are refused, rows outside their support are marked."""
+"""Forecasts and policies served by ONNX Runtime; damaged models are refused, rows outside their support are marked."""

@@ -28,8 +28,8 @@ class SimulationOptions:
     """Options of a run; `speeds` selects the run times and speeds that policies believe.
 
     Plain Slurm is run beside an advised run every `twin_every_s`. `models` is the folder of the run-time model that the
-    site fitted; without it the shipped one is used. `begins_at` is when the simulation begins by the clock of the site, in
-    POSIX seconds, from which the ages of its history count.
+    site fitted; without it the shipped one is used. `begins_at` is when the simulation begins by the clock of the
+    site, in POSIX seconds, from which the ages of its history count.
 
     oracle: the truth. estimated: run times are the time limits that users asked, speeds grow with the GPUs.
     noisy=X: the truth made X percent longer or shorter, by a fair coin per job.

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -24,15 +23,8 @@ from advisor.site.pause_file import pause, resume
 from advisor.trial.accuracy import NOT_KNOWN
 from tests.builders import DAY_S, TAKEN_AT, make_job
 from tests.daemon.rounds import Site
-from tests.fake_cluster import fragmented
 
 BUSY = ControllerLoad(server_threads=200)
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    """A cluster of which the planner says: let the gang wait for one node."""
-    return Site(folder=tmp_path, cluster=fragmented())
 
 
 def full_disk(_journal: SqliteJournal, _outcomes: object) -> None:

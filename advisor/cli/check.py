@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from advisor.backends.failures_reader import read_failed_runs
 from advisor.backends.probe import probes
 from advisor.backends.process import Commands, SlurmCommands
 from advisor.backends.scontrol_text import read_billings
 from advisor.backends.submit_lines import read_submitted
 from advisor.cli.options import AnyQueue, Form
 from advisor.config import Config
+from advisor.diagnose.failing_nodes import SINCE, failure_checks
 from advisor.diagnose.site_checks import Check, Status, billing_checks, site_checks
 from advisor.domain.lease import Lease
 from advisor.domain.probation import Trust
@@ -57,6 +59,7 @@ def check(reading: AnyQueue, output: Form) -> None:
             *probes(seen, commands, source=opened, pacing=settings.daemon),
             *checks,
             *_fair_share(seen, commands),
+            *_failures(seen, commands),
             *_strays(settings, seen, commands),
         ]
     header = ["check", "status", "finding", "cost of lacking it"]
@@ -83,6 +86,17 @@ def _fair_share(seen: Snapshot, commands: Commands) -> Iterator[Check]:
     except AdvisorError as err:
         cost = "users could hold GPUs that they do not pay for"
         yield Check(name="fair share", status=Status.UNKNOWN, text=f"the partitions cannot be read: {err}", cost=cost)
+
+
+def _failures(seen: Snapshot, commands: Commands) -> Iterator[Check]:
+    """Check whether some nodes end more jobs than others."""
+    try:
+        yield from failure_checks(read_failed_runs(commands, SINCE), len(seen.nodes))
+    except AdvisorError as err:
+        cost = "nodes that end jobs are not found"
+        yield Check(
+            name="nodes that end jobs", status=Status.UNKNOWN, text=f"accounting cannot be read: {err}", cost=cost
+        )
 
 
 def _trust(settings: Config, now: float) -> Iterator[Check]:

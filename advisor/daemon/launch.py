@@ -6,6 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from advisor import __version__
+from advisor.backends.commands import chosen_cluster
+from advisor.backends.failures_reader import read_failed_runs
+from advisor.backends.process import SlurmCommands
 from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.daemon.live_parts import LiveParts
@@ -15,6 +18,8 @@ from advisor.daemon.run import Daemon, Notifier
 from advisor.daemon.service import Service
 from advisor.daemon.twin_keeper import TwinKeeper, run_in_child
 from advisor.daemon.weekly_tune import refit, weekly_tune
+from advisor.diagnose.failing_nodes import SINCE, failing_nodes
+from advisor.domain.failing_node import FailingNode
 from advisor.errors import ConfigError
 from advisor.journal.file import taken
 from advisor.metrics.observer import Metrics
@@ -114,6 +119,7 @@ def run(load: Callable[[], Config]) -> bool:
             reload=reload,
             refit=lambda now: refit(now, RoundDeadline(patience.stopping)),
             tune=lambda now: weekly_tune(now, RoundDeadline(patience.stopping)),
+            failing=lambda now, node_count: _failing(now, node_count, RoundDeadline(patience.stopping)),
             notifier=Notifier(),
             clock=clock,
             log=log,
@@ -122,3 +128,10 @@ def run(load: Callable[[], Config]) -> bool:
             return daemon.run()
         finally:
             remove_status(folder)
+
+
+def _failing(config: Config, node_count: int, patience: RoundDeadline) -> tuple[FailingNode, ...]:
+    """Return the nodes that fail more often than chance makes, by accounting; raises `SlurmError` or `DecodeError`."""
+    cluster = chosen_cluster(None, os.environ)
+    commands = SlurmCommands(timeout_s=config.source.timeout_s, cluster=cluster, patience=patience)
+    return failing_nodes(read_failed_runs(commands, SINCE), node_count)

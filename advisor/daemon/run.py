@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from advisor.clock import Clock
 from advisor.config import Config
 from advisor.daemon.service import Service
+from advisor.domain.failing_node import FailingNode
 from advisor.domain.tune_verdict import TuneVerdict
 from advisor.errors import AdvisorError
 from advisor.text import blanked
@@ -145,15 +146,20 @@ class Daemon:
         reload: Callable[[], Config],
         refit: Callable[[Config], str],
         tune: Callable[[Config], TuneVerdict],
+        failing: Callable[[Config, int], Sequence[FailingNode]],
         notifier: Notifier,
         clock: Clock,
         log: Any,
     ) -> None:
-        """Take the service, the functions that reload, fit run times and tune, the notifier, the clock and the log."""
+        """Take the service; what reloads, fits run times, tunes and finds failing nodes; notifier, clock and log.
+
+        `failing` is called with the number of nodes.
+        """
         self._service = service
         self._reload = reload
         self._refit = refit
         self._tune = tune
+        self._failing = failing
         self._notifier = notifier
         self._clock = clock
         self._log = log
@@ -182,6 +188,9 @@ class Daemon:
             self._tune_week, "cron", day_of_week="sun", hour=config.night_hour, minute=45, id="tune", jitter=600,
             executor="beside",
         )  # fmt: skip
+        self._scheduler.add_job(
+            self._look_at_nodes, "cron", hour=config.night_hour, minute=15, id="nodes", jitter=600, executor="beside"
+        )
         # No round sends its status before the daemon has reported READY.
         self._scheduler.start(paused=True)
         self._notifier.ready()
@@ -283,6 +292,18 @@ class Daemon:
                 self._log.info("tuned", advised=tune_words(verdict))
             except AdvisorError as err:
                 self._log.warning("settings were not tried", fault=str(err))
+
+    def _look_at_nodes(self) -> None:
+        """Find the nodes that fail more often than chance makes, and record them."""
+        try:
+            found = self._failing(self._service.config, self._service.node_count)
+        except AdvisorError as err:
+            self._log.info("accounting has not shown which nodes fail", fault=str(err))
+            return
+        nodes = "; ".join(node.text for node in found)
+        self._service.note_failing(nodes)
+        if nodes:
+            self._log.warning("nodes fail more often than chance makes", nodes=nodes)
 
     def _end(self) -> bool:
         """Cancel running commands, revert changes that do not expire, and log the changes that stay in effect."""

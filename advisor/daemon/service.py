@@ -28,7 +28,7 @@ from advisor.errors import AdvisorError, BudgetSpentError, ConfigError, JournalE
 from advisor.features.policy import Policy, RefusedPolicy
 from advisor.guard.breakers import Vitals
 from advisor.journal import SqliteJournal
-from advisor.journal.base import TUNED
+from advisor.journal.base import FAILING, TUNED
 from advisor.journal.disclosure import Disclosure
 from advisor.metrics.catalogue import JOURNAL
 from advisor.metrics.round import Round
@@ -106,8 +106,8 @@ class Service:
         self._reads_failed = 0
         self._is_settled = False
         self._policy_fault = ""
-        # What is not in the audit yet.
-        self._verdict: TuneVerdict | None = None
+        self._failing_nodes: str | None = None
+        self.node_count = 0
         # The loads since the breakers were last judged.
         self._loads: deque[ControllerLoad] = deque(maxlen=16)
         self.interval_s = config.daemon.interval_s
@@ -164,6 +164,7 @@ class Service:
             breakers=self._round_state.breakers,
             on_probation={} if step is None else self._round_state.on_probation(step.record, outfit.config),
             order=self._round_state.order,
+            failing_nodes=self._failing_nodes or "",
         )
         self._observer(done)
         if not self._is_settled and step is not None:
@@ -188,7 +189,12 @@ class Service:
 
     def note_tune(self, verdict: TuneVerdict) -> None:
         """Have the next round write what `sadvise tune` advises into the audit; for any thread."""
-        self._verdict = verdict
+        self._round_state.note(TUNED, **asdict(verdict))
+
+    def note_failing(self, nodes: str) -> None:
+        """Have the next round publish which nodes fail more often than chance makes, "" for none; for any thread."""
+        self._round_state.note(FAILING, nodes=nodes)
+        self._failing_nodes = nodes
 
     def stop(self) -> None:
         """Cancel running commands at once; for any thread."""
@@ -297,9 +303,10 @@ class Service:
         """Store what follows from a step: outcomes, the table for submissions, the shadow's plan and the twin's."""
         snapshot = step.record.snapshot
         self._note_fault(journal, step.record)
-        if (verdict := self._verdict) is not None:
-            journal.note(snapshot.taken_at, TUNED, asdict(verdict))
-            self._verdict = None
+        self.node_count = len(snapshot.nodes)
+        if self._failing_nodes is None:
+            last = journal.last(FAILING)
+            self._failing_nodes = "" if last is None else str(last.detail.get("nodes", ""))
         self._submit_tables.publish(outfit.config, journal, step.record, applies=self._mode() is Mode.APPLY)
         self._round_state.follow(journal, step, outfit.forecaster, outfit.config)
         if outfit.shadow is not None:

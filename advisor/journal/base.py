@@ -22,6 +22,8 @@ PROVEN: Final = "run times proven"
 ORDER_SEEN: Final = "run times in order"
 # What the weekly `sadvise tune` advised.
 TUNED: Final = "tuned"
+# Which nodes fail more often than chance makes, as accounting had them that night.
+FAILING: Final = "failing nodes"
 # The event by which the intervals of a model no longer hold.
 DRIFTED: Final = "forecast drifted"
 

@@ -28,7 +28,8 @@ class Round:
     still in effect. `strays` are pending jobs whose nice carries our mark without a lease, and `unknown_lifts` those of
     them whose nice no user can set. `accuracy` is that of the forecasts of "start" and "run_time"; `on_probation` maps
     the run-time models that the plan set aside to why, and `order` is the last look at how such a model orders jobs.
-    `breakers` are the open ones. `interval_s` is how long after the start of this round the next one starts.
+    `breakers` are the open ones. `failing_nodes` says which nodes fail more
+    often than chance makes, "" for none. `interval_s` is how long after the start of this round the next one starts.
     """
 
     started_time: float
@@ -50,6 +51,7 @@ class Round:
     on_probation: Mapping[str, str] = field(default_factory=dict)
     order: OrderLook | None = None
     breakers: tuple[OpenBreaker, ...] = ()
+    failing_nodes: str = ""
 
     @property
     def reconciled(self) -> Reconciled:

@@ -21,7 +21,7 @@ from advisor.domain.tune_verdict import TuneVerdict
 from advisor.errors import AdvisorError, ConfigError, NoticeError
 from advisor.journal import SqliteJournal
 from advisor.journal.audit import AuditRow
-from advisor.journal.base import BREAKERS, TUNED
+from advisor.journal.base import BREAKERS, FAILING, TUNED
 from advisor.site.status_file import read_status
 from advisor.view.digest_words import Week, digest_notice, user_notice
 from advisor.view.impact_report import impact_of
@@ -41,6 +41,7 @@ def weekly_digest(journal: SqliteJournal, config: Config, now: float) -> Notice:
         opened=_opened(journal.audit(since, _MOST_ROWS)),
         probation=_probation(config),
         tuned=_tuned(journal, since),
+        failing_nodes=_failing_nodes(journal, since),
     )
     return digest_notice(week)
 
@@ -94,6 +95,12 @@ def _tuned(journal: SqliteJournal, since: float) -> TuneVerdict | None:
         return TuneVerdict(**row.detail)  # type: ignore[arg-type]
     except TypeError:
         return None
+
+
+def _failing_nodes(journal: SqliteJournal, since: float) -> str:
+    """Return which nodes failed more often than chance makes, as they were last found since an instant."""
+    row = journal.last(FAILING)
+    return "" if row is None or row.time < since else str(row.detail.get("nodes", ""))
 
 
 def _probation(config: Config) -> tuple[str, ...]:

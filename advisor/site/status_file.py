@@ -45,7 +45,8 @@ class DaemonStatus(BaseModel):
     `planned` is None where the round read nothing, and `fault` says why. `out` counts the changes in effect, `overdue`
     those of them that should have been reverted. `strays` are the first jobs that hold a lift of ours which the journal
     does not know. `run_time_order` is the last look at how a run-time model orders the jobs of the site; what it orders
-    counts unless `on_probation` names the model. `undelivered` is why notices do not reach their targets.
+    counts unless `on_probation` names the model. `failing_nodes` says which nodes fail more often than
+    chance makes. `undelivered` is why notices do not reach their targets.
     """
 
     model_config = _CHECKED
@@ -65,6 +66,7 @@ class DaemonStatus(BaseModel):
     out: _Count
     overdue: _Count
     strays: tuple[_Count, ...] = ()
+    failing_nodes: str = ""
     undelivered: str = ""
 
 
@@ -100,6 +102,7 @@ def status_after(done: "Round", *, undelivered: str = "") -> DaemonStatus:
         out=sum(done.open_leases.values()),
         overdue=done.overdue,
         strays=done.unknown_lifts[:MOST_STRAYS],
+        failing_nodes=done.failing_nodes,
         undelivered=undelivered,
     )
 

@@ -162,6 +162,8 @@ def lines(seen: Overlook) -> Iterator[tuple[str, str]]:
 
 def _further_lines(seen: Overlook) -> Iterator[tuple[str, str]]:
     """Yield the lines that depend on the state: notices, the gain of the last day, and why nothing happens."""
+    if seen.last is not None and seen.last.failing_nodes:
+        yield "nodes", f"{seen.last.failing_nodes}, in 7 days; `sadvise check` has the commands to drain them"
     if seen.last is not None and seen.last.undelivered:
         yield "notices", f"not delivered: {seen.last.undelivered}; to do: `sadvise notify --test`"
     if seen.last_day is not None and seen.last_day.jobs:

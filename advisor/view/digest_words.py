@@ -48,7 +48,7 @@ class Week:
     """What a digest says of a week.
 
     `opened` counts how often each breaker opened, `probation` are lines on models, `tuned` is what `sadvise tune`
-    advised.
+    advised, `failing_nodes` which nodes fail more often than chance makes.
     """
 
     cluster: str
@@ -56,6 +56,7 @@ class Week:
     opened: Mapping[str, int]
     probation: tuple[str, ...] = ()
     tuned: TuneVerdict | None = None
+    failing_nodes: str = ""
 
 
 def digest_notice(week: Week) -> Notice:
@@ -72,6 +73,11 @@ def digest_notice(week: Week) -> Notice:
         _breaker_line(week.opened),
         *(f"Run times set aside: {line}" for line in week.probation),
         *([f"Settings: {tune_words(week.tuned)}."] if week.tuned else []),
+        *(
+            [f"Nodes: {week.failing_nodes}; `sadvise check` has the commands to drain them."]
+            if week.failing_nodes
+            else []
+        ),
         "",
         "To do: `sadvise report --since 7d` shows all of it; `sadvise status` shows the daemon now.",
     ]

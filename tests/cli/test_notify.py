@@ -13,7 +13,7 @@ from advisor.domain.outcome import SeenChange
 from advisor.domain.tune_verdict import TuneVerdict
 from advisor.domain.units import HOUR_S
 from advisor.journal import SqliteJournal
-from advisor.journal.base import TUNED
+from advisor.journal.base import FAILING, TUNED
 from advisor.view.digest_words import tune_words
 from tests.builders import make_stretch
 from tests.cli.conftest import Sadvise
@@ -79,6 +79,15 @@ def test_the_digest_says_what_tune_advised_this_week(sadvise: Sadvise, configure
     with SqliteJournal(configured / "journal.sqlite") as journal:
         journal.note(time.time(), TUNED, {"of": "another version"})
     assert "Settings:" not in sadvise("notify", "--config", str(configured / "sadvise.toml")).out
+
+
+def test_the_digest_names_the_nodes_that_fail(sadvise: Sadvise, configured: Path) -> None:
+    with SqliteJournal(configured / "journal.sqlite") as journal:
+        journal.note(time.time(), FAILING, {"nodes": "n1 failed 3 times"})
+
+    shown = sadvise("notify", "--config", str(configured / "sadvise.toml"))
+
+    assert "Nodes: n1 failed 3 times; `sadvise check` has the commands" in " ".join(shown.out.split())
 
 
 def test_the_documents_of_the_webhook_name_no_user(sadvise: Sadvise, configured: Path) -> None:

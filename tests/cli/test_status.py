@@ -251,6 +251,12 @@ def test_notices_that_are_not_delivered_are_said(status: Status, tmp_path: Path)
     assert "mail: no answer" in check.text
 
 
+def test_nodes_that_fail_are_named(status: Status, tmp_path: Path) -> None:
+    written(tmp_path, now_round(replace(make_round(step()), failing_nodes="n1 failed 3 times")))
+
+    assert labelled(status())["nodes"].startswith("n1 failed 3 times, in 7 days; `sadvise check` has")
+
+
 def test_several_clusters_stand_in_one_table_and_the_worst_decides(sadvise: Sadvise, tmp_path: Path) -> None:
     (tmp_path / "clusters").mkdir()
     for name in ("alpha", "beta"):

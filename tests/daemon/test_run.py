@@ -5,7 +5,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,11 +17,12 @@ from advisor.clock import Clock, SystemClock
 from advisor.config import Config
 from advisor.daemon.run import Daemon, Notifier
 from advisor.daemon.service import Service
+from advisor.domain.failing_node import FailingNode
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.tune_verdict import TuneVerdict
 from advisor.errors import ConfigError, SlurmUnavailableError
 from advisor.journal import SqliteJournal
-from advisor.journal.base import TUNED
+from advisor.journal.base import FAILING, TUNED
 from tests.daemon.rounds import Site
 from tests.fake_cluster import fragmented
 
@@ -85,6 +86,7 @@ class Running:
     reloaded: Callable[[], Config]
     refitted: list[Config] = field(default_factory=list)
     tuned: list[Config] = field(default_factory=list)
+    failing: Sequence[FailingNode] = ()
     clock: Clock = field(default_factory=SystemClock)
 
     def run(self, *beside: Callable[[], None]) -> tuple[bool, float]:
@@ -119,6 +121,7 @@ class Running:
             reload=self.reloaded,
             refit=self._refit,
             tune=self._tune,
+            failing=lambda _config, _node_count: self.failing,
             notifier=self.notifier,
             clock=self.clock,
             log=self.log,
@@ -283,6 +286,22 @@ def test_settings_are_tried_where_configured_and_the_audit_has_what_is_advised(r
     assert [said["advised"] for said in running.log.said("tuned")] == [
         "tried on the last 40 GPU jobs, no preset lowers the mean JCT clearly; in force is slurm"
     ]
+
+
+def test_nodes_that_fail_are_in_the_status_the_log_and_the_audit_also_of_the_next_daemon(running: Running) -> None:
+    running.failing = [FailingNode(name="n1", failures=3, runs=4, users=2, gpu_s=3600.0)]
+    text = running.failing[0].text
+
+    running.daemon()._look_at_nodes()
+    running.run(running.rounds(2))
+    later = running.site.service()
+    later.round()
+
+    with SqliteJournal.read_only(running.site.folder / "journal.sqlite") as journal:
+        rows = [row.detail for row in journal.audit() if row.event == FAILING]
+    assert rows == [{"nodes": text}]
+    assert [said["nodes"] for said in running.log.said("nodes fail more often than chance makes")] == [text]
+    assert [done.failing_nodes for done in running.site.told[-2:]] == [text, text]
 
 
 def test_a_fault_of_our_own_does_not_end_the_rounds(running: Running) -> None:

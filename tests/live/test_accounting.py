@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.backends.failures_reader import read_failed_runs
 from advisor.backends.particulars_reader import read_particulars
 from advisor.backends.process import SlurmCommands
 from advisor.backends.site_reader import SiteReader
@@ -16,6 +17,7 @@ from advisor.backends.text_source import TextSource
 from advisor.cli.site_history import accounting_commands
 from advisor.clock import SystemClock
 from advisor.diagnose.causes import diagnose
+from advisor.diagnose.failing_nodes import SINCE
 from advisor.errors import TraceError
 from advisor.fit.accounting import ask_accounting
 from advisor.sim.traces.importing.formats import import_trace
@@ -25,6 +27,7 @@ from tests.live.conftest import started
 from tests.live.reading import sadvise_on
 from tests.live.test_budget import Running
 from tools.stage import LiveCluster
+from tools.stage.watch import talking_to
 
 # slurmdbd is always there beside the host's own Slurm only.
 pytestmark = [pytest.mark.live, pytest.mark.releases("22.05"), pytest.mark.needs("slurmdbd")]
@@ -312,6 +315,24 @@ def submitted(live: LiveCluster) -> dict[str, int]:
         user = "news" if name == "grp" else "mail"
         ids[name] = live.submit(*ONE_GPU, *asked, "-J", name, user=user)
     return ids
+
+
+def test_runs_that_a_failing_node_ended_are_read_requeued_ones_too(used: Used) -> None:
+    live = used.live
+    live.reset()
+    ids = [live.submit(*ONE_GPU, requeue, "-w", "n01", user="mail") for requeue in ("--requeue", "--no-requeue")]
+    live.wait_for(lambda: live.run("squeue", "-h", "-t", "RUNNING", "-o", "%A").split() == sorted(map(str, ids)))
+
+    live.run("scontrol", "update", "NodeName=n01", "State=DOWN", "Reason=fails")
+    with talking_to(live):
+        commands = SlurmCommands(timeout_s=30.0)
+        live.wait_for(lambda: len(read_failed_runs(commands, SINCE)) == 2, what="accounting has the runs")
+        runs = read_failed_runs(commands, SINCE)
+    checks = json.loads(sadvise_on(live, "check", "--json").out)["checks"]
+
+    assert {(run.nodes, run.user) for run in runs} == {(("n01",), "mail")}
+    (check,) = (check for check in checks if check["name"] == "nodes that end jobs")
+    assert check["text"].startswith("no node fails more often than chance makes; 2 runs ended as a node failed")
 
 
 def test_stopped_cluster_leaves_neither_database_nor_processes(used: Used) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.text import Text
 
 from advisor.cli.options import ConfigFile, Json
-from advisor.cli.simulation import Study, command_line, drawn_in_words, publish, run_study, setting_of, study_of
+from advisor.cli.simulation import Study, command_line, drawn_in_words, publish, setting_of, shown_runs, study_of
 from advisor.cli.simulation_options import (
     ClusterTexts,
     DrawnRequests,
@@ -83,14 +83,12 @@ def compare(
     )
     pairs = list(zip(traces, cluster_texts, strict=True))
     study = study_of(command, pairs, numbers, setting, settings, first=jobs, skip_bad=skip_bad, report=report)
-    results = run_study(
-        study,
-        noun="runs",
-        advice=": with --store FOLDER it would be",
-        store=store,
-        engine=engine.value,
-        workers=engine.at_once(workers),
+    advice = ": with --store FOLDER it would be"
+    shown_by = shown_runs(
+        len(study.cells), "runs", advice=advice, store=store, engine=engine.value, workers=engine.at_once(workers)
     )
+    with shown_by as run_cells:
+        results = run_cells(study.cells, 0)
     subject = {
         "traces": [trace.name for trace in study.traces],
         "clusters": study.cluster_texts,

@@ -4,17 +4,12 @@ import os
 
 import typer
 
-from advisor.cli.options import ConfigFile, Form
+from advisor.cli.options import ConfigFile, Form, group
 from advisor.config import effective_values, example_toml, load_config
 from advisor.view.table_layout import TableForm
 from advisor.view.terminal import tool_meta
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Check, show or exemplify the configuration.",
-)
+app = group("Check, show or exemplify the configuration.")
 
 
 @app.command()

@@ -14,7 +14,7 @@ from advisor.backends.process import SlurmCommands
 from advisor.backends.site_reader import running_config
 from advisor.cli.adaptation import check_fitting, left_out_words, performance, print_card
 from advisor.cli.models import Folder, library
-from advisor.cli.options import LIVE, RECENT, Cluster, ConfigFile, JournalFile, Since, Timeout, option
+from advisor.cli.options import LIVE, RECENT, Cluster, ConfigFile, JournalFile, Since, Timeout, group, option
 from advisor.cli.progress import progress_bar
 from advisor.cli.site_history import accounting_commands
 from advisor.clock import SystemClock
@@ -35,12 +35,7 @@ if TYPE_CHECKING:
     from advisor.fit.fitted import Fitted
     from advisor.fit.start_time_journal import JournalPolls
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Fit a model on this site's own data and put it in use; needs the package sadvise-fit.",
-)
+app = group("Fit a model on this site's own data and put it in use; needs the package sadvise-fit.")
 
 app.command()(performance)
 

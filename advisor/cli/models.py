@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.options import ConfigFile, Form, JournalFile, Json, NoHeader, option, shared
+from advisor.cli.options import ConfigFile, Form, JournalFile, Json, NoHeader, group, option, shared
 from advisor.errors import ModelError
 from advisor.predict.forecaster import checked
 from advisor.predict.library import SITE_FOLDER, Held, Library, read_card
@@ -19,12 +19,7 @@ if TYPE_CHECKING:
     from advisor.domain.probation import OrderLook
     from advisor.site.status_file import DaemonStatus
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="List, check, compare and choose models and learned policies.",
-)
+app = group("List, check, compare and choose models and learned policies.")
 
 SCHEMA = "sadvise.models/1"
 _HEADER = ("kind", "version", "in use", "from", "fitted", "parity", "sound")

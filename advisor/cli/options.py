@@ -56,6 +56,11 @@ class Reader(StrEnum):
     PYSLURM = "pyslurm"
 
 
+def group(text: str) -> typer.Typer:
+    """Return a group of commands with its help."""
+    return typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, help=text)
+
+
 READING: Final = "Source"
 # In place of a file of sacct: run it, by default for the jobs of three months.
 LIVE: Final = "live"

@@ -11,8 +11,8 @@ from advisor.cli.simulation import (
     command_line,
     drawn_in_words,
     publish,
-    run_study,
     setting_of,
+    shown_runs,
     study_of_one,
 )
 from advisor.cli.simulation_options import (
@@ -73,7 +73,8 @@ def simulate(
         ],
     )
     study = study_of_one(command, replayed, seed, setting, settings, first=jobs, skip_bad=skip_bad, report=report)
-    results = run_study(study, noun="policies")
+    with shown_runs(len(study.cells), "policies") as run_cells:
+        results = run_cells(study.cells, 0)
     subject = {
         "trace": study.traces[0].name,
         "cluster": replayed.cluster,

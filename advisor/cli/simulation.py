@@ -185,23 +185,6 @@ def study_of_one(
     )
 
 
-def run_study(
-    study: Study,
-    *,
-    noun: str,
-    advice: str = "",
-    store: Path | None = None,
-    engine: Literal["local", "slurm"] = "local",
-    workers: int = 1,
-) -> list[RunResult]:
-    """Simulate every cell that `store` does not hold.
-
-    `noun` is what the progress bar counts; `advice` follows the message that an interruption keeps nothing.
-    """
-    with shown_runs(len(study.cells), noun, advice=advice, store=store, engine=engine, workers=workers) as run_cells:
-        return run_cells(study.cells, 0)
-
-
 @contextmanager
 def shown_runs(
     total: int,
@@ -212,9 +195,10 @@ def shown_runs(
     engine: Literal["local", "slurm"] = "local",
     workers: int = 1,
 ) -> Iterator[RunCells]:
-    """Yield what simulates cells after as many as are done, and show how many of `total` are.
+    """Yield what simulates the cells that `store` does not hold, after as many as are done, and show their progress.
 
-    An interruption exits with what is kept in `store`.
+    `noun` is what the progress bar counts, up to `total`. An interruption exits with what is kept in `store`; `advice`
+    follows the message that nothing is.
     """
     try:
         with terminated_as_interrupted(), progress_bar(total, noun) as progress:

@@ -23,12 +23,9 @@ _TIERS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunTimeDocument:
+class RunTimeDocument(Interval):
     """The run time of a job in seconds: its interval of 80 %, and its mean."""
 
-    low: float
-    median: float
-    high: float
     mean: float
 
 

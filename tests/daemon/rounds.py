@@ -25,7 +25,7 @@ from advisor.planning.observing import observed
 from advisor.site.site_gate import RoundDeadline, SiteGate
 from advisor.trial.follower import NO_FORECASTER
 from tests.builders import TAKEN_AT
-from tests.fake_cluster import FakeCluster
+from tests.fake_cluster import FakeCluster, fragmented
 
 
 @pytest.fixture(autouse=True)
@@ -120,3 +120,9 @@ class Site:
         """Read what the audit holds of an event, oldest first."""
         with opened(self.folder / "journal.sqlite", wait_s=5.0) as journal:
             return [dict(row.detail) for row in journal.audit_after(0) if row.event == event]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """A cluster of which the planner says: let the gang wait for one node."""
+    return Site(folder=tmp_path, cluster=fragmented())

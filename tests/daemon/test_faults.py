@@ -45,11 +45,6 @@ HOSTILE = (
 )
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(folder=tmp_path, cluster=fragmented())
-
-
 def later(site: Site, seconds: float) -> None:
     """Let time pass for Slurm and for the daemon."""
     site.cluster.now += seconds

@@ -1,7 +1,6 @@
 """Rounds of the daemon over a fake cluster: what is sent, what is not, and why."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,13 +14,7 @@ from advisor.journal import locked, opened
 from advisor.site.pause_file import pause, resume
 from tests.builders import make_recommendation
 from tests.daemon.rounds import Site
-from tests.fake_cluster import HOLD, fragmented
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    """A cluster of which the planner says: let the gang wait for one node."""
-    return Site(folder=tmp_path, cluster=fragmented())
+from tests.fake_cluster import HOLD
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from advisor.sim.live.twin_child import TwinAnswer
 from advisor.site.site_gate import RoundDeadline
 from tests.builders import TAKEN_AT, make_job, make_snapshot, make_stretch
 from tests.daemon.rounds import Site
-from tests.fake_cluster import fragmented
 
 HOSTILE = "al\nice\x1b[2J'; DROP TABLE standings"
 INTERVAL_S = 600.0
@@ -251,11 +250,6 @@ def test_queue_of_unknown_jobs_is_a_fault_and_no_error() -> None:
 
     assert "KeyError" in twin.keeper.fault
     assert twin.keeper._twin is None
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(folder=tmp_path, cluster=fragmented())
 
 
 def with_twin(site: Site, keeper: TwinKeeper, interval_s: float = 60.0) -> Service:

@@ -1,5 +1,5 @@
 """What all tests of what a daemon knows of its site share."""
 
-from tests.daemon.rounds import journals_closed
+from tests.daemon.rounds import journals_closed, site
 
-__all__ = ["journals_closed"]
+__all__ = ["journals_closed", "site"]

@@ -20,7 +20,7 @@ from advisor.site.round_state import OrderLooks, read_look
 from advisor.trial.accuracy import order_of
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_job
 from tests.daemon.rounds import Site
-from tests.fake_cluster import FakeCluster, fragmented
+from tests.fake_cluster import fragmented
 
 MODEL = "run_time site-1"
 ROUND_S = 1800.0
@@ -89,13 +89,6 @@ def live_through(
         aside.append(done.step.record.forecasts.on_probation)
     service.leave(4.0)
     return aside
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    """A cluster without jobs of its own."""
-    cluster: FakeCluster = fragmented()
-    return Site(folder=tmp_path, cluster=cluster)
 
 
 def test_site_with_a_bad_model_that_was_trusted_ends_with_limits_within_three_days(site: Site) -> None:

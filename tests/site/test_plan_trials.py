@@ -4,7 +4,6 @@ import json
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -39,7 +38,7 @@ from advisor.site.plan_trials import MOST_WAITING, ChildTrial, RunTrial, ShortTr
 from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job, make_recommendation, make_snapshot
 from tests.daemon.rounds import Site
 from tests.daemon.test_round_log import Events
-from tests.fake_cluster import HOLD, fragmented
+from tests.fake_cluster import HOLD
 from tests.planning.test_policies import Scripted
 
 JOBS = [make_job(number, gang=make_gang(2), time_limit_s=3600.0) for number in range(1, 5)]
@@ -267,11 +266,6 @@ class Decided:
         keys = sorted((one.job_id, one.action.lever) for one in changes if is_tried(one))
         found = tuple(TriedChange(job_id=job_id, lever=lever, finding=self._finding) for job_id, lever in keys)
         return PlanTrial(changes=found, fault=self._fault)
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(folder=tmp_path, cluster=fragmented())
 
 
 def serving(site: Site, trial: Trial, shadow: Shadow | None = None) -> Service:

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -24,15 +23,30 @@ from advisor.site.pause_file import pause, resume
 from advisor.trial.accuracy import NOT_KNOWN
 from tests.builders import DAY_S, TAKEN_AT, make_job
 from tests.daemon.rounds import Site
-from tests.fake_cluster import fragmented
 
 BUSY = ControllerLoad(server_threads=200)
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    """A cluster of which the planner says: let the gang wait for one node."""
-    return Site(folder=tmp_path, cluster=fragmented())
+CALM = ControllerLoad(server_threads=1, cycle_s=0.1, agent_queue=0)
+
+
+def strained(site: Site) -> tuple[Service, Round]:
+    """Start a daemon, and let slurmctld be busy for its first round."""
+    service = site.service()
+    site.load = BUSY
+    done = service.round()
+    site.load = CALM
+    return service, done
+
+
+def unanswered(site: Site) -> Service:
+    """Start a daemon whose first three rounds get no answer."""
+    service = site.service()
+    site.silent = SlurmUnavailableError("no answer")
+    for _ in range(3):
+        service.round()
+    site.silent = None
+    return service
 
 
 def full_disk(_journal: SqliteJournal, _outcomes: object) -> None:
@@ -47,10 +61,7 @@ def events(site: Site) -> list[str]:
 
 
 def test_strain_opens_a_breaker_that_outlives_the_daemon(site: Site) -> None:
-    first = site.service()
-    site.load = BUSY
-    strained = first.round()
-    site.load = ControllerLoad(server_threads=1)
+    first, busy = strained(site)
     held = first.round()
     first.leave(4.0)
     second = site.service()
@@ -58,7 +69,7 @@ def test_strain_opens_a_breaker_that_outlives_the_daemon(site: Site) -> None:
 
     again = second.round()
 
-    assert strained.step is None
+    assert busy.step is None
     for done in (held, again):
         assert done.mode is Mode.RECOMMEND and list(done.held_to) == ["controller_threads"]
         assert "200 threads busy" in done.held_to["controller_threads"]
@@ -78,10 +89,7 @@ def test_a_breaker_that_could_not_be_written_down_is_written_down_in_the_next_ro
             raise JournalError("cannot grow: its disk is full")
         written(journal, time, event, detail)
 
-    killed = site.service()
-    site.load = BUSY
-    killed.round()
-    site.load = ControllerLoad(server_threads=1)
+    killed, _ = strained(site)
     with monkeypatch.context() as patched:
         patched.setattr(SqliteJournal, "note", full)
         blind = killed.round()
@@ -98,10 +106,7 @@ def test_a_breaker_that_could_not_be_written_down_is_written_down_in_the_next_ro
 def test_outcomes_that_could_not_be_written_down_leave_the_rest_of_a_breaker_alone(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = site.service()
-    site.load = BUSY
-    service.round()
-    site.load = ControllerLoad(server_threads=1, cycle_s=0.1, agent_queue=0)
+    service, _ = strained(site)
 
     modes = []
     for minute in range(40):
@@ -117,10 +122,7 @@ def test_outcomes_that_could_not_be_written_down_leave_the_rest_of_a_breaker_alo
 
 
 def test_a_breaker_closes_after_its_rest_and_says_so(site: Site) -> None:
-    service = site.service()
-    site.load = BUSY
-    service.round()
-    site.load = ControllerLoad(server_threads=1, cycle_s=0.1, agent_queue=0)
+    service, _ = strained(site)
 
     modes = []
     for _ in range(40):
@@ -133,13 +135,7 @@ def test_a_breaker_closes_after_its_rest_and_says_so(site: Site) -> None:
 
 
 def test_reads_that_fail_in_a_row_open_a_breaker(site: Site) -> None:
-    service = site.service()
-    site.silent = SlurmUnavailableError("no answer")
-    for _ in range(3):
-        service.round()
-    site.silent = None
-
-    done = service.round()
+    done = unanswered(site).round()
 
     assert "slurm_errors" in done.held_to and site.cluster.sent == []
 
@@ -484,11 +480,8 @@ def test_model_that_a_person_trusts_again_counts_until_later_jobs_show_the_same(
 
 
 def test_breaker_that_a_person_acknowledges_closes_and_counts_again(site: Site) -> None:
-    service = site.service()
-    site.silent = SlurmUnavailableError("no answer")
-    for _ in range(3):
-        service.round()
-    site.silent, site.asked = None, (100, 50)
+    service = unanswered(site)
+    site.asked = (100, 50)
     stopped = service.round()
     with opened(site.folder / "journal.sqlite", wait_s=5.0) as journal:
         shown = read_breakers(journal)[0].open
@@ -506,14 +499,11 @@ def test_breaker_that_a_person_acknowledges_closes_and_counts_again(site: Site) 
 
 
 def test_acknowledged_breaker_whose_cause_lasts_opens_again(site: Site) -> None:
-    service = site.service()
-    site.load = BUSY
-    service.round()
-    site.load = ControllerLoad(server_threads=1)
+    service, _ = strained(site)
     service.round()
     with opened(site.folder / "journal.sqlite", wait_s=5.0) as journal:
         acknowledge(journal, "controller_threads", site.cluster.now, by="ada", reason="")
-    for load in (BUSY, ControllerLoad(server_threads=1)):
+    for load in (BUSY, CALM):
         site.load = load
         again = service.round()
     service.leave(4.0)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -109,6 +110,40 @@ def test_no_character_of_a_private_text_survives(snapshot: Snapshot) -> None:
     # Slurm's own words are kept, and some of them hold spaces.
     private = set(HOSTILE) - {" "}
     assert [text for text in texts(anonymous) if private.intersection(text)] == []
+
+
+PRIVATE = "private"
+# Words of ours, and of Slurm.
+NOT_PRIVATE = {
+    ("jobs", "unseen"),
+    ("jobs", "reason"),
+    ("nodes", "state"),
+    ("nodes", "flags"),
+    ("partitions", "over_subscribe"),
+}
+
+
+def private_fields() -> Iterator[tuple[str, str, Any]]:
+    """List the fields of jobs, nodes and partitions that hold texts, each with a private text for it."""
+    for rows in ("jobs", "nodes", "partitions"):
+        kind = type(getattr(REALISTIC, rows)[0])
+        hints = get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            hint = hints[field.name]
+            if (rows, field.name) in NOT_PRIVATE:
+                continue
+            if hint in (str, str | None):
+                yield rows, field.name, PRIVATE
+            elif hint in (tuple[str, ...], frozenset[str]):
+                yield rows, field.name, hint([PRIVATE])
+
+
+@pytest.mark.parametrize(("rows", "field", "private"), tuple(private_fields()))
+def test_every_text_of_a_row_is_replaced_also_one_that_is_new(rows: str, field: str, private: Any) -> None:
+    row = dataclasses.replace(getattr(REALISTIC, rows)[0], **{field: private})
+    changed: dict[str, Any] = {rows: (row,)}
+
+    assert PRIVATE not in set(texts(anonymise(dataclasses.replace(REALISTIC, **changed))))
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Fits run times and tries other settings on the last weeks of the site, each in a process of its own."""
 
+import signal
 import sys
 from typing import Final
 
@@ -32,6 +33,8 @@ _COPIES: Final = 2
 # By the clock, on a controller that has other things to do.
 _DEADLINE_S: Final = DAY_S
 _OUTPUT_BYTES: Final = 64 << 20
+# Of CPU, after which a process that goes on is killed.
+_SPARE_S: Final = 5.0
 
 
 def weekly_tune(config: Config, patience: Deadline) -> TuneVerdict:
@@ -41,14 +44,16 @@ def weekly_tune(config: Config, patience: Deadline) -> TuneVerdict:
     """
     budget_s = config.daemon.tune_cpu_s
     argv = (
-        "nice", "-n", "19", "prlimit", f"--cpu={budget_s:.0f}", "--core=0", sys.executable, "-m", "advisor.cli.main",
+        "nice", "-n", "19", "prlimit", f"--cpu={budget_s:.0f}:{budget_s + _SPARE_S:.0f}", "--core=0",
+        sys.executable, "-m", "advisor.cli.main",
         "tune", "live", "--since", _WEEKS, "--repeats", str(_COPIES), "--workers", "1", "--json",
     )  # fmt: skip
     try:
         answer = run(argv, timeout_s=_DEADLINE_S, limit_bytes=_OUTPUT_BYTES, patience=patience)
     except SlurmError as err:
-        # The kernel ends a process that has spent its time with this signal.
-        spent = f": {duration(budget_s)} of CPU are spent, raise daemon.tune_cpu_s" if "signal 9" in str(err) else ""
+        # SIGXCPU, which the kernel sends a process that has spent its time; signal 9 could be for want of memory.
+        is_spent = f"signal {signal.SIGXCPU}" in str(err)
+        spent = f": {duration(budget_s)} of CPU are spent, raise daemon.tune_cpu_s" if is_spent else ""
         raise SlurmError(f"sadvise tune: {err}{spent}") from err
     try:
         return _verdict(DOCUMENT.validate_json(text_of(answer.output)))

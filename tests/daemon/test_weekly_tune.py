@@ -109,7 +109,7 @@ def test_its_own_accounting_is_tried_at_the_lowest_priority_within_a_budget(tmp_
     verdict = tuned(tmp_path, document())
 
     asked = (tmp_path / "asked").read_text().split()
-    assert asked[:4] == ["-n", "19", "prlimit", "--cpu=90"]
+    assert asked[:4] == ["-n", "19", "prlimit", "--cpu=90:95"]
     assert asked[asked.index("tune") :] == [
         "tune", "live", "--since", "now-28days", "--repeats", "2", "--workers", "1", "--json",
     ]  # fmt: skip

@@ -46,8 +46,10 @@ def declared(
     """Declare the arrays of a table in their order: arrays of records, `matrices` with two dimensions, and lists."""
     arrays = {}
     for name, hint in get_type_hints(table).items():
-        # NDArray[kind] is ndarray[shape, dtype[kind]].
-        (kind,) = get_args(get_args(hint)[1])
+        # NDArray[kind] is ndarray[shape, dtype[kind]], and since numpy 2.5 a name for it with one argument.
+        kind = hint
+        while arguments := get_args(kind):
+            kind = arguments[-1]
         arrays[name] = of_records.get(name) or numbers(kind, 2 if name in matrices else 1)
     return arrays
 

@@ -1,4 +1,4 @@
-"""How many examples the tests of drawn values draw: a third in `make test`, all with the newer Python.
+"""How many examples the tests of drawn values draw: a third in `make test`, all in `make test-rest`.
 
 Every run draws other examples, so that they add up over runs.
 """

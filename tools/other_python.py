@@ -3,8 +3,8 @@
     python -m tools.other_python
 
 It takes root, and works on a copy of the root file system in which Slurm 24.11 is tested, thrown away at the end. The
-commit that is checked out is cloned there; changes that are not committed are not in it. `make test` draws all examples
-there, and counts the lines that its tests reach, which this Python does at hardly any cost.
+commit that is checked out is cloned there; changes that are not committed are not in it. `make test` counts the
+lines that its tests reach there, which this Python does at hardly any cost.
 """
 
 import argparse
@@ -45,7 +45,7 @@ chroot "$root" git config --system --add safe.directory '*'
 as_reader() {{ chroot --userspec=reader:reader "$root" env HOME=/home/reader LANG=C.UTF-8 sh -ec "cd; $1"; }}
 as_reader 'git clone -q /srv/checkout sadvise'
 as_reader 'cd sadvise; make demo'
-export SADVISE_ALL_EXAMPLES=1 COVERAGE_CORE=sysmon
+export COVERAGE_CORE=sysmon
 as_reader 'cd sadvise; make test COVERAGE="--cov --cov-report=term:skip-covered"'
 as_reader 'cd sadvise; .venv/bin/python -m tools.build_packages --format deb --out dist'
 chroot "$root" sh -c 'dpkg --install /home/reader/sadvise/dist/sadvise_*.deb'

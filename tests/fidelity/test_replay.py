@@ -29,7 +29,7 @@ def test_the_model_starts_the_jobs_as_slurmctld_did(path: Path) -> None:
 
     comparison = comparison_of(recording, replay(recording))
 
-    assert comparison.job_count >= 54
+    assert comparison.job_count >= 30
     assert comparison.correlation >= LEAST_CORRELATION
     allowed_s = OUTSIDE.get(f"{path.parent.name}/{path.stem}", comparison.allowed_difference_s)
     assert comparison.mean_difference_s <= allowed_s, comparison
@@ -42,6 +42,15 @@ def test_dependencies_begin_times_and_array_limits_hold_jobs_back_as_slurmctld_d
 
     assert comparison.mean_difference_s < 0.5
     assert comparison.largest_difference_s < 4.0
+
+
+def test_jobs_end_when_they_did_although_a_busy_slurmctld_started_them_late_in_its_pass() -> None:
+    recording = read_recording(FOLDER / "busy1.json")
+
+    comparison = comparison_of(recording, replay(recording))
+
+    # Job 2 of this recording ends 2 ms after a pass began, having started 5 ms after the begin of one.
+    assert comparison.largest_difference_s < 0.1
 
 
 def test_ages_from_which_jobs_hold_nodes_decide_when_jobs_start() -> None:

@@ -41,6 +41,8 @@ _AGAIN_AFTER_S, _AGAIN_AT_S = 0.003, 0.005
 _CLOCK_LAG_S = 0.004
 # How soon after the end of a job the message of its last node can run the main scheduler.
 _DIRECT_WITHIN_S = 0.15
+# How long a pass takes at most, from its begin to the last job that it starts.
+_PASS_TAKES_S = 0.5
 
 
 def replay(recording: Recording) -> Mapping[int, float]:
@@ -104,11 +106,12 @@ def trace_of(recording: Recording) -> Trace:
     qos = tuple(sorted({job.request.qos or DEFAULT_QOS for job in recording.jobs}))
     rows = np.zeros(len(jobs), TRACE_DTYPE)
     ticks = ticks_of(recording)
+    passes = {each: [one.time for one in recording.passes if one.scheduler is each] for each in Scheduler}
     for row, job in zip(rows, jobs, strict=True):
         asked = job.request
         row["job_id"] = job.job_id
         row["submit_time"] = job.submit_time + clock_of(recording)
-        row["run_time_s"] = _end_time(job, ticks) - job.start_time
+        row["run_time_s"] = _end_time(job, ticks) - _pass_time(job, passes)
         row["gpus"] = row["gpus_min"] = row["gpus_max"] = asked.gpus
         row["nodes_min"] = row["nodes_max"] = asked.nodes or 0
         row["cpus_per_gpu"] = asked.cpus_per_gpu or 1
@@ -152,6 +155,12 @@ def _end_time(job: RecordedJob, ticks: Sequence[float]) -> float:
     if job.state != "TIMEOUT":
         return job.end_time
     return next((tick - _MOMENT_S for tick in ticks if job.end_time <= tick < job.end_time + 1.5), job.end_time)
+
+
+def _pass_time(job: RecordedJob, passes: Mapping[Scheduler, Sequence[float]]) -> float:
+    """Return when the pass began that started a job: the model starts its jobs then, slurmctld one after the other."""
+    began = max((time for time in passes[job.started_by] if time <= job.start_time), default=-math.inf)
+    return began if job.start_time - began < _PASS_TAKES_S else job.start_time
 
 
 def _submitted_ids(recording: Recording) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from advisor.backends.process import Commands, ask_text, printable
 from advisor.backends.scontrol_text import ShownRecord, blocks, partitions
-from advisor.backends.spelling import PLAIN_NAME, count, is_unset
+from advisor.backends.spelling import PLAIN_NAME, count, duration_s, is_unset, names
 from advisor.domain.site import Partition, SiteConfig
 from advisor.errors import AdvisorError, DecodeError
 
@@ -238,34 +238,90 @@ def _amounts(name: str, text: str) -> dict[str, Amount]:
     return amounts
 
 
+_PREEMPT_FORMAT: Final = "format=Name,Preempt,PreemptMode,PreemptExemptTime,GraceTime"
 _NOTHING = AssociationState(associations=(), qos=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptRule:
+    """How running jobs of a partition or QOS are preempted, times in seconds; `mode` is as Slurm spells it.
+
+    A `mode` of "" and an exemption of None are the cluster's. Jobs of a QOS preempt those of the QOS in `preempts`.
+    """
+
+    mode: str = ""
+    grace_s: float = 0.0
+    exempt_s: float | None = None
+    preempts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """What slurmctld shows; `notes` are plain sentences on what it does not."""
+    """What Slurm shows; `notes` are plain sentences on what it does not.
+
+    `preempting` has the rules of partitions or QOS by their names, whichever PreemptType goes by.
+    """
 
     state: AssociationState = _NOTHING
     partitions: Mapping[str, Partition] = field(default_factory=dict)
+    preempting: Mapping[str, PreemptRule] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
 def read_queue_limits(commands: Commands, config: SiteConfig) -> QueueLimits:
-    """Ask slurmctld for partitions, associations and QOS, which costs it two requests."""
+    """Ask slurmctld for partitions, associations and QOS, which costs it two requests.
+
+    Which QOS preempt which, only slurmdbd shows: it is asked where that counts.
+    """
     notes = []
     by_name: dict[str, Partition] = {}
+    preempting: Mapping[str, PreemptRule] = {}
     state = _NOTHING
     try:
-        shown = partitions(ask_text(commands, "scontrol", "-o", "-a", "show", "partition"))
-        by_name = {partition.name: partition for partition in shown if isinstance(partition, Partition)}
+        text = ask_text(commands, "scontrol", "-o", "-a", "show", "partition")
+        by_name = {partition.name: partition for partition in partitions(text) if isinstance(partition, Partition)}
+        if config.preempt_type == "preempt/partition_prio":
+            preempting = preempt_rules_of_partitions(text)
     except AdvisorError as err:
         notes.append(f"the partitions of scontrol cannot be read, so their QOS are not known: {err}")
+    if config.preempt_type == "preempt/qos":
+        try:
+            preempting = preempt_rules_of_qos(ask_text(commands, "sacctmgr", "-nP", "show", "qos", _PREEMPT_FORMAT))
+        except AdvisorError as err:
+            notes.append(f"sacctmgr does not show which QOS preempt which, so none does: {err}")
     try:
         state = read_associations(commands)
         notes += _lacking(state, config)
     except AdvisorError as err:
         notes.append(f"limits and shares cannot be read, so there are none: {err}")
-    return QueueLimits(state=state, partitions=by_name, notes=tuple(notes))
+    return QueueLimits(state=state, partitions=by_name, preempting=preempting, notes=tuple(notes))
+
+
+def preempt_rules_of_partitions(text: str) -> dict[str, PreemptRule]:
+    """Read how jobs are preempted from the partitions of `scontrol show partition`; raises `DecodeError`."""
+    return {
+        block["PartitionName"]: PreemptRule(
+            mode=block.get("PreemptMode", ""), grace_s=float(count(block.get("GraceTime", "0"), field="GraceTime"))
+        )
+        for block in blocks(text, key="PartitionName")
+    }
+
+
+def preempt_rules_of_qos(text: str) -> dict[str, PreemptRule]:
+    """Read how jobs are preempted from the QOS that sacctmgr shows; raises `DecodeError`."""
+    rules = {}
+    for row in text.splitlines():
+        cells = row.split("|")
+        if len(cells) != _PREEMPT_FORMAT.count(",") + 1:
+            raise DecodeError(f"sacctmgr shows the QOS {printable(row, 60)!a}")
+        name, preempts, mode, exempt, grace = cells
+        rules[name] = PreemptRule(
+            mode="" if mode == "cluster" else mode,
+            grace_s=duration_s(grace, field="GraceTime") or 0.0,
+            exempt_s=duration_s(exempt, field="PreemptExemptTime"),
+            preempts=names(preempts),
+        )
+    return rules
 
 
 def _lacking(state: AssociationState, config: SiteConfig) -> list[str]:

@@ -44,6 +44,7 @@ _FURTHER: Final[Mapping[str, frozenset[str]]] = {
     "FederationParameters": frozenset(),
     "Licenses": frozenset(),
     "OverTimeLimit": frozenset({"0"}),
+    "PreemptExemptTime": frozenset({"00:00:00"}),
     "PreemptMode": frozenset({"OFF"}),
     "PriorityUsageResetPeriod": frozenset(),
     "SelectType": frozenset({"select/cons_tres"}),

@@ -17,7 +17,15 @@ from advisor.domain.releases import releases_tested
 from advisor.domain.units import DAY_S
 from advisor.errors import DecodeError, SimulationError
 from advisor.files import parse_toml, read_bounded
-from advisor.sim.slurm.queue_tables import AssociationTable, PartitionTable, QosTable, contradiction
+from advisor.sim.slurm.queue_tables import (
+    AssociationTable,
+    NotNegative,
+    PartitionTable,
+    PreemptMode,
+    PreemptType,
+    QosTable,
+    contradiction,
+)
 from advisor.sim.slurm.slurm_settings import SCHEDULER_WORDS_LEFT_OUT, PriorityFlag
 
 # The GPU type of nodes that run jobs of every type.
@@ -33,7 +41,6 @@ _LARGEST_FILE_BYTES = 2**20
 Count = Annotated[int, Field(ge=1, le=_LARGEST)]
 Unlimited = Annotated[int, Field(ge=0, le=_LARGEST)]
 Positive = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Oversubscription = Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)]
 
 
@@ -153,6 +160,11 @@ class SlurmParameters:
         default_factory=lambda: {"gpu": 1.0}
     )
     requeue_delay_s: NotNegative = 121.0
+    preempt_type: PreemptType = "none"
+    preempt_mode: PreemptMode = "off"
+    preempt_exempt_s: NotNegative = 0.0
+    kill_wait_s: NotNegative = 30.0
+    message_timeout_s: NotNegative = 10.0
     accounting_storage_enforce: tuple[Literal["associations", "limits", "nojobs", "nosteps", "qos", "safe"], ...] = ()
 
 

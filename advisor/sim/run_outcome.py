@@ -17,6 +17,7 @@ class End(IntEnum):
     TIME_LIMIT = 2  # killed by its time limit
     IMPOSSIBLE = 3  # larger than the cluster, or refused by a limit; never queued
     DEPENDENCY = 4  # its dependency can never be met: pending until the end of the run
+    PREEMPTED = 5  # cancelled, so that another job could start
 
 
 # One row per job, in the order of the trace. Times are seconds on the clock of the trace, NaN where not reached.

@@ -93,12 +93,12 @@ def test_recording_with_a_setting_that_the_model_does_not_know_is_refused() -> N
         replay(odd)
 
 
-SUBMITS = {1: 0.0, 2: 0.0, 3: 10.0, 4: 10.0}
-LIVE = {1: 5.0, 2: 20.0, 3: 30.0, 4: 65.0}
+DUE = {(1, 0): 0.0, (2, 0): 0.0, (3, 0): 10.0, (4, 0): 10.0}
+LIVE = {(1, 0): 5.0, (2, 0): 20.0, (3, 0): 30.0, (4, 0): 65.0}
 
 
 def test_equal_starts_agree_fully() -> None:
-    result = compare(LIVE, LIVE, submits=SUBMITS)
+    result = compare(LIVE, LIVE, due=DUE)
 
     assert result.job_count == 4
     assert result.correlation == pytest.approx(1.0)
@@ -107,14 +107,14 @@ def test_equal_starts_agree_fully() -> None:
 
 
 def test_differences_are_averaged_over_all_jobs_without_sign() -> None:
-    result = compare(LIVE, {1: 6.0, 2: 19.0, 3: 30.0, 4: 71.0}, submits=SUBMITS)
+    result = compare(LIVE, {(1, 0): 6.0, (2, 0): 19.0, (3, 0): 30.0, (4, 0): 71.0}, due=DUE)
 
     assert result.mean_difference_s == pytest.approx((1 + 1 + 0 + 6) / 4)
     assert result.largest_difference_s == pytest.approx(6.0)
 
 
 def test_allowed_difference_grows_with_the_mean_delay() -> None:
-    result = compare(LIVE, LIVE, submits=SUBMITS)
+    result = compare(LIVE, LIVE, due=DUE)
 
     assert result.mean_delay_s == pytest.approx((5 + 20 + 20 + 55) / 4)
     assert result.allowed_difference_s == pytest.approx(3.0 + 0.03 * 25.0)
@@ -127,16 +127,16 @@ def test_allowed_difference_grows_with_the_mean_delay() -> None:
 def test_mean_difference_beyond_the_allowed_one_fails(shift_s: float, passed: bool) -> None:
     model = {job_id: start + shift_s for job_id, start in LIVE.items()}
 
-    result = compare(LIVE, model, submits=SUBMITS)
+    result = compare(LIVE, model, due=DUE)
 
     assert result.correlation == pytest.approx(1.0)
     assert result.passed is passed
 
 
 def test_wrong_order_fails_however_close_the_times_are() -> None:
-    close = {1: 100.0, 2: 101.0, 3: 102.0, 4: 103.0}
+    close = {(1, 0): 100.0, (2, 0): 101.0, (3, 0): 102.0, (4, 0): 103.0}
 
-    result = compare(close, {1: 101.0, 2: 100.0, 3: 103.0, 4: 102.0}, submits=SUBMITS)
+    result = compare(close, {(1, 0): 101.0, (2, 0): 100.0, (3, 0): 103.0, (4, 0): 102.0}, due=DUE)
 
     assert result.mean_difference_s == pytest.approx(1.0)
     assert result.correlation == pytest.approx(0.6)
@@ -146,7 +146,7 @@ def test_wrong_order_fails_however_close_the_times_are() -> None:
 def test_order_that_cannot_be_told_fails() -> None:
     same = dict.fromkeys(LIVE, 5.0)
 
-    result = compare(same, same, submits=SUBMITS)
+    result = compare(same, same, due=DUE)
 
     assert math.isnan(result.correlation)
     assert not result.passed
@@ -154,26 +154,36 @@ def test_order_that_cannot_be_told_fails() -> None:
 
 def test_job_that_only_one_side_started_is_named() -> None:
     with pytest.raises(ValueError, match="only one side started: 4"):
-        compare(LIVE, {1: 5.0, 2: 20.0, 3: 30.0}, submits=SUBMITS)
+        compare(LIVE, {(1, 0): 5.0, (2, 0): 20.0, (3, 0): 30.0}, due=DUE)
+
+
+@pytest.mark.parametrize(("runs", "passed"), [(40, True), (4, False)])
+def test_preemptions_that_one_side_alone_had_fail_where_they_are_many(runs: int, passed: bool) -> None:
+    live = {(job_id, 0): 10.0 * job_id for job_id in range(runs)}
+
+    result = compare({**live, (1, 1): 500.0}, live, due=live)
+
+    assert (result.job_count, result.run_count, result.unmatched_count) == (runs, runs + 1, 1)
+    assert result.passed is passed
 
 
 def test_no_jobs_are_not_an_agreement() -> None:
     with pytest.raises(ValueError, match="no job"):
-        compare({}, {}, submits={})
+        compare({}, {}, due={})
 
 
 def test_recording_that_cannot_be_replayed_ends_with_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     recording = read_recording(FOLDER / "qos1.json")
-    preempting = replace(recording, parameters={**recording.parameters, "PreemptMode": "REQUEUE"})
+    preempting = replace(recording, parameters={**recording.parameters, "PreemptMode": "SUSPEND"})
     write_recording(preempting, tmp_path / "preempting.json")
     monkeypatch.setattr(sys, "argv", ["fidelity", "--recording", str(tmp_path / "preempting.json")])
 
     status = main()
 
     assert status == 1
-    assert capsys.readouterr() == ("", "fidelity: the model does not know yet: PreemptMode=REQUEUE\n")
+    assert capsys.readouterr() == ("", "fidelity: the model does not know yet: PreemptMode=SUSPEND\n")
 
 
 def test_without_a_replay_each_job_and_the_mean_delay_are_printed(

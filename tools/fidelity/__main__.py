@@ -6,12 +6,12 @@ python -m tools.fidelity --recording FILE                   against one recorded
 """
 
 import argparse
+import math
 import statistics
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
-from tools.fidelity.compare import LEAST_CORRELATION, StartComparison, compare
+from tools.fidelity.compare import LEAST_CORRELATION, StartComparison, Starts, compare
 from tools.fidelity.live import DEFAULT_RELEASE, SCHEDULER_PARAMETERS, SHORT_OVERRIDES, record
 from tools.fidelity.recording import Recording, RecordingError, WorkloadKind, read_recording, write_recording
 from tools.fidelity.replay import replay
@@ -54,17 +54,18 @@ def _recording(options: argparse.Namespace) -> Recording:
     return record(workload, release=options.release, overrides=overrides, log_file=options.log)
 
 
-def comparison_of(recording: Recording, model_starts: Mapping[int, float]) -> StartComparison:
+def comparison_of(recording: Recording, model_starts: Starts) -> StartComparison:
     """Compare the starts in the model with the recorded ones."""
-    live = {job.job_id: job.start_time for job in recording.jobs}
-    return compare(live, model_starts, submits={job.job_id: job.submit_time for job in recording.jobs})
+    begins = {run: pair for job in recording.jobs for run, pair in job.begins.items()}
+    live = {run: began for run, (_, began) in begins.items()}
+    return compare(live, model_starts, due={run: could for run, (could, _) in begins.items()})
 
 
-def _print_starts(recording: Recording, model_starts: Mapping[int, float]) -> None:
-    """Print what each job did, in the order of starts."""
+def _print_starts(recording: Recording, model_starts: Starts) -> None:
+    """Print what each job did in its last run, in the order of starts; the model may not have come to that run."""
     print(f"{'job':>4} {'gpus':>4} {'nodes':<12} {'submit':>8} {'start':>8} {'model':>8} {'diff':>8} {'by':<8} state")
     for job in sorted(recording.jobs, key=lambda job: (job.start_time, job.job_id)):
-        model = model_starts[job.job_id]
+        model = model_starts.get((job.job_id, len(job.stopped)), math.nan)
         print(
             f"{job.job_id:>4} {job.request.gpus:>4} {','.join(job.nodes):<12} {job.submit_time:>8.1f}"
             f" {job.start_time:>8.1f} {model:>8.1f} {model - job.start_time:>+8.1f} {job.started_by:<8} {job.state}"
@@ -91,6 +92,9 @@ def _print_summary(recording: Recording) -> None:
 
 
 def _print_comparison(comparison: StartComparison) -> None:
+    if comparison.run_count > comparison.job_count:
+        runs = comparison.run_count - comparison.job_count
+        print(f"{runs} runs after a preemption, of which {comparison.unmatched_count} took place on one side alone")
     print(
         f"rank correlation of starts {comparison.correlation:.3f} (at least {LEAST_CORRELATION}),"
         f" mean difference {comparison.mean_difference_s:.1f} s (at most {comparison.allowed_difference_s:.1f}),"

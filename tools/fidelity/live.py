@@ -21,10 +21,11 @@ from tools.fidelity.recording import (
     RecordedPartition,
     RecordedWorkload,
     Recording,
+    StoppedRun,
     WorkloadKind,
     read_log,
 )
-from tools.fidelity.workloads import ACCOUNTS, PARTITION_LINES, QOS
+from tools.fidelity.workloads import ACCOUNTS, PARTITION_LINES, PREEMPTING_QOS, QOS, TIER_LINES
 from tools.stage import LiveCluster, LiveSlurmError, uniform_cluster
 from tools.stage.conf_files import CPUS_PER_NODE, MEMORY_MIB
 
@@ -35,7 +36,7 @@ SWITCH_WAIT_S = 86400
 DRAIN_DEADLINE_S = 900.0
 RECORDED_PARAMETERS = re.compile(
     r"^(Priority\w+|Scheduler\w+|SelectType\w*|TopologyPlugin|TopologyParam|CompleteWait|KillWait|OverTimeLimit"
-    r"|PreemptType|PreemptMode|EnforcePartLimits|FairShareDampeningFactor|AccountingStorageEnforce|AccountingStorageTRES"
+    r"|PreemptType|PreemptMode|PreemptExemptTime|EnforcePartLimits|FairShareDampeningFactor|AccountingStorageEnforce|AccountingStorageTRES"
     r"|DefMemPer(CPU|Node)|DependencyParameters|MinJobAge)$"
 )
 
@@ -68,6 +69,23 @@ FACTORS_OF_NO_WEIGHT = ("PriorityWeightQOS=0", "PriorityWeightPartition=0")
 KIND_LINES: Mapping[WorkloadKind, Sequence[str]] = {
     WorkloadKind.PARTITIONS: ("PriorityWeightQOS=0", "PriorityWeightPartition=800", *PARTITION_LINES),
     WorkloadKind.QOS: ("PriorityWeightQOS=800", "PriorityWeightPartition=0", "AccountingStorageEnforce=limits,qos"),
+    WorkloadKind.TIERS: (
+        *FACTORS_OF_NO_WEIGHT,
+        "PreemptType=preempt/partition_prio",
+        "PreemptMode=REQUEUE",
+        *TIER_LINES,
+    ),
+    WorkloadKind.PREEMPTING_QOS: (
+        "PriorityWeightQOS=800",
+        "PriorityWeightPartition=0",
+        "PreemptType=preempt/qos",
+        "PreemptMode=CANCEL",
+        "PreemptExemptTime=00:00:20",
+    ),
+}
+KIND_QOS: Mapping[WorkloadKind, Sequence[Qos]] = {
+    WorkloadKind.QOS: QOS,
+    WorkloadKind.PREEMPTING_QOS: PREEMPTING_QOS,
 }
 TRES_LIMIT = "gres/gpu"
 
@@ -122,8 +140,8 @@ def record_on(cluster: LiveCluster, workload: RecordedWorkload, log_file: Path |
     """Run the workload on a cluster that has just been started and return what happened; `log_file` gets the log."""
     for account in ACCOUNTS:
         cluster.add_account(account.name, account.user, shares=account.shares)
-    if workload.kind is WorkloadKind.QOS:
-        _add_qos(cluster)
+    if workload.kind in KIND_QOS:
+        _add_qos(cluster, KIND_QOS[workload.kind])
     # A slurmctld that learns of new users has no fair-share for them before the next recalculation.
     cluster.reset()
     return _Run(cluster, workload, log_file).record()
@@ -243,6 +261,10 @@ class _Run:
                         nodes=tuple(self._cluster.run("scontrol", "show", "hostnames", row.nodes).split()),
                         priority=self._factors.get(submitted_id),
                         array_task=row.array_task,
+                        stopped=tuple(
+                            StoppedRun(start_time=since(began.time), end_time=since(ended), started_by=began.scheduler)
+                            for began, ended in log.stopped.get(row.job_id, ())
+                        ),
                     )
                 )
         return tuple(records)
@@ -301,20 +323,22 @@ def _moment(action: Action) -> float:
     return action.submit_time if isinstance(action, JobRequest) else action.time
 
 
-def _add_qos(cluster: LiveCluster) -> None:
-    """Make the QOS and let every account use them."""
-    for qos in QOS:
+def _add_qos(cluster: LiveCluster, made: Sequence[Qos]) -> None:
+    """Make QOS and let every account use them."""
+    for qos in made:
         limits = {
             "Priority": qos.priority,
             "MaxTRESPerUser": _tres_limit(qos.max_gpus_per_user),
             "MaxJobsPerUser": qos.max_jobs_per_user,
             "GrpTRES": _tres_limit(qos.group_gpus),
+            "Preempt": ",".join(qos.preempts) or None,
+            "GraceTime": f"{qos.grace_s:g}" if qos.grace_s else None,
         }
         spelled = [f"{name}={value}" for name, value in limits.items() if value is not None]
         # Slurm has a QOS normal from the start; adding it again changes nothing.
         cluster.ask("sacctmgr", "-i", "add", "qos", qos.name)
         cluster.run("sacctmgr", "-i", "modify", "qos", qos.name, "set", *spelled)
-    names = ",".join(qos.name for qos in QOS)
+    names = ",".join(qos.name for qos in made)
     for account in ACCOUNTS:
         cluster.run("sacctmgr", "-i", "modify", "account", account.name, "set", f"qos={names}", "DefaultQOS=normal")
 
@@ -325,15 +349,17 @@ def _tres_limit(gpus: int | None) -> str | None:
 
 def _qos(cluster: LiveCluster) -> Iterator[Qos]:
     """Read every QOS back from slurmdbd."""
-    fields = "Name,Priority,MaxTRESPU,MaxJobsPU,GrpTRES"
+    fields = "Name,Priority,MaxTRESPU,MaxJobsPU,GrpTRES,Preempt,GraceTime"
     for line in cluster.run("sacctmgr", "-n", "-P", "show", "qos", f"format={fields}").splitlines():
-        name, priority, per_user, jobs, group = line.split("|")
+        name, priority, per_user, jobs, group, preempts, grace = line.split("|")
         yield Qos(
             name=name,
             priority=int(priority or 0),
             max_gpus_per_user=_gpus_of(per_user),
             max_jobs_per_user=int(jobs) if jobs else None,
             group_gpus=_gpus_of(group),
+            preempts=tuple(each for each in preempts.split(",") if each),
+            grace_s=duration_s(grace, field="GraceTime") or 0.0,
         )
 
 

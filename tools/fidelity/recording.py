@@ -31,6 +31,8 @@ class WorkloadKind(StrEnum):
     DRAINED = "drained"
     CPU = "cpu"
     SATURATED = "saturated"
+    TIERS = "tiers"
+    PREEMPTING_QOS = "preempting-qos"
 
 
 class DependencyType(StrEnum):
@@ -133,10 +135,20 @@ class Priority:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedRun:
+    """A run of a job that was preempted, and then requeued."""
+
+    start_time: float
+    end_time: float
+    started_by: Scheduler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedJob:
     """Says what became of one job or array task; times are seconds after the start of the workload, to the millisecond.
 
-    `eligible_time` is cut to whole seconds unless it is the submission. `array_task` is None for a single job.
+    `eligible_time` is cut to whole seconds unless it is the submission. `array_task` is None for a single job. The
+    start, the end and the nodes are those of the last run, before which came those that were `stopped`.
     """
 
     request: JobRequest
@@ -150,11 +162,19 @@ class RecordedJob:
     nodes: tuple[str, ...]
     priority: Priority | None
     array_task: int | None = None
+    stopped: tuple[StoppedRun, ...] = ()
 
     @property
     def queueing_delay_s(self) -> float:
         """Time from the moment at which the job is eligible to its start, at least 0."""
         return max(0.0, self.start_time - self.eligible_time)
+
+    @property
+    def begins(self) -> dict[tuple[int, int], tuple[float, float]]:
+        """When each of its runs could begin and began, by the id of the job and the number of the run."""
+        could = [self.submit_time, *(run.end_time for run in self.stopped)]
+        began = [*(run.start_time for run in self.stopped), self.start_time]
+        return {(self.job_id, number): pair for number, pair in enumerate(zip(could, began, strict=True))}
 
     @property
     def run_time_s(self) -> float:
@@ -200,6 +220,8 @@ class Qos:
     max_gpus_per_user: int | None = None
     max_jobs_per_user: int | None = None
     group_gpus: int | None = None
+    preempts: tuple[str, ...] = ()
+    grace_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +293,7 @@ STARTED_BY_BACKFILL = re.compile(rf"_start_job: Started {JOB} in ")
 # What 26.05 writes of a start by backfill; a start by the main scheduler writes the line above first.
 LAUNCHED = re.compile(rf"slurm_cred_create: creating credential for {JOB}")
 ENDED = re.compile(rf"_job_complete: {JOB} done")
+PREEMPTED = re.compile(rf"preempted {JOB} has been (requeued|killed) to reclaim resources")
 MAIN_PASS = re.compile(r"Running job scheduler for (?:default depth|full queue)")
 BACKFILL_PASS = re.compile(r"_attempt_backfill: beginning")
 RECALCULATED = re.compile(r"decay_apply_weighted_factors: priority for job")
@@ -286,6 +309,7 @@ class ControllerLog:
     submits: dict[int, float] = field(default_factory=dict)
     starts: dict[int, Pass] = field(default_factory=dict)
     ends: dict[int, float] = field(default_factory=dict)
+    stopped: dict[int, list[tuple[Pass, float]]] = field(default_factory=dict)
     passes: list[Pass] = field(default_factory=list)
     recalculations: list[float] = field(default_factory=list)
 
@@ -318,6 +342,11 @@ def _read_job(log: ControllerLog, time: float, text: str) -> None:
         log.starts[int(match[1])] = Pass(scheduler=Scheduler.BACKFILL, time=time)
     elif match := LAUNCHED.search(text):
         log.starts.setdefault(int(match[1]), Pass(scheduler=Scheduler.BACKFILL, time=time))
+    elif match := PREEMPTED.search(text):
+        if match[2] == "killed":
+            log.ends[int(match[1])] = time
+        else:
+            log.stopped.setdefault(int(match[1]), []).append((log.starts.pop(int(match[1])), time))
     elif match := ENDED.search(text):
         log.ends[int(match[1])] = time
 

@@ -17,10 +17,10 @@ from advisor.sim.queueing import DONE
 from advisor.sim.slurm.queue_tables import AssociationTable, PartitionTable, QosTable
 from advisor.sim.slurm.slurm_builder import Phases, build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm.slurm_settings import settings_left_out
+from advisor.sim.slurm.slurm_settings import preempt_mode_of, preempt_type_of, settings_left_out
 from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import run_slurm
-from advisor.sim.state import State, build_state, outcomes
+from advisor.sim.state import State, build_state
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 from tools.fidelity.recording import JobRequest, NiceChange, Pass, RecordedJob, Recording, RecordingError, Scheduler
 from tools.fidelity.recording import RecordedNodeState as RecordedState
@@ -41,12 +41,13 @@ _AGAIN_AFTER_S, _AGAIN_AT_S = 0.003, 0.005
 _CLOCK_LAG_S = 0.004
 # How soon after the end of a job the message of its last node can run the main scheduler.
 _DIRECT_WITHIN_S = 0.15
+_GONE_WITHIN_S = 1.0
 # How long a pass takes at most, from its begin to the last job that it starts.
 _PASS_TAKES_S = 0.5
 
 
-def replay(recording: Recording) -> Mapping[int, float]:
-    """Map job ids to the instants at which the model starts them.
+def replay(recording: Recording) -> Mapping[tuple[int, int], float]:
+    """Map job ids, with the number of each run from 0, to the instants at which the model starts them.
 
     The model knows when slurmctld came up, what was submitted and changed when, and how long each job ran. A recording
     with features that the model does not know is refused.
@@ -55,8 +56,11 @@ def replay(recording: Recording) -> Mapping[int, float]:
         raise RecordingError(f"the model does not know yet: {', '.join(unknown)}")
     trace, cluster = trace_of(recording), cluster_of(recording)
     state = build_state(trace, cluster, load_profiles(), ideal=True, loses_work=True)
+    state.rules["loses_work"] = True
     state = state._replace(faults=draw_faults(state, cluster, np.random.default_rng(0)))
     slurm = build_slurm(state, trace, cluster, phases_of(recording))
+    # The passes that ends of preempted jobs run are recorded.
+    slurm.control["completing_s"] = np.inf
     model = SimulatedSlurm(trace, cluster, state, slurm)
     id_by_name = {job.request.name: job.job_id for job in recording.jobs}
     events: list[NiceChange | Pass] = [*recording.changes_made, *direct_passes_of(recording)]
@@ -70,8 +74,13 @@ def replay(recording: Recording) -> Mapping[int, float]:
             model.apply(SetNice(job_id=job.job_id, before=job.nice, after=event.nice))
     if run_slurm(state, slurm, np.inf) != DONE:
         raise RuntimeError("the model stopped before the last job had ended")
-    starts = outcomes(state)["start_time"] - clock_of(recording)
-    return {int(job_id): float(start) for job_id, start in zip(trace.jobs["job_id"], starts, strict=True)}
+    begun = [(int(run["job"]), float(run["start_time"])) for run in state.segments[: state.tally["segments"][0]]]
+    starts: dict[tuple[int, int], float] = {}
+    for row, start in sorted(begun):
+        job_id = int(trace.jobs["job_id"][row])
+        number = next(number for number in itertools.count() if (job_id, number) not in starts)
+        starts[job_id, number] = start - clock_of(recording)
+    return starts
 
 
 def _run_directly(state: State, slurm: Slurm, time: float) -> None:
@@ -111,7 +120,9 @@ def trace_of(recording: Recording) -> Trace:
         asked = job.request
         row["job_id"] = job.job_id
         row["submit_time"] = job.submit_time + clock_of(recording)
-        row["run_time_s"] = _end_time(job, ticks) - _pass_time(job, passes)
+        ran_s = _end_time(job, ticks) - _pass_time(job, passes)
+        # A job that was cancelled would have run for longer.
+        row["run_time_s"] = max(ran_s, asked.sleep_s) if job.state == "PREEMPTED" else ran_s
         row["gpus"] = row["gpus_min"] = row["gpus_max"] = asked.gpus
         row["nodes_min"] = row["nodes_max"] = asked.nodes or 0
         row["cpus_per_gpu"] = asked.cpus_per_gpu or 1
@@ -227,6 +238,10 @@ def cluster_of(recording: Recording) -> Cluster:
             word for word in ENFORCED if word in parameters.get("AccountingStorageEnforce", "").split(",")
         ),
         priority_weight_partition=float(parameters["PriorityWeightPartition"]),
+        preempt_type=preempt_type_of(parameters.get("PreemptType", "")),
+        preempt_mode=preempt_mode_of(parameters.get("PreemptMode", "")),
+        kill_wait_s=_kill_wait_s(parameters),
+        preempt_exempt_s=duration_s(parameters.get("PreemptExemptTime", ""), field="PreemptExemptTime") or 0.0,
         priority_weight_qos=float(parameters["PriorityWeightQOS"]),
     )
     return Cluster(
@@ -251,6 +266,8 @@ def cluster_of(recording: Recording) -> Cluster:
                 max_gpus_per_user=qos.max_gpus_per_user,
                 max_jobs_per_user=qos.max_jobs_per_user,
                 group_gpus=qos.group_gpus,
+                preempts=qos.preempts,
+                grace_s=qos.grace_s,
             )
             for qos in recording.qos
         ),
@@ -258,6 +275,11 @@ def cluster_of(recording: Recording) -> Cluster:
             AssociationTable(account=account.name, shares=float(account.shares)) for account in recording.accounts
         ),
     )
+
+
+def _kill_wait_s(parameters: Mapping[str, str]) -> float:
+    """Return KillWait, which scontrol shows as `1 sec`."""
+    return float(parameters.get("KillWait", "30 sec").split()[0])
 
 
 def phases_of(recording: Recording) -> Phases:
@@ -339,17 +361,34 @@ def direct_passes_of(recording: Recording) -> list[Pass]:
     """List the main passes that the end of a job ran at once, beside the ticks.
 
     Whether the message of a job's last node runs one is a race within slurmctld: about one end in fifty does, and every
-    kill by a time limit.
+    kill by a time limit and every preemption, once the job has gone. Of the latter only those count that started a job:
+    before that, others were still to go.
     """
     passes = [each for each in recording.passes if each.scheduler is Scheduler.MAIN]
     drifts = recording.release == _DRIFTING_RELEASE
     on_ticks = set(_on_ticks(sorted(each.time for each in passes), drifts=drifts))
     ticks = ticks_of(recording)
     ends = np.array([_end_time(job, ticks) for job in recording.jobs])
+    is_cancelled = np.array([job.state == "PREEMPTED" for job in recording.jobs])
+    stopped = np.array([run.end_time for job in recording.jobs for run in job.stopped])
+    stopped = np.r_[stopped, ends[is_cancelled]]
+    starts = np.array([began for job in recording.jobs for _, began in job.begins.values()])
+
+    def follows(time: float, ended: NDArray[np.float64], within_s: float) -> bool:
+        return bool(np.any((ended <= time) & (time - ended < within_s)))
+
+    def starts_a_job(time: float) -> bool:
+        following = min((each.time for each in passes if each.time > time), default=math.inf)
+        return bool(np.any((starts >= time) & (starts < following)))
+
     return [
         each
         for each in passes
-        if each.time not in on_ticks and np.any((ends <= each.time) & (each.time - ends < _DIRECT_WITHIN_S))
+        if each.time not in on_ticks
+        and (
+            follows(each.time, ends[~is_cancelled], _DIRECT_WITHIN_S)
+            or (follows(each.time, stopped, _GONE_WITHIN_S) and starts_a_job(each.time))
+        )
     ]
 
 

@@ -134,6 +134,19 @@ QOS = (
     Qos(name="shared", priority=5, max_jobs_per_user=2, group_gpus=24),
 )
 
+# Both have all nodes.
+LOW_TIER, HIGH_TIER = "scavenger", "urgent"
+TIER_LINES = (
+    f"PartitionName={LOW_TIER} Nodes=n[01-08] PriorityTier=1 MaxTime=UNLIMITED State=UP",
+    f"PartitionName={HIGH_TIER} Nodes=n[01-08] PriorityTier=2 MaxTime=UNLIMITED State=UP",
+)
+PREEMPTING_QOS = (
+    Qos(name="normal"),
+    Qos(name="low", priority=1, grace_s=10.0),
+    Qos(name="high", priority=20, preempts=("low",)),
+)
+PREEMPTING_RATIO = 0.35
+
 FIRST_DRAINED = ("n06", "n08")
 LATER_DRAINED = "n02"
 NODE_EVENTS = (
@@ -176,6 +189,18 @@ def _with_partitions(random: np.random.Generator, jobs: Sequence[JobRequest]) ->
 def _with_qos(random: np.random.Generator, jobs: Sequence[JobRequest]) -> list[JobRequest]:
     """Give most jobs one of the two QOS with limits."""
     return [replace(job, qos=QOS[random.choice(len(QOS), p=[0.2, 0.45, 0.35])].name) for job in jobs]
+
+
+def _with_tiers(random: np.random.Generator, jobs: Sequence[JobRequest]) -> list[JobRequest]:
+    """Spread jobs over the partitions of two tiers."""
+    is_high = random.random(len(jobs)) < PREEMPTING_RATIO
+    return [replace(job, partition=HIGH_TIER if high else LOW_TIER) for job, high in zip(jobs, is_high, strict=True)]
+
+
+def _with_preempting_qos(random: np.random.Generator, jobs: Sequence[JobRequest]) -> list[JobRequest]:
+    """Give jobs a QOS that preempts another one, that one, or none of the two."""
+    drawn = random.choice(3, len(jobs), p=[0.15, 0.85 - PREEMPTING_RATIO, PREEMPTING_RATIO])
+    return [replace(job, qos=PREEMPTING_QOS[place].name) for job, place in zip(jobs, drawn.tolist(), strict=True)]
 
 
 def _with_arrays(random: np.random.Generator, jobs: Sequence[JobRequest]) -> list[JobRequest]:
@@ -284,4 +309,6 @@ _ADDERS: Mapping[WorkloadKind, Callable[[np.random.Generator, Sequence[JobReques
     WorkloadKind.DRAINED: _with_fewer_jobs,
     WorkloadKind.CPU: _with_cpus,
     WorkloadKind.SATURATED: _unchanged,
+    WorkloadKind.TIERS: _with_tiers,
+    WorkloadKind.PREEMPTING_QOS: _with_preempting_qos,
 }

@@ -708,7 +708,7 @@ static bool entry_may_start(State *s, Slurm *m, int32_t entry, double now) {
     int32_t row = row_of(s, m, entry);
     if (has_started(s, m, row) || exceeds_limits(s, m, row, entry)) return false;
     turn_to(s, m, partition_of(s, m, entry));
-    return may_start(s, m, row, now);
+    return may_start(s, m, row, now) || (m->n_groups > 0 && list_candidates(s, m, entry, now) > 0);
 }
 
 static inline bool is_spent(int64_t tested, int64_t bound) { return bound > 0 && tested >= bound; }
@@ -787,6 +787,10 @@ static void backfill_pass(State *s, Slurm *m, double now) {
             continue;
         }
         place++;
+        if (!is_limited && preempts_others(s, m, entry, now + limit_s, now)) {
+            reserve(s, m, now, limit_s);
+            continue;
+        }
         if (is_limited || holds_nothing(s, m, entry, now)) continue;
         if (control->reservations + s->n_nodes > m->n_reservations || place > control->bf_places) continue;
         if (!plans_task(m, row)) continue;
@@ -797,4 +801,5 @@ static void backfill_pass(State *s, Slurm *m, double now) {
     }
     list_bookings(s, m, now);
     clear_started(s, m);
+    stop_leaving(s, m, now);
 }

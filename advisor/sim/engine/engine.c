@@ -9,6 +9,7 @@
 #include "limits.c"
 #include "priority.c"
 #include "eligibility.c"
+#include "preemption.c"
 #include "backfill.c"
 #include "slurmctld.c"
 #include "resumption.c"

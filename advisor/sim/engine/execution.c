@@ -10,18 +10,21 @@ static Heap timer_heap(State *s) {
 
 static inline const int32_t *nodes_of(State *s, int64_t row) { return s->held_nodes + s->jobs[row].pool; }
 
+/* Return the first check for overdue jobs at or after an instant. */
+static double limit_check(const State *s, double due) {
+    double check = s->rules->limit_check_s, phase = s->rules->limit_phase_time;
+    return check == 0.0 ? due : ceil((due - phase) / check) * check + phase;
+}
+
 /* Return when a running job reaches its time limit; under ideal execution limits do not apply. */
 static double kill_time(State *s, int64_t row) {
     const Job *job = &s->jobs[row];
-    const Rules *rules = s->rules;
-    if (!rules->limits_bind) return INFINITY;
-    double check = rules->limit_check_s, phase = rules->limit_phase_time;
+    if (!s->rules->limits_bind) return INFINITY;
     /* A job does not outlast the reservation that it runs in. */
     double last = job->booking == NONE ? INFINITY : s->bookings[job->booking].end_time;
-    if (check == 0.0) return least(job->since_time + job->limit_s, last);
     /* slurmctld counts limits in whole seconds of its clock. */
-    double due = least(floor(job->since_time) + job->limit_s, last);
-    return ceil((due - phase) / check) * check + phase;
+    double since = s->rules->limit_check_s == 0.0 ? job->since_time : floor(job->since_time);
+    return limit_check(s, least(since + job->limit_s, last));
 }
 
 /* Set the timer of a job: the first of its end, its time limit and the instant set by its policy. */

@@ -38,9 +38,6 @@ static double next_tick(const Slurm *m, double instant) {
     return next_wake(m->wakes, m->n_wakes, instant, m->control->tick_phase_time, m->control->tick_s);
 }
 
-/* Return an instant as slurmctld compares it: in whole seconds, unless the model looks up at every instant. */
-static double on_clock(const Slurm *m, double instant) { return m->control->tick_s > 0.0 ? floor(instant) : instant; }
-
 /* Request backfill at its next turn. */
 static void ask_for_backfill(Slurm *m, double now) {
     m->control->backfill_due_time = least(m->control->backfill_due_time, next_backfill(m, now));
@@ -82,7 +79,9 @@ static int64_t try_now(State *s, Slurm *m, int32_t entry, double now) {
     if (m->control->is_split && job->nodes_min > m->control->reached) return NO_NODES;
     if (exceeds_limits(s, m, row, entry) || !is_admitted(s, job, now)) return PASSED_OVER;
     double until = now + least(job->limit_s, YEAR_S);
-    if (pick_now(s, m, row, until) && !waits_for_switches(s, m, row, now)) return HAS_NODES;
+    bool fits = pick_now(s, m, row, until);
+    if (fits && !waits_for_switches(s, m, row, now)) return HAS_NODES;
+    if (!fits && preempts_others(s, m, entry, until, now)) return NO_NODES;
     /* Observed once, not explained: with a limit on GPUs, a job with an open node count held up none. */
     if (part_of(job) == NONE && bounds_gpus(m, entry)) return PASSED_OVER;
     return can_run(s, m, row, until) ? NO_NODES : PASSED_OVER;
@@ -122,6 +121,7 @@ static void start_line(State *s, Slurm *m, double now) {
 static void main_pass(State *s, Slurm *m, double now) {
     if (s->tally->waiting > 0) admit_waiting(s, m, now);
     start_line(s, m, now);
+    stop_leaving(s, m, now);
     /* A job that waits for the start of another becomes eligible after the pass, and gets its turn in a later one. */
     if (s->tally->waiting > 0) admit_waiting(s, m, now);
 }
@@ -221,6 +221,11 @@ static void handle_due(State *s, Slurm *m, int64_t row, double now) {
     }
     s->jobs[row].watch_time = INFINITY;
     set_timer(s, row);
+    if (m->n_groups > 0 && m->grace_end_time[row] <= now) {
+        m->leaving[control->leaving++] = (int32_t)row;
+        stop_leaving(s, m, now);
+        return;
+    }
     if (m->release_time[row] < INFINITY) {
         release(s, m, row, now);
         return;
@@ -284,8 +289,8 @@ static bool schedule(State *s, Slurm *m, double now, bool is_settled) {
     bool is_tick = least(control->pass_time, control->full_time) <= now;
     if (is_tick || control->direct_time <= now) {
         bool is_full = control->full_time <= now;
-        main_pass(s, m, now);
         control->direct_time = INFINITY;
+        main_pass(s, m, now);
         /* A pass beside the ticks does not keep the next one away. */
         if (is_tick) note_pass(m, now);
         bool is_found = tally->running > running || tally->waiting < waiting;

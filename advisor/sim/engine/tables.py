@@ -13,7 +13,14 @@ from advisor.sim.queueing import QUEUE_RULES_DTYPE, Queue
 from advisor.sim.run_outcome import SEGMENT_DTYPE
 from advisor.sim.slurm.slurm_limits import CLAIM_DTYPE, COUNTER_DTYPE
 from advisor.sim.slurm.slurm_queue import ENTRY_DTYPE, PARTITION_DTYPE
-from advisor.sim.slurm.slurm_state import ASSOCIATION_DTYPE, CONTROL_DTYPE, DEPARTURE_DTYPE, RESERVATION_DTYPE, Slurm
+from advisor.sim.slurm.slurm_state import (
+    ASSOCIATION_DTYPE,
+    CONTROL_DTYPE,
+    DEPARTURE_DTYPE,
+    GROUP_DTYPE,
+    RESERVATION_DTYPE,
+    Slurm,
+)
 from advisor.sim.state import (
     BOOKING_DTYPE,
     FAULT_DTYPE,
@@ -120,12 +127,14 @@ TABLES: Final[Mapping[type, Mapping[str, ArrayType]]] = {
             "partitions": records("Partition", PARTITION_DTYPE),
             "counters": records("Counter", COUNTER_DTYPE),
             "claims": records("Claim", CLAIM_DTYPE),
+            "groups": records("Group", GROUP_DTYPE),
             "associations": records("Association", ASSOCIATION_DTYPE),
             "departures": records("Departure", DEPARTURE_DTYPE),
             "reservations": records("Reservation", RESERVATION_DTYPE),
         },
         matrices=(
             "members",
+            "preempts",
             "freeing",
             "freed",
             "freed_cpus",

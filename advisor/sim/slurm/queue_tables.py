@@ -12,15 +12,21 @@ _LARGEST: Final = 1_000_000_000
 Limit = Annotated[int, Field(ge=0, le=_LARGEST)] | None
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Seconds = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None
-Points = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Shares = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+
+PreemptType = Literal["none", "partition_prio", "qos"]
+PreemptMode = Literal["off", "requeue", "cancel"]
 
 ALL_NODES: Final = "ALL"
 
 
 @validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class PartitionTable:
-    """A partition by the names of slurm.conf; `qos` is the partition's QOS, whose limits go before the job's."""
+    """A partition by the names of slurm.conf; `qos` is the partition's QOS, whose limits go before the job's.
+
+    Its `preempt_mode` and `grace_s` hold for its running jobs under preempt/partition_prio; None is the cluster's mode.
+    """
 
     name: Name
     nodes: str = ALL_NODES
@@ -31,6 +37,8 @@ class PartitionTable:
     default: bool = False
     state: Literal["up", "down"] = "up"
     qos: str = ""
+    preempt_mode: PreemptMode | None = None
+    grace_s: NotNegative = 0.0
 
 
 @validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -54,16 +62,24 @@ class GroupLimits:
 
 @validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class QosTable(GroupLimits):
-    """A QOS; its priority counts against the largest of all."""
+    """A QOS; its priority counts against the largest of all.
+
+    Under preempt/qos its jobs preempt running jobs of the QOS that `preempts` names; `preempt_mode`, `grace_s` and
+    `preempt_exempt_s` hold for its own running jobs; None is what the cluster has.
+    """
 
     name: Name
-    priority: Points = 0.0
+    priority: NotNegative = 0.0
     max_gpus_per_user: Limit = None
     max_cpus_per_user: Limit = None
     max_jobs_per_user: Limit = None
     max_submit_per_user: Limit = None
     max_gpus_per_account: Limit = None
     max_jobs_per_account: Limit = None
+    preempts: tuple[str, ...] = ()
+    preempt_mode: PreemptMode | None = None
+    preempt_exempt_s: NotNegative | None = None
+    grace_s: NotNegative = 0.0
 
 
 @validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -74,7 +90,7 @@ class AssociationTable(GroupLimits):
     user: str = ""
     parent: str = ""
     shares: Shares = 1.0
-    priority: Points = 0.0
+    priority: NotNegative = 0.0
     max_jobs: Limit = None
     max_submit: Limit = None
 
@@ -99,10 +115,14 @@ def contradiction(
             return f"{kind}: {twice.rstrip('/')!r} stands twice"
     if sum(table.default for table in partitions) > 1:
         return "partitions.default: more than one is the default"
+    named = [
+        *(("qos.preempts", name, f"QOS {table.name}") for table in qos for name in table.preempts),
+        *(("partitions.qos", table.qos, f"partition {table.name}") for table in partitions if table.qos),
+    ]
     known = {table.name for table in qos}
-    for table in partitions:
-        if table.qos and table.qos not in known:
-            return f"partitions.qos: {table.qos!r} of partition {table.name} is not among the QOS"
+    if unknown := next((each for each in named if each[1] not in known), None):
+        where, name, owner = unknown
+        return f"{where}: {name!r} of {owner} is not among the QOS"
     parents = {table.account: table.parent for table in associations if not table.user}
     for account in parents:
         above = [account]

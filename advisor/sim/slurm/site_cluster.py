@@ -2,12 +2,14 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
+from advisor.backends.spelling import duration_s
 from advisor.domain.node import Node
 from advisor.domain.releases import release_of
 from advisor.domain.site import Partition, SiteConfig
@@ -17,10 +19,16 @@ from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, NodeGroup, NodeState, SlurmParameters
 from advisor.sim.slurm.queue_tables import PartitionTable, QosTable
 from advisor.sim.slurm.site_limits import LimitTables, limit_tables
-from advisor.sim.slurm.slurm_settings import MODELLED_TRES, PriorityFlag, unknown_settings
+from advisor.sim.slurm.slurm_settings import (
+    MODELLED_TRES,
+    PriorityFlag,
+    preempt_mode_of,
+    preempt_type_of,
+    unknown_settings,
+)
 
 if TYPE_CHECKING:
-    from advisor.backends.assoc_text import QueueLimits
+    from advisor.backends.assoc_text import PreemptRule, QueueLimits
 
 # The words of AccountingStorageEnforce that the model knows.
 _ENFORCED: Final = frozenset({"associations", "limits", "nojobs", "nosteps", "qos", "safe"})
@@ -52,14 +60,17 @@ def site_cluster(snapshot: Snapshot, limits: "QueueLimits | None" = None) -> Sit
         tables = limit_tables(limits.state, are_enforced=enforced) if limits.state.associations else tables
         notes += tables.notes
     nodes = nodes_by_leaf(snapshot)
-    shown = {} if limits is None else limits.partitions
+    shown, rules = ({}, {}) if limits is None else (limits.partitions, limits.preempting)
     partitions = [shown.get(each.name, each) for each in snapshot.partitions]
+    by_qos = snapshot.config.preempt_type == "preempt/qos"
+    if by_qos and limits is None:
+        notes.append("a snapshot does not show which QOS preempt which, so none does: --cluster live reads it")
     try:
         cluster = Cluster(
             nodes=tuple(groups_of(nodes)),
             slurm=parameters_of(snapshot.config),
-            partitions=tuple(partition_tables(partitions, nodes, tables.qos, notes)),
-            qos=tables.qos,
+            partitions=tuple(partition_tables(partitions, nodes, tables.qos, notes, {} if by_qos else rules)),
+            qos=tuple(_preempting(table, rules, tables.qos) for table in tables.qos) if by_qos else tables.qos,
             associations=tables.associations,
         )
     except ValidationError as err:
@@ -141,6 +152,10 @@ def parameters_of(config: SiteConfig) -> SlurmParameters:
         priority_decay_half_life_s=plain.priority_decay_half_life_s
         if config.priority_decay_half_life_s is None
         else config.priority_decay_half_life_s,
+        preempt_type=preempt_type_of(config.preempt_type),
+        preempt_mode=preempt_mode_of(config.further_settings.get("PreemptMode", "")),
+        preempt_exempt_s=duration_s(config.further_settings.get("PreemptExemptTime", ""), field="PreemptExemptTime")
+        or 0.0,
         accounting_storage_enforce=enforced,
     )
 
@@ -170,7 +185,11 @@ def _gpus(node: Node) -> int:
 
 
 def partition_tables(
-    partitions: Sequence[Partition], nodes: Sequence[tuple[Node, str]], qos: Sequence[QosTable], notes: list[str]
+    partitions: Sequence[Partition],
+    nodes: Sequence[tuple[Node, str]],
+    qos: Sequence[QosTable],
+    notes: list[str],
+    preempting: "Mapping[str, PreemptRule]" = MappingProxyType({}),
 ) -> Iterator[PartitionTable]:
     """Return the partitions that have any of the nodes; what is not known of them is added to `notes`."""
     names = {node.name for node, _ in nodes}
@@ -188,6 +207,7 @@ def partition_tables(
         if not listed:
             notes.append(f"partition {each.name} has no nodes in the snapshot: it is left out")
             continue
+        rule = preempting.get(each.name)
         yield PartitionTable(
             name=each.name,
             nodes=",".join(listed),
@@ -198,7 +218,24 @@ def partition_tables(
             default=each.name == default,
             state="up" if each.is_up else "down",
             qos=each.qos if each.qos in known else "",
+            preempt_mode=preempt_mode_of(rule.mode) if rule and rule.mode else None,
+            grace_s=rule.grace_s if rule else 0.0,
         )
+
+
+def _preempting(table: QosTable, rules: "Mapping[str, PreemptRule]", qos: Sequence[QosTable]) -> QosTable:
+    """Return a QOS with the rules of its preemption."""
+    rule = rules.get(table.name)
+    if rule is None:
+        return table
+    known = {each.name for each in qos}
+    return replace(
+        table,
+        preempts=tuple(name for name in rule.preempts if name in known),
+        preempt_mode=preempt_mode_of(rule.mode) if rule.mode else None,
+        preempt_exempt_s=rule.exempt_s,
+        grace_s=rule.grace_s,
+    )
 
 
 def _notes_on_nodes(snapshot: Snapshot) -> Iterator[str]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from advisor.domain.releases import traits_of
 from advisor.sim.cluster import Cluster, SlurmParameters
 from advisor.sim.run_outcome import End
+from advisor.sim.slurm.preemption import build_preemption
 from advisor.sim.slurm.queue_tables import has_limits
 from advisor.sim.slurm.slurm_limits import LimitBook, Owner, account_tree, can_ever_start
 from advisor.sim.slurm.slurm_queue import (
@@ -79,6 +80,7 @@ def build_slurm(state: State, trace: Trace, cluster: Cluster, phases: Phases | N
         claim_class=lined_up.classes,
         began=np.arange(n_jobs, dtype=np.int32),
         owed_gpu_s=np.zeros(n_jobs),
+        **build_preemption(trace, cluster, lined_up.entries, len(state.running))._asdict(),
         release_time=np.full(n_jobs, np.inf),
         tested=np.zeros((n_partitions + 1) * len(trace.users), np.int64),
         association=association,
@@ -119,7 +121,8 @@ def build_slurm(state: State, trace: Trace, cluster: Cluster, phases: Phases | N
         spare=np.zeros(n_jobs, np.int32),
         scratch=np.zeros(n_nodes),
     )
-    slurm.control["is_split"] = not members.all()
+    # A job without nodes closes those of its partition to all partitions behind.
+    slurm.control["is_split"] = n_partitions > 1 or not members.all()
     slurm.control["has_limits"] = lined_up.has_limits
     return lined_up.admitted(slurm)
 
@@ -164,6 +167,7 @@ def _control(state: State, trace: Trace, cluster: Cluster, began: Phases, *, is_
         "partition": NONE,
         "users": len(trace.users),
         "soft_limits": asked.time_min_as_soft_limit,
+        "preempt_wait_s": asked.kill_wait_s + asked.message_timeout_s,
         "charges_ends": _enforces_limits(cluster),
         "enforces_safe": "safe" in asked.accounting_storage_enforce,
         "counts_tests": any(getattr(asked, name) for name in _TESTS),
@@ -296,8 +300,10 @@ class _EntryBuilder:
             slurm.reach[:] = 1
             slurm.control["partition"] = NONE
         count = len(self._trace) + len(self.entries.extras)
+        preemption = build_preemption(self._trace, self._cluster, self.entries, len(self._state.running))
         return slurm._replace(
             **self.entries._asdict(),
+            **preemption._asdict(),
             claim_class=self.classes,
             line=np.full(count, NONE, np.int32),
             spare=np.zeros(count, np.int32),

@@ -10,6 +10,7 @@ from advisor.backends.site_config import further_settings
 from advisor.domain.node import Node
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.topology import TopologyKind
+from advisor.sim.slurm.queue_tables import PreemptMode, PreemptType
 
 
 class PriorityFlag(StrEnum):
@@ -63,7 +64,15 @@ SCHEDULER_WORDS_LEFT_OUT: Final[Mapping[str, str]] = {
     "sched_max_job_start": "a pass of the main scheduler starts a limited number of jobs",
     "sched_min_interval": "passes of the main scheduler are further apart",
 }
-_PREEMPTION: Final = "jobs are preempted, in the model they never are"
+_PREEMPT_TYPES: Final[Mapping[str, PreemptType]] = {
+    "": "none",
+    "(null)": "none",
+    "preempt/none": "none",
+    "preempt/partition_prio": "partition_prio",
+    "preempt/qos": "qos",
+}
+_PREEMPT_MODES: Final[Mapping[str, PreemptMode]] = {"": "off", "OFF": "off", "REQUEUE": "requeue", "CANCEL": "cancel"}
+_PREEMPTION: Final = "jobs are preempted in another way, in the model they never are"
 OTHERS_LEFT_OUT: Final[Mapping[str, str]] = {
     "BurstBufferType": "jobs wait until their data is staged in",
     "CompleteWait": "nothing starts for a while after jobs end",
@@ -72,7 +81,6 @@ OTHERS_LEFT_OUT: Final[Mapping[str, str]] = {
     "FederationParameters": "jobs can start on other clusters",
     "Licenses": "jobs wait for licences",
     "OverTimeLimit": "jobs run beyond their time limits",
-    "PreemptMode": _PREEMPTION,
     "PriorityUsageResetPeriod": "usage is cleared from time to time",
     "SelectType": "nodes are chosen in another way",
     "SuspendTime": "idle nodes are powered down, and jobs wait until they are up",
@@ -130,10 +138,10 @@ def _of_scheduler(config: SiteConfig) -> Iterator[tuple[str, str]]:
     for word in config.scheduler_parameters:
         if word in SCHEDULER_WORDS_LEFT_OUT:
             yield f"SchedulerParameters={word}", SCHEDULER_WORDS_LEFT_OUT[word]
-    if config.preempt_type:
-        yield f"PreemptType={config.preempt_type}", _PREEMPTION
+    for setting in _preemption_left_out(config.preempt_type, config.further_settings.get("PreemptMode", "")):
+        yield setting, _PREEMPTION
     for name, value in config.further_settings.items():
-        if name in OTHERS_LEFT_OUT and not (name == "PreemptMode" and config.preempt_type):
+        if name in OTHERS_LEFT_OUT:
             yield f"{name}={value}", OTHERS_LEFT_OUT[name]
 
 
@@ -192,5 +200,24 @@ def settings_left_out(parameters: Mapping[str, str]) -> tuple[str, ...]:
         *(f"PriorityFlags={word}" for word in flags if word in FLAGS_LEFT_OUT),
         *(f"SchedulerParameters={word}" for word in words if word in SCHEDULER_WORDS_LEFT_OUT),
         *(f"{name}={value}" for name, value in further_settings(raw).items() if name in OTHERS_LEFT_OUT),
+        *(_preemption_left_out(raw.get("preempttype", ""), further_settings(raw).get("PreemptMode", ""))),
         *([f"PrioritySiteFactorPlugin={plugin}"] if plugin not in ("", "(null)") else []),
     )
+
+
+def preempt_type_of(plugin: str) -> PreemptType:
+    """Return the type that PreemptType of slurm.conf names; none for one that the model does not know."""
+    return _PREEMPT_TYPES.get(plugin, "none")
+
+
+def preempt_mode_of(words: str) -> PreemptMode:
+    """Return the mode that PreemptMode of slurm.conf names; off for one that the model does not know."""
+    return _PREEMPT_MODES.get(words.upper(), "off")
+
+
+def _preemption_left_out(plugin: str, words: str) -> Iterator[str]:
+    """Return what of PreemptType and PreemptMode the model does not know."""
+    if plugin not in _PREEMPT_TYPES:
+        yield f"PreemptType={plugin}"
+    if words.upper() not in _PREEMPT_MODES:
+        yield f"PreemptMode={words}"

@@ -48,6 +48,8 @@ CONTROL_DTYPE = np.dtype(
         ("calc_time", np.float64),  # up to when priorities and usage have been worked out
         ("cluster_cpus", np.float64),
         ("requeue_delay_s", np.float64),
+        ("preempt_wait_s", np.float64),  # from the choice of jobs to preempt until a job can choose others
+        ("completing_s", np.float64),  # from a preemption to the main pass that the end of the job runs
         ("reservations", np.int64),  # in use
         ("slots", np.int64),  # in use
         ("room", np.int64),  # nodes with free GPUs
@@ -64,9 +66,10 @@ CONTROL_DTYPE = np.dtype(
         ("partition", np.int64),  # whose nodes are in reach; -1: none in particular
         ("reached", np.int64),  # nodes in reach that are up
         ("blocked", np.int64),  # partitions, in the present main pass
+        ("leaving", np.int64),  # running jobs that gave way to others in the present pass
         ("users", np.int64),
         ("soft_limits", np.int8),  # TimeMin is a soft limit
-        ("is_split", np.int8),  # partitions have other nodes than the cluster
+        ("is_split", np.int8),  # there are several partitions, or one with a part of the nodes
         ("has_limits", np.int8),  # of QOS or associations
         ("charges_ends", np.int8),  # the use of a job is charged when it ends, not only at the recalculations
         ("enforces_safe", np.int8),  # jobs start if their time limits fit into the GPU-minutes that are left
@@ -112,6 +115,18 @@ ASSOCIATION_DTYPE = np.dtype(
 )
 
 
+GROUP_DTYPE = np.dtype(
+    [
+        ("order", np.float64),  # jobs of the lowest are preempted first
+        ("exempt_s", np.float64),  # jobs that began less than this ago are not preempted
+        ("grace_s", np.float64),  # from its choice to its end, for a job that is preempted
+        ("mode", np.int8),  # of `PreemptMode`, as numbered in preemption.c
+        ("preempts_any", np.int8),  # its jobs may preempt those of a group
+    ],
+    align=True,
+)
+
+
 class Slurm(NamedTuple):
     """The state of slurmctld beside the cluster; shapes in brackets."""
 
@@ -138,6 +153,13 @@ class Slurm(NamedTuple):
     claim_class: NDArray[np.int32]  # (n_entries,): the class of each entry
     began: NDArray[np.int32]  # (n_jobs,): the entry that a running job started from
     owed_gpu_s: NDArray[np.float64]  # (n_jobs,): GPU-seconds up to the time limit, from the last charge on
+    groups: NDArray[np.void]  # (n_groups,): partitions or QOS that preempt; empty where none does
+    preempts: NDArray[np.int8]  # (n_groups, n_groups): whether jobs of the first preempt those of the second
+    group: NDArray[np.int32]  # (n_entries,) or empty: of each entry
+    preempt_time: NDArray[np.float64]  # (n_jobs,) or empty: when a job last chose others to give way
+    grace_end_time: NDArray[np.float64]  # (n_jobs,) or empty: of a job that is preempted; infinity: it is not
+    candidates: NDArray[np.int32]  # (most_running,) or empty: running jobs that the job at hand may preempt
+    leaving: NDArray[np.int32]  # (most_running,) or empty: running jobs that gave way, `leaving` of them
     release_time: NDArray[np.float64]  # (n_jobs,): until when a requeued job is held back; infinity: it is not
     tested: NDArray[np.int64]  # ((n_partitions + 1) * n_users,): jobs that backfill tested, in all and by partition
     association: NDArray[np.int32]  # (n_jobs,): of each job

@@ -163,7 +163,9 @@ def test_settings_that_change_nothing_are_not_named() -> None:
     parameters = {
         "PriorityFlags": "CALCULATE_RUNNING,SMALL_RELATIVE_TO_TIME",
         "SchedulerParameters": "bf_continue,bf_interval=30,max_switch_wait=300",
-        "PreemptMode": "OFF",
+        "PreemptType": "preempt/qos",
+        "PreemptMode": "REQUEUE",
+        "PreemptExemptTime": "00:10:00",
         "EnforcePartLimits": "NO",
     }
 
@@ -174,14 +176,15 @@ def test_settings_without_a_model_are_named_with_their_values() -> None:
     parameters = {
         "PriorityFlags": "NO_FAIR_TREE,INCR_ONLY",
         "SchedulerParameters": "bf_one_resv_per_job,bf_interval=30,max_rpc_cnt=100",
-        "PreemptMode": "REQUEUE",
+        "PreemptType": "preempt/partition_prio",
+        "PreemptMode": "GANG,SUSPEND",
     }
 
     assert settings_left_out(parameters) == (
         "PriorityFlags=NO_FAIR_TREE",
         "SchedulerParameters=bf_one_resv_per_job",
         "SchedulerParameters=max_rpc_cnt",
-        "PreemptMode=REQUEUE",
+        "PreemptMode=GANG,SUSPEND",
     )
 
 
@@ -192,7 +195,7 @@ def test_settings_of_a_site_without_a_model_are_listed_with_what_they_change() -
         "priorityflags": "MAX_TRES,FAIR_TREE",
         "priorityweighttres": "GRES/gpu=1000,billing=5",
         "selecttypeparameters": "CR_CORE,CR_LLN",
-        "preempttype": "preempt/qos",
+        "preempttype": "preempt/job_prio",
         "preemptmode": "REQUEUE",
         "licenses": "matlab:10",
         "completewait": "0 sec",
@@ -206,7 +209,7 @@ def test_settings_of_a_site_without_a_model_are_listed_with_what_they_change() -
 
     assert [each.setting for each in unknown] == [
         "SchedulerParameters=defer",
-        "PreemptType=preempt/qos",
+        "PreemptType=preempt/job_prio",
         "Licenses=matlab:10",
         "PriorityFlags=MAX_TRES",
         "PriorityWeightTRES=billing",

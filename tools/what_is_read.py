@@ -223,10 +223,12 @@ SETTINGS: Final[Mapping[str, str]] = {
     "PrivateData": "what this user cannot see",
     "AccountingStorageEnforce": "whether limits are enforced",
     "AccountingStorageTRES": "",
+    "PreemptType": f"{_SIMULATED}; partition_prio, and qos with --cluster live",
+    "PreemptMode": f"{_SIMULATED}; REQUEUE and CANCEL, also of partitions and QOS, with their GraceTime",
+    "PreemptExemptTime": _SIMULATED,
 }
 # Kept by name, to say that simulations leave them out.
 NAMED_ONLY: Final[Mapping[str, str]] = {
-    "PreemptType": "jobs are preempted",
     "PrioritySiteFactorPlugin": "it adds to priorities",
     **OTHERS_LEFT_OUT,
 }
@@ -275,7 +277,7 @@ UNREAD_PARTITIONS: Final = (
     Input("LLN, SelectTypeParameters"),
     Input("MaxCPUsPerSocket", remark="not in 22.05"),
     Input("MaxMemPerCPU, MaxMemPerNode"),
-    Input("OverTimeLimit, PreemptMode, GraceTime"),
+    Input("OverTimeLimit"),
     Input("ResumeTimeout, SuspendTime, SuspendTimeout, PowerDownOnIdle"),
     Input("Topology", remark="not in 24.11; the default topology counts for all partitions"),
     Input("TRESBillingWeights", remark="by `check` alone; a limit on billing refuses every new size"),
@@ -287,7 +289,7 @@ UNREAD_SETTINGS: Final = (
     Input("LicenseParameters"),
     Input("MCSPlugin, MCSParameters"),
     Input("NodeFeaturesPlugins"),
-    Input("PreemptParameters, PreemptExemptTime"),
+    Input("PreemptParameters"),
     Input("PriorityParameters, PrioritySiteFactorParameters"),
     Input("ResumeRate, ResumeTimeout, SuspendRate, SuspendTimeout, SuspendExcNodes, SuspendExcParts"),
     Input("ResvOverRun"),
@@ -297,7 +299,7 @@ UNREAD_SETTINGS: Final = (
 UNREAD_LIMITS: Final = (
     Input("MaxTRESRunMinsPU, MaxTRESRunMinsPA"),
     Input("GrpJobsAccrue, MaxJobsAccrue, MinPrioThresh"),
-    Input("LimitFactor, UsageFactor, UsageThreshold, GraceTime, Preempt"),
+    Input("LimitFactor, UsageFactor, UsageThreshold"),
     Input("Flags of a QOS", remark="OverPartQOS, PartitionTimeLimit, PartitionMaxNodes, NoReserve and the like"),
 )
 

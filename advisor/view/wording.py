@@ -91,6 +91,7 @@ def ends_in_words(ends: Ends, *, seeds: int = 1) -> str:
         "killed by the time limit": ends.time_limit,
         "too large for the cluster or refused by a limit": ends.impossible,
         "not ended when the run stopped": ends.not_ended,
+        "cancelled to make room for others": ends.preempted,
     }
     counts = [f"{count} {kind}" for kind, count in kinds.items() if count]
     return ", ".join([*counts, f"in all over {seeds} seeds"] if counts and seeds > 1 else counts)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,11 @@ from tests.cli.conftest import Sadvise
 from tests.sim.building import make_trace
 
 CLUSTER = ("--cluster", "nodes=1,gpus=8")
+LONG = {"gpus": 8, "run_time_s": 2_000, "time_limit_s": 90_000, "switches": 1}
+SHORT = {"gpus": 8, "run_time_s": 100, "time_limit_s": 600}
+JOBS = [
+    {**(LONG if at % 2 else SHORT), "user": ("ann", "bob")[at // 2 % 2], "submit_time": 10.0 * at} for at in range(40)
+]
 SMALL = ("--repeats", "2", "--workers", "1", "--no-slurm")
 
 
@@ -26,14 +32,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 @pytest.fixture
 def trace(tmp_path: Path) -> str:
     """A full node, for which long and short jobs of two users wait in turn."""
-    long = {"gpus": 8, "run_time_s": 2_000, "time_limit_s": 90_000, "switches": 1}
-    short = {"gpus": 8, "run_time_s": 100, "time_limit_s": 600}
-    jobs = [
-        {**(long if at % 2 else short), "user": ("ann", "bob")[at // 2 % 2], "submit_time": 10.0 * at}
-        for at in range(40)
-    ]
     path = tmp_path / "queue.csv"
-    write_trace(make_trace(jobs), path)
+    write_trace(make_trace(JOBS), path)
     return str(path)
 
 
@@ -187,6 +187,25 @@ def test_settings_of_the_site_are_tried_too(
     assert document["in_force"] == "lift trade 1.5"
     assert document["meta"]["late_after_s"] == 60.0
     assert any(setting.startswith("planning.priority_decades = 1.5") for setting in document["meta"]["settings"])
+
+
+@pytest.mark.slow
+def test_a_site_with_a_partition_that_gives_way_is_tuned(sadvise: Sadvise, tmp_path: Path) -> None:
+    cluster, path = tmp_path / "site.toml", tmp_path / "tiers.csv"
+    cluster.write_text(
+        'nodes = [{ count = 1, gpus = 8 }]\nslurm = { preempt_type = "partition_prio", preempt_mode = "requeue" }\n'
+        'partitions = [{ name = "scavenger", default = true }, { name = "urgent", priority_tier = 2 }]\n'
+    )
+    jobs = [{**job, "partition": int(at % 8 == 6)} for at, job in enumerate(JOBS)]
+    write_trace(replace(make_trace(jobs), partitions=("scavenger", "urgent")), path)
+
+    simulated = sadvise("simulate", str(path), "--cluster", str(cluster), "--json")
+    document = document_of(sadvise, str(path), "--cluster", str(cluster))
+
+    assert [run["preemptions"] for run in json.loads(simulated.out)["runs"] if run["policy"] == "slurm"] == [1]
+    points = {point["setting"]: point for point in document["points"]}
+    assert document["advised"] == "lift trade 0"
+    assert points["lift trade 0"]["change"]["high"] < 0.0
 
 
 def test_a_trace_without_users_and_limits_says_that_they_are_drawn(sadvise: Sadvise, tmp_path: Path) -> None:

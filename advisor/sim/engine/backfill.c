@@ -760,6 +760,7 @@ static void begin_backfill(State *s, Slurm *m, double now) {
 static void backfill_pass(State *s, Slurm *m, double now) {
     Control *control = m->control;
     if (s->tally->waiting > 0) admit_waiting(s, m, now);
+    order_anew(s, m);
     begin_backfill(s, m, now);
     bool is_planned = false, skips = control->has_limits || control->counts_tests;
     int64_t place = 0, tries = 0, started = 0;
@@ -778,8 +779,7 @@ static void backfill_pass(State *s, Slurm *m, double now) {
         turn_to(s, m, partition);
         double limit_s = planned_limit_s(m, &s->jobs[row]);
         bool is_limited = exceeds_limits(s, m, row, entry);
-        if (!is_limited && may_start(s, m, row, now) && pick_now(s, m, row, now + limit_s) &&
-            !waits_for_switches(s, m, row, now)) {
+        if (!is_limited && may_start(s, m, row, now) && pick_accepted(s, m, row, now + limit_s, now)) {
             launch(s, m, place, now);
             if (is_spent(++started, control->bf_max_job_start)) break;
             list_room(s, m);

@@ -70,7 +70,16 @@ static void open_partitions(Slurm *m) {
     m->control->partition = NONE;
 }
 
+/* Return whether jobs of an entry may preempt those of another. */
+static inline bool may_preempt(const Slurm *m, int32_t one, int32_t other) {
+    return m->preempts[m->group[one] * m->preempts_columns + m->group[other]];
+}
+
 static inline bool stands_before(const State *s, const Slurm *m, int32_t one, int32_t other) {
+    if (m->n_groups > 0) {
+        if (may_preempt(m, one, other)) return true;
+        if (may_preempt(m, other, one)) return false;
+    }
     if (m->n_partitions == 1) {
         /* Entries are rows. */
         double first = s->jobs[one].priority, second = s->jobs[other].priority;
@@ -144,6 +153,30 @@ static void merge_sort(const State *s, const Slurm *m, int64_t low, int64_t high
     while (left < middle - low)
         if (right < high && stands_before(s, m, line[right], spare[left])) line[place++] = line[right++];
         else line[place++] = spare[left++];
+}
+
+/* Sort a part of the line of some length by merging, as glibc does: the order counts where it is not a total one. */
+static void merge_halves(const State *s, const Slurm *m, int32_t *line, int64_t length) {
+    if (length < 2) return;
+    int64_t half = length / 2, left = 0, right = half, place = 0;
+    merge_halves(s, m, line, half);
+    merge_halves(s, m, line + half, length - half);
+    while (left < half && right < length)
+        m->spare[place++] = stands_before(s, m, line[left], line[right]) ? line[left++] : line[right++];
+    while (left < half) m->spare[place++] = line[left++];
+    memcpy(line, m->spare, (size_t)place * sizeof *line);
+}
+
+/* Build the line anew from the order of submissions: with jobs that preempt others, its order is no total one. */
+static void order_anew(const State *s, Slurm *m) {
+    int64_t lined = m->control->lined, place = 0, entries = s->n_jobs + m->n_extras;
+    if (m->n_groups == 0 || lined < 2) return;
+    memset(m->spare, 0, (size_t)entries * sizeof *m->spare);
+    for (int64_t at = 0; at < lined; at++) m->spare[m->line[at]] = 1;
+    for (int32_t row = 0; place < lined; row++)
+        for (int32_t entry = row; entry != NONE; entry = next_entry(s, m, entry))
+            if (m->spare[entry]) m->line[place++] = entry;
+    merge_halves(s, m, m->line, lined);
 }
 
 /* Sort the line by priority; return whether that changed it. */

@@ -11,6 +11,7 @@ enum { STAYS, GOES_BACK, GOES_AWAY };
 #define REORDERS 1
 
 static void forget_plan(Slurm *m, int64_t row);
+static bool waits_for_switches(State *s, Slurm *m, int64_t row, double now);
 EXPORT void requeue(State *s, Slurm *m, int64_t row, double now);
 EXPORT void ask_for_pass(Slurm *m, double now);
 
@@ -61,14 +62,13 @@ static bool gives_way_before(const State *s, const Slurm *m, int32_t one, int32_
 
 /* List the running jobs that an entry may preempt, in the order in which they are tried; return how many there are. */
 static int64_t list_candidates(const State *s, Slurm *m, int32_t entry, double now) {
-    const int8_t *preempts = m->preempts + m->group[entry] * m->preempts_columns;
     int64_t count = 0;
     if (!m->groups[m->group[entry]].preempts_any) return 0;
     for (int64_t place = 0; place < s->tally->running; place++) {
         int32_t row = s->running[place];
         const Group *group = group_of(m, row);
         bool is_exempt = on_clock(m, now) - on_clock(m, s->jobs[row].since_time) < group->exempt_s;
-        if (!preempts[group - m->groups] || group->mode == STAYS || is_exempt) continue;
+        if (!may_preempt(m, entry, m->began[row]) || group->mode == STAYS || is_exempt) continue;
         if (m->grace_end_time[row] == -INFINITY || !is_in_reach(s, m, row)) continue;
         int64_t low = 0, high = count;
         while (low < high) {
@@ -83,10 +83,15 @@ static int64_t list_candidates(const State *s, Slurm *m, int32_t entry, double n
     return count;
 }
 
+/* Pick nodes that are free now for a job, under as few switches as it waits for; return false if there are none. */
+static bool pick_accepted(State *s, Slurm *m, int64_t row, double until, double now) {
+    return pick_now(s, m, row, until) && !waits_for_switches(s, m, row, now);
+}
+
 /* Return whether a job fits if all candidates give way, and pick its nodes. */
-static bool fits_without(State *s, Slurm *m, int64_t row, int64_t count, double until) {
+static bool fits_without(State *s, Slurm *m, int64_t row, int64_t count, double until, double now) {
     lend_all(s, m, count, -1);
-    bool fits = pick_now(s, m, row, until);
+    bool fits = pick_accepted(s, m, row, until, now);
     lend_all(s, m, count, 1);
     return fits;
 }
@@ -127,7 +132,7 @@ static void choose_victims(State *s, Slurm *m, int64_t row, int64_t count, doubl
     for (int64_t trial = 0;; trial++) {
         freed = 0;
         do lend(s, m->candidates[freed++], -1);
-        while (!pick_now(s, m, row, until) && freed < count);
+        while (!pick_accepted(s, m, row, until, now) && freed < count);
         lend_all(s, m, freed, 1);
         if (trial > REORDERS || count <= trial + 1) break;
         reorder(s, m, freed);
@@ -144,7 +149,7 @@ static bool preempts_others(State *s, Slurm *m, int32_t entry, double until, dou
     if (m->n_groups == 0) return false;
     int32_t row = row_of(s, m, entry);
     int64_t count = list_candidates(s, m, entry, now);
-    if (count == 0 || !fits_without(s, m, row, count, until)) return false;
+    if (count == 0 || !fits_without(s, m, row, count, until, now)) return false;
     int64_t picked = s->tally->picked;
     size_t size = (size_t)picked * sizeof *m->ready;
     memcpy(m->ready, s->pick_nodes, size);

@@ -79,9 +79,8 @@ static int64_t try_now(State *s, Slurm *m, int32_t entry, double now) {
     if (m->control->is_split && job->nodes_min > m->control->reached) return NO_NODES;
     if (exceeds_limits(s, m, row, entry) || !is_admitted(s, job, now)) return PASSED_OVER;
     double until = now + least(job->limit_s, YEAR_S);
-    bool fits = pick_now(s, m, row, until);
-    if (fits && !waits_for_switches(s, m, row, now)) return HAS_NODES;
-    if (!fits && preempts_others(s, m, entry, until, now)) return NO_NODES;
+    if (pick_accepted(s, m, row, until, now)) return HAS_NODES;
+    if (preempts_others(s, m, entry, until, now)) return NO_NODES;
     /* Observed once, not explained: with a limit on GPUs, a job with an open node count held up none. */
     if (part_of(job) == NONE && bounds_gpus(m, entry)) return PASSED_OVER;
     return can_run(s, m, row, until) ? NO_NODES : PASSED_OVER;
@@ -120,6 +119,7 @@ static void start_line(State *s, Slurm *m, double now) {
 
 static void main_pass(State *s, Slurm *m, double now) {
     if (s->tally->waiting > 0) admit_waiting(s, m, now);
+    order_anew(s, m);
     start_line(s, m, now);
     stop_leaving(s, m, now);
     /* A job that waits for the start of another becomes eligible after the pass, and gets its turn in a later one. */

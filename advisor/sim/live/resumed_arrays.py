@@ -170,10 +170,10 @@ def with_users(trace: Trace, usage: Usage) -> Trace:
 
 def resumed_state(model: SnapshotModel, trace: Trace) -> State:
     """Return the state with the running jobs on their nodes and the others pending; templates are in the future."""
-    state = build_state(trace, model.cluster, _profiles(), ideal=True, loses_work=True)
+    state = build_state(trace, model.cluster, _profiles(), ideal=True, loses_work=False)
     state = _with_leaves(state, model.leaf)
     # Run times are those of the jobs as they are placed, but limits bind.
-    state.rules["limits_bind"] = 1
+    state.rules["limits_bind"] = state.rules["loses_work"] = 1
     count = len(model.trace)
     jobs, nodes, is_pending = state.jobs[:count], state.nodes, np.isnan(model.start_time)
     can_run = jobs["phase"] != ENDED

@@ -36,9 +36,9 @@ def build_preemption(trace: Trace, cluster: Cluster, entries: Entries, most_runn
     else:
         groups, preempts = _of_qos(cluster, trace.qos)
         group = trace.jobs["qos"][np.concatenate([np.arange(len(trace)), entries.extras["row"]])]
-    preempts &= groups["mode"] > 0
-    groups["preempts_any"] = preempts.any(axis=1)
-    if cluster.slurm.preempt_type == "none" or not preempts.any():
+    groups["preempts_any"] = (preempts & (groups["mode"] > 0)).any(axis=1)
+    is_on = cluster.slurm.preempt_type != "none" and cluster.slurm.preempt_mode != "off"
+    if not (is_on and preempts.any()):
         groups, preempts, group, most_running = groups[:0], preempts[:0, :0], group[:0], 0
     count = len(trace) if len(groups) else 0
     return Preemption(

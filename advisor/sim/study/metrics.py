@@ -58,6 +58,7 @@ class Ends:
     time_limit: int
     impossible: int
     not_ended: int
+    preempted: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +132,7 @@ def count_ends(run: Run) -> Ends:
         time_limit=int(counts[End.TIME_LIMIT]),
         impossible=int(counts[End.IMPOSSIBLE]),
         not_ended=int(counts[End.NOT] + counts[End.DEPENDENCY]),
+        preempted=int(counts[End.PREEMPTED]),
     )
 
 
@@ -215,7 +217,7 @@ def _size_class(power: int) -> str:
 
 def _has_ended(run: Run) -> NDArray[np.bool_]:
     end = run.outcomes["end"]
-    return np.asarray((end == End.FINISHED) | (end == End.TIME_LIMIT))
+    return np.isin(end, (End.FINISHED, End.TIME_LIMIT, End.PREEMPTED))
 
 
 def _mean(values: NDArray[np.float64]) -> float:

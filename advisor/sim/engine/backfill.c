@@ -27,6 +27,7 @@ static bool waits_for_switches(State *s, Slurm *m, int64_t row, double now) {
 static double expected_end(const State *s, const Slurm *m, int64_t row, double now) {
     const Job *job = &s->jobs[row];
     double since = floor(job->since_time), hard = since + least(job->limit_s, YEAR_S);
+    if (m->n_groups > 0) hard = least(hard, floor(m->grace_end_time[row]));
     if (!m->control->soft_limits || job->soft_limit_s <= 0.0) return hard;
     double soft = since + job->soft_limit_s;
     /* Past its soft limit a job is planned with half of what is left. */
@@ -789,6 +790,7 @@ static void backfill_pass(State *s, Slurm *m, double now) {
         place++;
         if (!is_limited && preempts_others(s, m, entry, now + limit_s, now)) {
             reserve(s, m, now, limit_s);
+            is_planned = false;
             continue;
         }
         if (is_limited || holds_nothing(s, m, entry, now)) continue;

@@ -11,6 +11,8 @@ enum { STAYS, GOES_BACK, GOES_AWAY };
 #define REORDERS 1
 
 static void forget_plan(Slurm *m, int64_t row);
+static void remove_departure(Slurm *m, int64_t row);
+static void add_departure(State *s, Slurm *m, int64_t row, double now);
 static bool waits_for_switches(State *s, Slurm *m, int64_t row, double now);
 EXPORT void requeue(State *s, Slurm *m, int64_t row, double now);
 EXPORT void ask_for_pass(Slurm *m, double now);
@@ -119,6 +121,9 @@ static void give_way(State *s, Slurm *m, int32_t row, double now) {
         if (m->grace_end_time[row] > now) {
             s->jobs[row].watch_time = limit_check(s, m->grace_end_time[row]);
             set_timer(s, row);
+            /* It is expected to end with its time of grace. */
+            remove_departure(m, row);
+            add_departure(s, m, row, now);
         }
     }
     if (now < m->grace_end_time[row]) return;

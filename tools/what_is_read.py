@@ -289,7 +289,6 @@ UNREAD_SETTINGS: Final = (
     Input("LicenseParameters"),
     Input("MCSPlugin, MCSParameters"),
     Input("NodeFeaturesPlugins"),
-    Input("PreemptParameters"),
     Input("PriorityParameters, PrioritySiteFactorParameters"),
     Input("ResumeRate, ResumeTimeout, SuspendRate, SuspendTimeout, SuspendExcNodes, SuspendExcParts"),
     Input("ResvOverRun"),

@@ -46,6 +46,7 @@ _FURTHER: Final[Mapping[str, frozenset[str]]] = {
     "OverTimeLimit": frozenset({"0"}),
     "PreemptExemptTime": frozenset({"00:00:00"}),
     "PreemptMode": frozenset({"OFF"}),
+    "PreemptParameters": frozenset(),
     "PriorityUsageResetPeriod": frozenset(),
     "SelectType": frozenset({"select/cons_tres"}),
     "SuspendTime": frozenset({"infinite"}),

@@ -35,7 +35,7 @@ _SHORTEST_TICK_S, _LONGEST_TICK_S = 1.0003, 1.06
 # Later releases wake at each full second of the clock. The coarse clock then still shows the second before, so they
 # wake again as soon as it goes on, within a few milliseconds.
 _DRIFTING_RELEASE = "22.05"
-_STEADY_WITHIN_S = 0.02
+_STEADY_WITHIN_S = 0.04
 _AGAIN_AFTER_S, _AGAIN_AT_S = 0.003, 0.005
 # slurmctld reads the coarse clock of the kernel, which goes on every 4 ms.
 _CLOCK_LAG_S = 0.004

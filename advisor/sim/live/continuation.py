@@ -26,6 +26,7 @@ from advisor.sim.live.resumed_arrays import (
     with_users,
 )
 from advisor.sim.live.snapshot_model import SnapshotModel
+from advisor.sim.queueing import FULL
 from advisor.sim.run_outcome import End
 from advisor.sim.slurm.job_update import Modelled, update_job
 from advisor.sim.slurm.slurm_state import Slurm
@@ -39,12 +40,13 @@ Table = TypeVar("Table", State, Slurm)
 _SPACE: Final = frozenset(
     {"segments", "pick_nodes", "pick_gpus", "freeing", "freed", "freed_cpus", "freed_mib", "reservations", "slots"}
     | {"ready", "open_time", "open_until", "freed_by", "free_time", "free_order", "free_nodes", "begins", "share"}
-    | {"chosen", "room", "spare", "scratch", "pace"}
+    | {"chosen", "room", "spare", "scratch", "pace", "candidates", "leaving"}
 )
 # What no run writes.
 _FIXED: Final = frozenset(
     {"profiles", "type_speed", "rules", "faults", "account_shares", "qos_factor", "usable", "bookings", "booked"}
     | {"awaited", "wakes", "backfill_wakes", "members", "claims", "claim_begin", "account_parent", "account_depth"}
+    | {"groups", "preempts"}
 )
 
 
@@ -147,9 +149,9 @@ class Continuation:
         resume(state, slurm, now)
         for change in sorted(scenario, key=lambda change: change.after_s):
             if change.after_s > 0.0:
-                run_slurm(state, slurm, now + min(change.after_s, horizon_s))
+                _run(state, slurm, now + min(change.after_s, horizon_s))
             self._apply(state, slurm, change.action, run_time_s, draw)
-        run_slurm(state, slurm, now + horizon_s)
+        _run(state, slurm, now + horizon_s)
         return _course(state, self.n_jobs + (0 if arrivals is None else len(arrivals.template)), now + horizon_s)
 
     def _apply(self, state: State, slurm: Slurm, action: object, run_time_s: NDArray[np.float64], draw: int) -> None:
@@ -203,10 +205,19 @@ class Continuation:
         slurm.association[rows] = templates.association[arrivals.template]
         slurm.switches_time[rows] = np.where(state.jobs["switches"][rows] > 0, arrivals.submit_time, np.inf)
         slurm.points[rows] = templates.points[arrivals.template]
+        slurm.partition[rows] = templates.partition[arrivals.template]
+        if len(slurm.group):
+            slurm.group[rows] = templates.group[arrivals.template]
         slurm.eligible_time[rows] = arrivals.submit_time
         if arrivals.run_time_s is not None:
             for name in ("work_s", "left_s"):
                 state.jobs[name][rows] = arrivals.run_time_s
+
+
+def _run(state: State, slurm: Slurm, until: float) -> None:
+    """Run up to an instant, whatever jobs held before: no segment is read."""
+    while run_slurm(state, slurm, until) == FULL:
+        state.tally["segments"] = 0
 
 
 class Workspace:

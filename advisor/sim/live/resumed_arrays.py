@@ -86,6 +86,8 @@ class Templates:
     jobs: NDArray[np.void]
     association: NDArray[np.int32]
     points: NDArray[np.float64]
+    partition: NDArray[np.int32]
+    group: NDArray[np.int32]  # or empty, as in `Slurm`
 
     @classmethod
     def of(cls, state: State, slurm: Slurm, first: int, sightings: Sightings | None = None) -> "Templates":
@@ -100,7 +102,14 @@ class Templates:
             for row in np.flatnonzero(np.isfinite(sightings.priority)).tolist():
                 calculated = _last_calculation(slurm, first + row, float(sightings.time[row]))
                 points[row] = points_beyond(state, slurm, first + row, float(sightings.priority[row]), calculated)
-        return cls(jobs=state.jobs[first:].copy(), association=association, points=points)
+        rows = slice(first, len(state.jobs))
+        return cls(
+            jobs=state.jobs[rows].copy(),
+            association=association,
+            points=points,
+            partition=slurm.partition[rows].copy(),
+            group=slurm.group[rows].copy(),
+        )
 
 
 def _last_calculation(slurm: Slurm, row: int, seen_time: float) -> float:
@@ -369,7 +378,9 @@ def with_slots(state: State, slurm: Slurm, first: int, count: int, templates: Te
         segments=np.zeros(len(jobs) + running + 16, SEGMENT_DTYPE),
     )
     # An arrival starts in the first of its partitions.
-    extras = slurm.extras[slurm.extras["row"] < first]
+    is_kept = slurm.extras["row"] < first
+    extras = slurm.extras[is_kept]
+    groups = len(jobs) if len(slurm.groups) else 0
     return grown, slurm._replace(
         line=_resized(slurm.line, len(jobs) + len(extras)),
         partition=_resized(slurm.partition, len(jobs)),
@@ -377,6 +388,13 @@ def with_slots(state: State, slurm: Slurm, first: int, count: int, templates: Te
         extras=extras,
         claim_class=np.zeros(len(jobs) + len(extras), np.int32),
         began=np.arange(len(jobs), dtype=np.int32),
+        group=np.concatenate(
+            (_resized(slurm.group[: len(state.jobs)], groups), slurm.group[len(state.jobs) :][is_kept])
+        )
+        if groups
+        else slurm.group,
+        preempt_time=np.full(groups, -np.inf),
+        grace_end_time=np.full(groups, np.inf),
         owed_gpu_s=_resized(slurm.owed_gpu_s, len(jobs)),
         release_time=np.full(len(jobs), np.inf),
         association=_resized(slurm.association, len(jobs)),

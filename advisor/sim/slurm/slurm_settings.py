@@ -61,6 +61,9 @@ SCHEDULER_WORDS_LEFT_OUT: Final[Mapping[str, str]] = {
     "max_sched_time": "a pass of the main scheduler ends earlier or later",
     "nohold_on_prolog_fail": "a job whose prolog fails is requeued without a hold",
     "pack_serial_at_end": "jobs of one CPU go to the last nodes",
+    "preempt_reorder_count": "jobs to preempt are tried in other orders",
+    "preempt_strict_order": "jobs to preempt are tried in another order",
+    "preempt_youngest_first": "the youngest jobs are preempted first",
     "sched_max_job_start": "a pass of the main scheduler starts a limited number of jobs",
     "sched_min_interval": "passes of the main scheduler are further apart",
 }
@@ -81,6 +84,7 @@ OTHERS_LEFT_OUT: Final[Mapping[str, str]] = {
     "FederationParameters": "jobs can start on other clusters",
     "Licenses": "jobs wait for licences",
     "OverTimeLimit": "jobs run beyond their time limits",
+    "PreemptParameters": "jobs to preempt are chosen in another way",
     "PriorityUsageResetPeriod": "usage is cleared from time to time",
     "SelectType": "nodes are chosen in another way",
     "SuspendTime": "idle nodes are powered down, and jobs wait until they are up",

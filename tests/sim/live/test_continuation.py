@@ -13,7 +13,8 @@ from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.live.continuation import Arrivals, Continuation, Course
 from advisor.sim.live.resumed_arrays import Periods, Usage
 from advisor.sim.live.snapshot_model import SnapshotModel, model_of
-from advisor.sim.slurm.queue_tables import PartitionTable
+from advisor.sim.run_outcome import End
+from advisor.sim.slurm.queue_tables import PartitionTable, PreemptMode
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm.slurm_state import Slurm
@@ -109,7 +110,7 @@ def mixed_trace(jobs: int, seed: int, before: float) -> Trace:
 
 def paused(trace: Trace, until: float, cluster: Cluster = CLUSTER) -> Paused:
     state = make_state(trace, cluster, ideal=True)
-    state.rules["limits_bind"] = 1
+    state.rules["limits_bind"] = state.rules["loses_work"] = 1
     slurm = build_slurm(state, trace, cluster)
     run_slurm(state, slurm, until)
     shown = SimulatedSlurm(trace, cluster, state, slurm)
@@ -187,6 +188,49 @@ def test_resumed_run_equals_the_uninterrupted_one_with_partitions(seed: int, unt
     rows = np.r_[run.rows, run.later]
     np.testing.assert_array_equal(course.start_time, run.true_starts()[rows])
     np.testing.assert_array_equal(course.end_time, run.state.jobs["end_time"][rows])
+
+
+@pytest.mark.parametrize("until", [3000.0, 6000.0, 12_000.5])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("mode", ["cancel", "requeue"])
+def test_resumed_run_preempts_as_the_uninterrupted_one(mode: PreemptMode, seed: int, until: float) -> None:
+    partitions = (PartitionTable(name="low", default=True), PartitionTable(name="high", priority_tier=2))
+    slurm = SlurmParameters(priority_weight_fairshare=0.0, preempt_type="partition_prio", preempt_mode=mode)
+    # What a running job left open when it was submitted, a snapshot does not show.
+    trace, rng = random_trace(300, seed=seed), np.random.default_rng(seed)
+    # Jobs that were preempted before the snapshot are held back by a time that it does not show.
+    trace.jobs["partition"] = (rng.random(300) < 0.3) & (trace.jobs["submit_time"] > until)
+    trace = replace(trace, partitions=("low", "high"))
+    run = paused(trace, until, Cluster(nodes=NODES, slurm=slurm, partitions=partitions))
+
+    course = continued(run, periods=Periods.of(run.slurm))
+
+    rows = np.r_[run.rows, run.later]
+    np.testing.assert_array_equal(course.start_time, run.true_starts()[rows])
+    np.testing.assert_array_equal(course.end_time, run.state.jobs["end_time"][rows])
+    # Running and waiting jobs of the snapshot were preempted.
+    preempted = run.state.jobs["preemptions"] if mode == "requeue" else run.state.jobs["end"] == End.PREEMPTED
+    assert preempted[run.rows].sum() > 3
+
+
+def test_an_arrival_starts_on_the_nodes_of_its_templates_partition() -> None:
+    full = {"gpus": 8, "run_time_s": 1000.0, "time_limit_s": 1000.0}
+    partitions = (PartitionTable(name="one", nodes="n1", default=True), PartitionTable(name="two", nodes="n2"))
+    cluster = Cluster(nodes=(NodeGroup(count=2, gpus=8),), partitions=partitions)
+    templates = replace(make_trace([full, {**full, "partition": 1}]), partitions=("one", "two"))
+    run = paused(replace(make_trace([full]), partitions=("one",)), 100.0, cluster)
+    continuation = Continuation(run.model, templates=templates, most_arrivals=2)
+
+    course = continuation.run(
+        continuation.workspace(),
+        np.array([1000.0]),
+        horizon_s=5000.0,
+        arrivals=Arrivals(template=np.array([1, 0]), submit_time=np.array([200.0, 300.0])),
+    )
+
+    # The first node is taken until 1000.
+    assert course.start_time[1] < 240.0
+    assert course.start_time[2] >= 1000.0
 
 
 @pytest.mark.parametrize("until", [3000.0, 6000.0])

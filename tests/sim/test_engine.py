@@ -179,7 +179,7 @@ def mixed_requests() -> tuple[Trace, Cluster]:
 
 
 def run_checked() -> None:
-    """Run jobs with failures, limits, switches, arrays, partitions and elastic sizes under every kind of policy."""
+    """Run jobs with failures, limits, switches, arrays, partitions, preemption and elastic sizes under all policies."""
     trace = busy_trace()
     jobs = trace.jobs.copy()
     jobs["nodes_max"][::3] = 0
@@ -216,6 +216,14 @@ def run_checked() -> None:
     for policy in ("slurm", "order-fair"):
         run = run_of(divided, limited, policy, SimulationOptions())
         assert {End.FINISHED, End.IMPOSSIBLE} <= set(run.outcomes["end"].tolist())
+    tiers = replace(limited.slurm, preempt_type="partition_prio", preempt_mode="requeue", preempt_exempt_s=600.0)
+    by_qos = replace(tiers, preempt_type="qos", preempt_mode="cancel")
+    qos = (QosTable(name="some", grace_s=120.0), QosTable(name="other", preempts=("some",)))
+    jobs["qos"] = np.arange(len(jobs)) % 2
+    for slurm in (tiers, by_qos):
+        preempting = replace(limited, slurm=slurm, partitions=limited.partitions, qos=qos)
+        run = run_of(replace(divided, qos=("some", "other")), preempting, "slurm", SimulationOptions())
+        assert run.outcomes["preemptions"].any() or End.PREEMPTED in run.outcomes["end"]
     sys.stdout.write("checked\n")
 
 

@@ -80,6 +80,7 @@ static void launch(State *s, Slurm *m, int64_t place, double now) {
     s->jobs[row].watch_time = INFINITY;
     start(s, row, now);
     m->began[row] = entry;
+    if (m->n_groups > 0) m->grace_end_time[row] = INFINITY;
     count_run(s, m, row, entry, 1.0);
     add_departure(s, m, row, now);
     count_task(m, row, 1);

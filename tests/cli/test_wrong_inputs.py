@@ -97,6 +97,8 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     ("web -M a,b --journal x.sqlite", 2, "error: --journal names one file, and each cluster has a journal ..."),
     ("web -M a,-b", 2, "error: -M a,-b: '-b' is not the name of a cluster"),
     ("limits", 2, "error: give either a TRACE or --demo"),
+    ("maintenance --mail", 1, 'error: --mail needs [notify] users = "hint" or "all" in sadvise.toml'),
+    ("maintenance 12", 2, "sadvise maintenance: got unexpected extra argument(s) (12) (see sadvise maintenance ..."),
     ("limits notes.txt", 2, "error: --cluster is missing: give live, a file, or a short form such as ..."),
     ("limits absent.csv --cluster nodes=2,gpus=8", 1, "error: absent.csv: no such file: check the path"),
     ("limits --demo --top 0", 2, "sadvise limits: --top 0: must be at least 1 (see sadvise limits --help)"),

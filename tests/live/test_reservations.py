@@ -1,5 +1,6 @@
 """Nodes that backfill keeps for pending jobs: what they close, what `check` says of them, and what an age opens."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,7 @@ from tools.stage.live_cluster import uniform_cluster
 pytestmark = pytest.mark.live
 
 AGE = "bf_min_age_reserve"
+SERVICE = "ReservationName=service Users=root StartTime=now+2hours Duration=120 Nodes=ALL Flags=MAINT,IGNORE_JOBS"
 
 
 @pytest.fixture(scope="module", params=["", f",{AGE}=259200"], ids=["as it is", "from an age on"])
@@ -40,3 +42,26 @@ def test_idle_gpus_kept_for_a_gang_are_counted_and_opened_by_an_age(
     assert live.state_of(late) == ("PENDING" if keeps else "RUNNING")
     # 22.05 shows no plan for a node on which a job runs.
     assert (AGE in told) is (keeps and release != "22.05")
+
+
+def test_jobs_that_a_maintenance_holds_up_start_with_the_limit_that_fits(release: str) -> None:
+    with started(uniform_cluster(release, node_count=2, scheduler_parameters="bf_interval=2")) as live:
+        none = sadvise_on(live, "maintenance")
+        live.run("scontrol", "create", "reservation", *SERVICE.split())
+        held = live.submit("--gres=gpu:8", "-n8", "--time=1-0")
+        by_slurm = live.submit("--gres=gpu:2", "-n2", "--time=1-0", "--time-min=30")
+        live.wait_for(lambda: live.state_of(by_slurm) == "RUNNING", 40.0, what="backfill shortens a job by itself")
+
+        listed = sadvise_on(live, "maintenance", "--json")
+        shown = sadvise_on(live, "maintenance")
+        refused = sadvise_on(live, "maintenance", "--mail")
+        [job] = json.loads(listed.out)["jobs"]
+        state = live.state_of(held)
+        live.ask("scontrol", "update", f"JobId={held}", f"TimeLimit={round(job['fits_s'] / 60) - 1}")
+        live.wait_for(lambda: live.state_of(held) == "RUNNING", 40.0, what="the shorter job runs")
+
+    assert (none.exit_code, none.out) == (0, "maintenance  none is to come: scontrol show reservation\n")
+    assert (job["job_id"], job["maintenance"], job["starts_now"], state) == (held, "service", True, "PENDING")
+    assert 6_600 < job["fits_s"] < 7_200
+    assert f"scontrol update JobId={held} TimeLimit=1:" in shown.out.replace("TimeLimit=0", "TimeLimit=")
+    assert (refused.exit_code, "notify" in refused.err) == (1, True)

@@ -69,14 +69,14 @@ def _print(
 ) -> None:
     coming = coming_maintenance(reservations, seen.taken_at)
     for each in coming:
-        print_labelled("maintenance", maintenance_sentence(each, found, seen.taken_at))
+        print_labelled("maintenance", maintenance_sentence(each, found, seen.taken_at), width=13)
     if not coming:
-        print_labelled("maintenance", "none is to come: scontrol show reservation")
+        print_labelled("maintenance", "none is to come: scontrol show reservation", width=13)
     if found:
         console().print()
         print_table(HEADER, [held_up_row(each) for each in found], right=(0,))
     for user, fault in results.items():
-        print_labelled("mail", f"{user}: {fault or 'accepted'}")
+        print_labelled("mail", f"{user}: {fault or 'accepted'}", width=13)
 
 
 def _print_json(

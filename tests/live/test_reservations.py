@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.live.conftest import started
 from tests.live.reading import sadvise_on
+from tests.post_office import post_office
 from tools.stage import LiveCluster
 from tools.stage.live_cluster import uniform_cluster
 
@@ -44,7 +46,7 @@ def test_idle_gpus_kept_for_a_gang_are_counted_and_opened_by_an_age(
     assert (AGE in told) is (keeps and release != "22.05")
 
 
-def test_jobs_that_a_maintenance_holds_up_start_with_the_limit_that_fits(release: str) -> None:
+def test_jobs_that_a_maintenance_holds_up_start_with_the_limit_that_fits(release: str, tmp_path: Path) -> None:
     with started(uniform_cluster(release, node_count=2, scheduler_parameters="bf_interval=2")) as live:
         none = sadvise_on(live, "maintenance")
         live.run("scontrol", "create", "reservation", *SERVICE.split())
@@ -55,6 +57,10 @@ def test_jobs_that_a_maintenance_holds_up_start_with_the_limit_that_fits(release
         listed = sadvise_on(live, "maintenance", "--json")
         shown = sadvise_on(live, "maintenance")
         refused = sadvise_on(live, "maintenance", "--mail")
+        with post_office() as office:
+            settings = {"SADVISE_NOTIFY__USERS": "all", "SADVISE_NOTIFY__SENDMAIL": str(office.sendmail(tmp_path))}
+            mailed = sadvise_on(live, "maintenance", "--mail", settings=settings)
+            [mail] = office.mails
         [job] = json.loads(listed.out)["jobs"]
         state = live.state_of(held)
         live.ask("scontrol", "update", f"JobId={held}", f"TimeLimit={round(job['fits_s'] / 60) - 1}")
@@ -65,3 +71,6 @@ def test_jobs_that_a_maintenance_holds_up_start_with_the_limit_that_fits(release
     assert 6_600 < job["fits_s"] < 7_200
     assert f"scontrol update JobId={held} TimeLimit=1:" in shown.out.replace("TimeLimit=0", "TimeLimit=")
     assert (refused.exit_code, "notify" in refused.err) == (1, True)
+    assert (mailed.exit_code, mailed.out.splitlines()[-1]) == (0, "mail         root: accepted")
+    assert f"JobId={held}" in mail.get_content()
+    assert f"JobId={by_slurm}" not in mail.get_content()

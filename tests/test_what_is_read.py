@@ -89,7 +89,10 @@ READ: Mapping[str, tuple[set[Any], set[Any]]] = {
         {name.lower() for name in (*page.SETTINGS, *page.NAMED_ONLY)},
     ),
     "settings of nodes in slurm.conf": (set(FOR_SYSTEM), set(page.FOR_SYSTEM.name.lower().split(", "))),
-    "further settings": (looked_for(further_settings, {}), {name.lower() for name in OTHERS_LEFT_OUT}),
+    "further settings": (
+        looked_for(further_settings, {}),
+        {name.lower() for name in (*OTHERS_LEFT_OUT, "PreemptMode", "PreemptExemptTime")},
+    ),
     "doubts": (set(Doubt), set(page.DOUBTS)),
 }
 

@@ -191,7 +191,25 @@ def _by_limits(inquiry: Inquiry) -> dict[str, Evidence]:
     """
     job = inquiry.job
     time = None if job.dependency else earliest_by_limits(inquiry.snapshot, inquiry.table, job)
-    return {} if time is None else {"fits_by_limits_time": max(time, job.eligible_time or 0.0)}
+    evidence: dict[str, Evidence] = {} if time is None else {"fits_by_limits_time": max(time, job.eligible_time or 0.0)}
+    if time is not None and (yielding := _giving_way(inquiry)):
+        evidence["jobs_that_give_way"] = yielding
+    return evidence
+
+
+def _giving_way(inquiry: Inquiry) -> int:
+    """Count the running jobs on nodes of the job that Slurm can preempt for it: those of partitions of a lower tier."""
+    snapshot, config = inquiry.snapshot, inquiry.snapshot.config
+    if config.preempt_type != "preempt/partition_prio" or "PreemptMode" not in config.further_settings:
+        return 0
+    mine = max((partition.priority_tier for partition in inquiry.partitions), default=0)
+    lower = {partition.name for partition in snapshot.partitions if partition.priority_tier < mine}
+    nodes = {name for name, is_mine in zip(inquiry.table.names, inquiry.nodes.tolist(), strict=True) if is_mine}
+    return sum(
+        lower.issuperset(job.partitions) and not nodes.isdisjoint(job.allocation.nodes)
+        for job in snapshot.jobs
+        if not job.is_pending and job.allocation is not None
+    )
 
 
 def _unavailable(inquiry: Inquiry, which: Flags, variant: Variant) -> Finding:

@@ -393,6 +393,9 @@ def _until(case: _Case) -> Iterator[str]:
     if time is not None:
         latest = f"{duration(float(time) - case.diagnosis.taken_at)} at the latest"
         yield f"wait: by the time limits of running jobs it fits in {latest}, if no other job takes what they free"
+    if yielding := case.evidence.get("jobs_that_give_way"):
+        jobs = plural(int(yielding), "running job")
+        yield f"wait: Slurm can preempt {jobs} of partitions of a lower tier for it, in its next passes (PreemptType)"
 
 
 def _alternative(other: Alternative, job: Job) -> str:

@@ -115,6 +115,31 @@ def test_without_another_request_that_fits_the_job_is_to_wait() -> None:
     assert finding.remedies == ("wait for running jobs to end",)
 
 
+@pytest.mark.parametrize(
+    ("settings", "tier", "words"),
+    [
+        (
+            {"PreemptMode": "REQUEUE"},
+            2,
+            ("wait: Slurm can preempt 1 running job of partitions of a lower tier for it",),
+        ),
+        ({"PreemptMode": "REQUEUE"}, 1, ()),
+        ({}, 2, ()),
+    ],
+)
+def test_jobs_that_give_way_to_it_are_counted(settings: dict[str, str], tier: int, words: tuple[str, ...]) -> None:
+    low, high = make_partition("low", nodes=("n1",)), make_partition("gpu", nodes=("n1",), priority_tier=tier)
+    running = replace(make_job(2, gpus=8, running_on=["n1"], partitions=("low",)), end_time=TAKEN_AT + HOUR_S)
+    snapshot = make_snapshot([make_job(1, gang=make_gang(8)), running], idle(0), partitions=[low, high])
+    config = replace(snapshot.config, preempt_type="preempt/partition_prio", further_settings=settings)
+
+    (finding,) = short(replace(snapshot, config=config))
+
+    assert [remedy for remedy in finding.remedies if "preempt" in remedy] == [
+        f"{text}, in its next passes (PreemptType)" for text in words
+    ]
+
+
 def test_job_that_cannot_begin_yet_is_not_said_to_fit_before() -> None:
     running = replace(make_job(2, gpus=8, running_on=["n1"]), end_time=TAKEN_AT + HOUR_S)
     late = make_job(1, gang=make_gang(8), eligible_time=TAKEN_AT + 3 * HOUR_S)

@@ -5,7 +5,8 @@
 
 A block begins with ```console; the lines that begin with "$ " are commands, typed one after the other in an empty
 folder with standard output on a terminal of 80 columns. A command that is to fail ends with "# exit status N". With
-```console most=12 a block holds the first 12 lines of each answer. Times and memory of a run are left out.
+```console columns=120 the terminal is that wide, and with ```console most=12 a block holds the first 12 lines of each
+answer. Times and memory of a run are left out.
 """
 
 import argparse
@@ -22,7 +23,9 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 COLUMNS: Final = 80
-_BLOCK: Final = re.compile(r"^```console(?: most=(?P<most>\d+))?\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK: Final = re.compile(
+    r"^```console(?: columns=(?P<columns>\d+))?(?: most=(?P<most>\d+))?\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 _PROMPT: Final = "$ "
 _EXIT: Final = re.compile(r" +# exit status (\d+)$")
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -57,15 +60,15 @@ class Shell:
             "SADVISE_MODELS": str(self.folder / "models"),
             "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
             "TERM": "xterm",
-            "COLUMNS": str(COLUMNS),
             "LINES": "24",
             "LC_ALL": "C.UTF-8",
             "TZ": "UTC",
-            "NO_COLOR": "1",
+            # A busy machine gets time enough to try every change.
+            "SADVISE_PLANNING__ROLLOUT_DEADLINE_S": "80",
         }
 
-    def type(self, line: str) -> str:
-        """Run a line on a terminal, and return what it printed; raises `ConsoleError` for another exit status."""
+    def type(self, line: str, columns: int = COLUMNS) -> str:
+        """Run a line on a terminal, and return what it printed, styles included; raises `ConsoleError` if it fails."""
         awaited = int(match[1]) if (match := _EXIT.search(line)) else 0
         reader, terminal = pty.openpty()
         work = self.folder / "work"
@@ -75,20 +78,20 @@ class Shell:
             stdin=subprocess.DEVNULL,
             stdout=terminal,
             stderr=subprocess.PIPE,
-            env=dict(self.environment),
+            env={**self.environment, "COLUMNS": str(columns)},
             cwd=work,
         )
         os.close(terminal)
-        printed = b"".join(read_terminal(reader)).decode().replace("\r\n", "\n")
+        printed = b"".join(_read_terminal(reader)).decode().replace("\r\n", "\n")
         os.close(reader)
         # On a pipe, long work shows no progress.
         printed += process.communicate()[1].decode()
         if process.returncode != awaited:
             raise ConsoleError(f"{line}: exit status {process.returncode}:\n{printed}")
-        return _ESCAPES.sub("", printed)
+        return printed
 
 
-def read_terminal(descriptor: int) -> Iterator[bytes]:
+def _read_terminal(descriptor: int) -> Iterator[bytes]:
     """Yield what comes from a terminal until its last program has ended."""
     while True:
         try:
@@ -104,18 +107,19 @@ def renewed(text: str, shell: Shell) -> str:
     """Return a page with the answers of its commands as they are now; raises `ConsoleError`."""
 
     def block(match: re.Match[str]) -> str:
-        most = int(match["most"]) if match["most"] else None
+        most, columns = int(match["most"] or sys.maxsize), int(match["columns"] or COLUMNS)
         lines = [line for line in match["body"].splitlines() if line.startswith(_PROMPT)]
-        answers = "".join(f"{line}\n{_shown(shell.type(line.removeprefix(_PROMPT)), most)}" for line in lines)
+        answers = "".join(f"{line}\n{_shown(shell.type(line.removeprefix(_PROMPT), columns), most)}" for line in lines)
         head = match[0].partition("\n")[0]
         return f"{head}\n{answers}```"
 
     return _BLOCK.sub(block, text)
 
 
-def _shown(printed: str, most: int | None) -> str:
-    lines = [line.rstrip() for line in printed.rstrip().splitlines() if not line.startswith(_VARIES)]
-    if most is not None and len(lines) > most:
+def _shown(printed: str, most: int) -> str:
+    plain = _ESCAPES.sub("", printed)
+    lines = [line.rstrip() for line in plain.rstrip().splitlines() if not line.startswith(_VARIES)]
+    if len(lines) > most:
         lines = [*lines[:most], _CUT]
     return "".join(f"{line}\n" for line in lines)
 

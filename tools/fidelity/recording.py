@@ -176,11 +176,6 @@ class RecordedJob:
         began = [*(run.start_time for run in self.stopped), self.start_time]
         return {(self.job_id, number): pair for number, pair in enumerate(zip(could, began, strict=True))}
 
-    @property
-    def run_time_s(self) -> float:
-        """Time from start to end."""
-        return self.end_time - self.start_time
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:

@@ -24,9 +24,9 @@ SETTLE_S: Final = 12.0
 ROOT: Final = Path(__file__).parent.parent.parent
 RECORDED: Final = ROOT / "tests" / "recorded" / "node_states.json"
 PAGE: Final = ROOT / "docs" / "node-states.md"
-# Of a reservation of a part of a node, in the words of how a state came to be.
 # A node that is there for the state of the next one.
 HELPER: Final = "helper:"
+# Of a reservation of a part of a node, in the words of how a state came to be.
 PART: Final = "half its cores"
 # Until a node that powers down has done so.
 EVENTS_S: Final = 60.0
@@ -115,11 +115,6 @@ def _in_turn(*setups: Setup) -> Setup:
 def _silent(cluster: LiveCluster, node: str) -> None:
     cluster.stop_slurmd(node)
     cluster.run(*UPDATE, f"NodeName={node}", "State=NoResp")
-
-
-def _unregistered(cluster: LiveCluster, node: str) -> None:
-    """Let slurmctld forget the node, which then never registers."""
-    cluster.stop_slurmd(node)
 
 
 def _reboot(*options: str) -> Setup:

@@ -91,7 +91,7 @@ READ: Mapping[str, tuple[set[Any], set[Any]]] = {
     "settings of nodes in slurm.conf": (set(FOR_SYSTEM), set(page.FOR_SYSTEM.name.lower().split(", "))),
     "further settings": (
         looked_for(further_settings, {}),
-        {name.lower() for name in (*OTHERS_LEFT_OUT, "PreemptMode", "PreemptExemptTime")},
+        {*(name.lower() for name in OTHERS_LEFT_OUT), "preemptmode", "preemptexempttime", "killwait", "messagetimeout"},
     ),
     "doubts": (set(Doubt), set(page.DOUBTS)),
 }

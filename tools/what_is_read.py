@@ -226,6 +226,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "PreemptType": f"{_SIMULATED}; partition_prio, and qos with --cluster live",
     "PreemptMode": f"{_SIMULATED}; REQUEUE and CANCEL, also of partitions and QOS, with their GraceTime",
     "PreemptExemptTime": _SIMULATED,
+    "KillWait": _SIMULATED,
+    "MessageTimeout": _SIMULATED,
 }
 # Kept by name, to say that simulations leave them out.
 NAMED_ONLY: Final[Mapping[str, str]] = {

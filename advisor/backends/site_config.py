@@ -42,7 +42,9 @@ _FURTHER: Final[Mapping[str, frozenset[str]]] = {
     "EnforcePartLimits": frozenset({"no"}),
     "FairShareDampeningFactor": frozenset({"1"}),
     "FederationParameters": frozenset(),
+    "KillWait": frozenset({"30"}),
     "Licenses": frozenset(),
+    "MessageTimeout": frozenset({"10"}),
     "OverTimeLimit": frozenset({"0"}),
     "PreemptExemptTime": frozenset({"00:00:00"}),
     "PreemptMode": frozenset({"OFF"}),
@@ -52,7 +54,7 @@ _FURTHER: Final[Mapping[str, frozenset[str]]] = {
     "SuspendTime": frozenset({"infinite"}),
 }
 # slurm.conf has these as numbers, to which scontrol adds a unit.
-_WITH_UNIT: Final = frozenset(("CompleteWait", "OverTimeLimit", "SuspendTime"))
+_WITH_UNIT: Final = frozenset(("CompleteWait", "KillWait", "MessageTimeout", "OverTimeLimit", "SuspendTime"))
 _ENDLESS: Final = frozenset(("infinite", "unlimited", "-1"))
 _SAME: Final[Mapping[str, Mapping[str, str]]] = {"EnforcePartLimits": {"yes": "all"}}
 _UNIT: Final = re.compile(r"(-?\d+) *(?:sec|min)s?", re.IGNORECASE)

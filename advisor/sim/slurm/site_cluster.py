@@ -108,12 +108,12 @@ def groups_of(nodes: Sequence[tuple[Node, str]]) -> Iterator[NodeGroup]:
 
 def parameters_of(config: SiteConfig) -> SlurmParameters:
     """Return the parameters of slurmctld that a configuration states, with Slurm's defaults for the others."""
-    words = config.scheduler_parameters
+    words, further = config.scheduler_parameters, config.further_settings
     weights = config.priority_weights
     plain = SlurmParameters()
 
-    def number(word: str, default: float, least: float = 0.0) -> float:
-        value = words.get(word, "")
+    def number(word: str, default: float, least: float = 0.0, settings: Mapping[str, str] = words) -> float:
+        value = settings.get(word, "")
         return max(least, float(value)) if value.isdecimal() and len(value) <= 9 else default
 
     known = {str(flag) for flag in PriorityFlag}
@@ -153,9 +153,10 @@ def parameters_of(config: SiteConfig) -> SlurmParameters:
         if config.priority_decay_half_life_s is None
         else config.priority_decay_half_life_s,
         preempt_type=preempt_type_of(config.preempt_type),
-        preempt_mode=preempt_mode_of(config.further_settings.get("PreemptMode", "")),
-        preempt_exempt_s=duration_s(config.further_settings.get("PreemptExemptTime", ""), field="PreemptExemptTime")
-        or 0.0,
+        preempt_mode=preempt_mode_of(further.get("PreemptMode", "")),
+        preempt_exempt_s=duration_s(further.get("PreemptExemptTime", ""), field="PreemptExemptTime") or 0.0,
+        kill_wait_s=number("KillWait", plain.kill_wait_s, settings=further),
+        message_timeout_s=number("MessageTimeout", plain.message_timeout_s, settings=further),
         accounting_storage_enforce=enforced,
     )
 

@@ -1,11 +1,12 @@
 """The cluster of a site, from recorded snapshots and what slurmctld shows of limits, and what of it is left out."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from advisor.backends.assoc_text import QueueLimits, decode_associations, read_queue_limits
-from advisor.backends.site_config import site_config
+from advisor.backends.site_config import further_settings, site_config
 from advisor.domain.gang import ShareCount
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
@@ -126,6 +127,15 @@ def test_parameters_come_from_the_configuration_and_default_to_those_of_slurm() 
     assert (parameters.bf_interval_s, parameters.bf_max_job_test, parameters.bf_window_s) == (60.0, 1000, 172_800.0)
     assert (parameters.default_queue_depth, parameters.max_switch_wait_s) == (100, 300.0)
     assert (parameters.priority_weight_age, parameters.priority_weight_fairshare) == (500.0, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("shown", "times"), [({}, (0.0, 30.0, 10.0)), ({"killwait": "5 sec", "messagetimeout": "60"}, (0.0, 5.0, 60.0))]
+)
+def test_times_of_preemption_come_from_slurm_conf(shown: Mapping[str, str], times: tuple[float, ...]) -> None:
+    parameters = parameters_of(replace(make_config(), further_settings=further_settings(shown)))
+
+    assert (parameters.preempt_exempt_s, parameters.kill_wait_s, parameters.message_timeout_s) == times
 
 
 def test_snapshot_without_gpus_is_refused() -> None:

@@ -129,8 +129,8 @@ class Limits:
     lane_ratio: Annotated[
         float,
         "at fairness lane, the share of a pool's GPU-time that goes to lifted jobs in each fairness_window_s, by their "
-        "time limits",
-    ] = 0.1
+        "expected run times",
+    ] = 0.02
     max_lateness_s: Annotated[float, "a job that starts this much later than without advice goes before all others"] = (
         14 * DAY_S
     )

@@ -8,7 +8,7 @@ from advisor.domain.job import Job
 from advisor.domain.standings import Standing
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
-from advisor.planning.lift import ranks
+from advisor.planning.lift import lifted_gpu_s, ranks
 from advisor.planning.lifts import Bounds
 from advisor.planning.objective import bound_s, credit, is_weighed, owed_to
 
@@ -22,7 +22,7 @@ class PlaceInLine:
     take, `gpus_taken` times `run_s` of each of `tasks`; None, as `run_s`, where it has neither limit nor forecast.
     `lifted_ahead` lifted jobs stand before it, of which `passed_by` stood behind it as submitted;
     `lifted_ahead_gpu_s` is their expected GPU-time, of those whose size is known. `liftable_gpu_s` is the bound on the
-    lifts of its user where it is an array that takes `most_gpu_s`, more than that; None for other jobs.
+    lifts of its user where it is an array that counts as `counted_gpu_s`, more than that; None for other jobs.
     """
 
     jobs: int
@@ -39,7 +39,7 @@ class PlaceInLine:
     lifted_ahead: int
     lifted_ahead_gpu_s: float
     passed_by: int
-    most_gpu_s: float | None = None
+    counted_gpu_s: float | None = None
     liftable_gpu_s: float | None = None
 
 
@@ -105,12 +105,12 @@ def _place(case: Case, job: Job) -> PlaceInLine | None:
     rank = ranks(queue, rows, queue.priority[rows] + ours)
     # Rows stand in the present order.
     ahead = (ours < 0) & (np.arange(len(rows)) < here)
-    gpu_s = queue.width[rows] * queue.run.expected_s[rows]
-    run_s, most_gpu_s = float(queue.run.expected_s[row]), float(queue.most_gpu_s[row])
+    gpu_s = queue.expected_gpu_s[rows]
+    run_s, counted_gpu_s = float(queue.run.expected_s[row]), float(lifted_gpu_s(queue, case.limits)[row])
     bounds = Bounds.of(case.settings, case.limits, float(queue.pool_capacity[queue.pool[row]].sum()))
     liftable_gpu_s = bounds.most_gpu_s(len({other.user for other in jobs}))
     is_too_large = bool(
-        case.limits.lifts_pass_others and queue.tasks[row] > 1 and ours[here] >= 0 and most_gpu_s > liftable_gpu_s
+        case.limits.lifts_pass_others and queue.tasks[row] > 1 and ours[here] >= 0 and counted_gpu_s > liftable_gpu_s
     )
     return PlaceInLine(
         jobs=len(rows),
@@ -127,7 +127,7 @@ def _place(case: Case, job: Job) -> PlaceInLine | None:
         lifted_ahead=int(ahead.sum()),
         lifted_ahead_gpu_s=float(np.nansum(gpu_s[ahead])),
         passed_by=int((ahead & (rank > rank[here])).sum()),
-        most_gpu_s=most_gpu_s if is_too_large else None,
+        counted_gpu_s=counted_gpu_s if is_too_large else None,
         liftable_gpu_s=liftable_gpu_s if is_too_large else None,
     )
 

@@ -95,7 +95,7 @@ class Recommendation:
     `revert_after_s` is the time after which the change has to be reverted, None if it ends by itself or can stay.
     `planned_start` is when the job would start as submitted, and `latest_start` when it would with the change; None
     where that is unknown.
-    `gpu_s` is the GPU-time that a lifted job takes at most; None for other changes.
+    `gpu_s` is the GPU-time that counts for a lifted job; None for other changes.
     `stretch` is how many times as long the job is expected to run with the change, as far as its size decides that.
     `refused_by` is the rule by which the guard refused it, None before it was judged and if all rules hold.
     """

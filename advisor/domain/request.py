@@ -19,8 +19,8 @@ class Request:
 
     `gpus` and `tasks` None are not known, `nodes_most` None leaves the node count open, `memory_mib` None, over all
     nodes, is all that they have, and `time_limit_s` None is no limit. `tasks` are those of an array that wait and can
-    run at the same time, 1 for other jobs. `gpu_s` is the GPU-time that a plan counted it to take at most; None where
-    none did. Of a job that `is_resized` by us Slurm changes the CPUs and the memory too.
+    run at the same time, 1 for other jobs. `gpu_s` is the GPU-time that a plan counted for it; None where none did.
+    Of a job that `is_resized` by us Slurm changes the CPUs and the memory too.
     """
 
     submit_time: float

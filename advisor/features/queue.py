@@ -90,6 +90,11 @@ class QueueTable:
         return self.width * np.where(np.isfinite(self.limit_s), self.limit_s, self.run.high_s)
 
     @property
+    def expected_gpu_s(self) -> NDArray[np.float64]:
+        """The GPU-time that each row is expected to take, `(n_jobs,)`."""
+        return self.width * self.run.expected_s
+
+    @property
     def pool_capacity(self) -> NDArray[np.float64]:
         """The GPUs of each pool and type as whole ones, `(n_pools, n_types)`: a slice is its share."""
         shares = np.array([share_of_gpu(gpu_type) for gpu_type in self.gpu_types], dtype=np.float64)

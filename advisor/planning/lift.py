@@ -23,6 +23,7 @@ from advisor.planning.case import Case
 from advisor.planning.lift_gain import Outlook
 from advisor.planning.lifts import Bounds, Stakes, lifts
 from advisor.planning.objective import Floats, Waiting, is_overdue, objective_of, owed_to, waiting_of
+from advisor.settings import Limits
 
 Rows = NDArray[np.intp]
 Flags = NDArray[np.bool_]
@@ -101,12 +102,12 @@ class _Line:
         )
 
     def stakes(self, case: Case) -> Stakes:
-        """Return what each job takes at most if it is lifted, and in a lane what was lifted lately."""
+        """Return what each job counts if it is lifted, and in a lane what was lifted lately."""
         users = [self.queue.jobs[row].user for row in self.rows.tolist()]
         spent = self._spent(case) if case.limits.is_lane else None
         names, user = np.unique([*users, *(spent or ())], return_inverse=True)
         return Stakes(
-            gpu_s=self.queue.most_gpu_s[self.rows],
+            gpu_s=lifted_gpu_s(self.queue, case.limits)[self.rows],
             tasks=self.waiting.tasks,
             user=user[: len(users)],
             spent=None if spent is None else np.array([spent.get(name, 0.0) for name in names.tolist()]),
@@ -125,11 +126,6 @@ class _Line:
                 spent[lease.user] = spent.get(lease.user, 0.0) + (asked.gpu_s or 0.0)
         return spent
 
-    def _can_be_counted(self, case: Case) -> Flags:
-        """Return which jobs a lane can lift: those with a time limit of their own, by which its lifts are counted."""
-        has_limit = [self.queue.jobs[row].time_limit_s is not None for row in self.rows.tolist()]
-        return np.array(has_limit, dtype=np.bool_) | np.bool_(not case.limits.is_lane)
-
     def lifts(self, case: Case, done: frozenset[int]) -> Iterator[Recommendation]:
         """Propose the lifts of this line."""
         objective = objective_of(case.snapshot.config, case.settings, case.limits)
@@ -138,7 +134,7 @@ class _Line:
             objective.keys(self.waiting),
             self.queue.priority[self.rows].astype(np.float64),
             self.ours < 0,
-            np.array([job.job_id not in done for job in jobs], dtype=np.bool_) & self._can_be_counted(case),
+            np.array([job.job_id not in done for job in jobs], dtype=np.bool_),
             self.stakes(case),
             bounds=Bounds.of(case.settings, case.limits, self.waiting.capacity),
             scale=objective.scale,
@@ -254,7 +250,7 @@ class _Line:
                 added_delay_max_s=0.0,
             ),
             revert_after_s=case.settings.lift_lease_s,
-            gpu_s=float(queue.most_gpu_s[row]),
+            gpu_s=float(lifted_gpu_s(queue, case.limits)[row]),
         )
 
     def _capacity(self, row: int) -> float:
@@ -291,6 +287,11 @@ def late_jobs(case: Case, jobs: Sequence[Job]) -> NDArray[np.bool_]:
     plain_start_time = np.array([starts.get(job.job_id, np.inf) for job in jobs], dtype=np.float64)
     wait_begin_time = np.array([now - job.queueing_delay_s(now) for job in jobs], dtype=np.float64)
     return is_overdue(now, plain_start_time, wait_begin_time, case.limits)
+
+
+def lifted_gpu_s(queue: QueueTable, limits: Limits) -> Floats:
+    """Return the GPU-time that counts for each row once lifted, `(n_jobs,)`: at most, or in a lane as expected."""
+    return queue.expected_gpu_s if limits.is_lane else queue.most_gpu_s
 
 
 def ranks(queue: QueueTable, rows: Rows, priority: NDArray[np.int64]) -> Rows:

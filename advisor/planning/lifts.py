@@ -60,10 +60,10 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stakes:
-    """What jobs take at most if they are lifted, all `(n_jobs,)`: `gpu_s` is that of all waiting `tasks` of an array.
+    """What jobs take if they are lifted, all `(n_jobs,)`: `gpu_s` is that of all waiting `tasks` of an array.
 
-    `user` numbers the users from 0. In a lane `spent` is the GPU-time of each that was lifted lately, `(n_users,)`;
-    None elsewhere.
+    It is what they take at most, or in a lane what is expected. `user` numbers the users from 0. In a lane `spent` is
+    the GPU-time of each that was lifted lately, `(n_users,)`; None elsewhere.
     """
 
     gpu_s: Floats

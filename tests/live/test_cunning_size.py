@@ -125,4 +125,4 @@ def test_arrays_of_one_user_are_lifted_within_the_bound_and_leave_room_for_other
     assert 0 < len(set(order) & set(arrays)) <= 3
     assert too_large not in order
     told = " ".join(sadvise(full, "explain", str(too_large), settings=EAGER).split())
-    assert "it is not lifted: its 1000 tasks can take 83.3 GPU-hours by their time limit" in told
+    assert "it is not lifted: its 1000 tasks count as 83.3 GPU-hours" in told

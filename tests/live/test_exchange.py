@@ -16,7 +16,7 @@ pytestmark = pytest.mark.live
 
 WITHIN_USERS = {**EAGER, "SADVISE_GUARD__FAIRNESS": "user"}
 # Of the 16 GPUs in a day 23 GPU-minutes, of which one user has half.
-LANE = {**EAGER, "SADVISE_GUARD__FAIRNESS": "lane", "SADVISE_GUARD__LANE_RATIO": "0.001"}
+LANE = {**EAGER, "SADVISE_GUARD__FAIRNESS": "lane", "SADVISE_GUARD__LANE_RATIO": "0.0002"}
 # Pending jobs are a thousand points apart by the nice of their users, far from the least priority.
 PRIORITIES = ("PriorityWeightJobSize=0", "PriorityWeightPartition=1000000")
 OTHER_USER = "games"
@@ -124,7 +124,7 @@ def test_a_lane_lifts_the_smallest_above_all_and_counts_it_also_once_it_is_gone(
     lifted = line.order()
     line.live.run("scancel", str(line.short))
     again = line.sadvise("apply", settings=LANE)
-    more = line.sadvise("apply", settings={**LANE, "SADVISE_GUARD__LANE_RATIO": "0.002"})
+    more = line.sadvise("apply", settings={**LANE, "SADVISE_GUARD__LANE_RATIO": "0.0004"})
 
     assert [(change["job_id"], change["outcome"]) for change in applied] == [(line.short, "applied")]
     assert lifted == [line.short, line.long, line.other, second]

@@ -27,7 +27,7 @@ from advisor.features.queue import slurms_place
 from advisor.planning import lift_gain
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
-from advisor.planning.lift import StartsNext, recommendations
+from advisor.planning.lift import StartsNext, lifted_gpu_s, recommendations
 from advisor.planning.lift_gain import LATER_SHARE, SHARES
 from advisor.settings import Fairness, Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
@@ -184,13 +184,13 @@ def test_no_job_is_lifted_where_jobs_of_others_are_not_to_be_passed(fairness: Fa
 
 
 def test_a_lane_lifts_no_more_than_its_share_of_the_window_also_once_what_it_lifted_runs() -> None:
-    # Two GPU-hours of the 32 GPUs in an hour, and each short job takes two by its limit.
-    limits = Limits(fairness="lane", lane_ratio=1 / 16, fairness_window_s=HOUR_S)
+    # 0.4 GPU-hours of the 32 GPUs in an hour, and each short job is expected to take as much.
+    limits = Limits(fairness="lane", lane_ratio=1 / 80, fairness_window_s=HOUR_S)
     first, second = shorts(2)
 
     def lifts_after(age_s: float) -> set[int]:
         lift = SetNice(job_id=7, before=0, after=-5)
-        asked = replace(request_of(first), gpu_s=2 * HOUR_S)
+        asked = replace(request_of(first), gpu_s=0.4 * HOUR_S)
         lease = intended(lift, TAKEN_AT - age_s, job=replace(first, job_id=7), request=asked)
         ended = replace(lease, state=LeaseState.OUT).ended(Ending.NO_LONGER_PENDING, TAKEN_AT - 60.0)
         case = Case(snapshot=busy(LONG, first, second), limits=limits, memory=Memory(leases=(ended,)))
@@ -200,11 +200,15 @@ def test_a_lane_lifts_no_more_than_its_share_of_the_window_also_once_what_it_lif
     assert lifts_after(HOUR_S) == {10}
 
 
-def test_a_lane_leaves_jobs_without_a_time_limit_alone() -> None:
-    endless = replace(shorts(1)[0], time_limit_s=None)
-    case = Case(snapshot=busy(LONG, endless, shorts(2)[1]), limits=Limits(fairness="lane"))
+def test_a_lane_counts_what_forecasts_expect() -> None:
+    limits = Limits(fairness="lane", lane_ratio=1 / 80, fairness_window_s=HOUR_S)
+    minutes = Forecasts(by_job={10: run_time(30.0, 60.0, 90.0), 11: run_time(30.0, 60.0, 90.0)})
 
-    assert 10 not in {change.job_id for change in recommendations(case)}
+    def lifted(forecasts: Forecasts) -> set[int]:
+        case = Case(snapshot=busy(LONG, *shorts(2)), limits=limits, forecasts=forecasts)
+        return {change.job_id for change in recommendations(case)}
+
+    assert (lifted(Forecasts()), lifted(minutes)) == ({10}, {10, 11})
 
 
 def test_job_that_must_not_be_changed_is_not_lifted() -> None:
@@ -537,7 +541,8 @@ def test_lifts_are_those_of_the_simulated_policy(
             lift.job_id: marked_below(lift.after) for lift in simulated_lifts if _passes(lift.job_id, *places)
         }
         queue, job_by_id = case.whole_queue, case.snapshot.jobs_by_id
-        gpu_s = {job.job_id: gpu_s for job, gpu_s in zip(queue.jobs, queue.most_gpu_s.tolist(), strict=True)}
+        counted = lifted_gpu_s(queue, limits).tolist()
+        gpu_s = {job.job_id: gpu_s for job, gpu_s in zip(queue.jobs, counted, strict=True)}
         for lift in simulated_lifts:
             job = job_by_id[lift.job_id]
             request = replace(request_of(job), gpu_s=gpu_s[lift.job_id])

@@ -282,8 +282,8 @@ PLACE = PlaceInLine(
 )
 LATE = WithoutAdvice(until=TAKEN_AT, start_time=TAKEN_AT - 2 * HOUR_S, late_s=2 * HOUR_S, bound_s=3 * HOUR_S)
 NOT_LIFTED = (
-    "it is not lifted: its 1000 tasks can take 600.0 GPU-hours by their time limit, and at most 128.0 GPU-hours of one "
-    "user are lifted at a time"
+    "it is not lifted: its 1000 tasks count as 600.0 GPU-hours, and at most 128.0 GPU-hours of one user are lifted at "
+    "a time"
 )
 STANDING = Standing(
     jobs=12, waited_s=9 * HOUR_S, plain_s=Interval(low=10 * HOUR_S, median=12 * HOUR_S, high=14 * HOUR_S)
@@ -315,7 +315,7 @@ def test_place_size_and_lifts_of_a_job() -> None:
             "1.6 GPU-hours expected: 1 GPU (it keeps 8 from other jobs) for 12 min, by the mean of its forecast",
         ),
         (
-            {"lifted_ahead": 0, "tasks": 1000, "most_gpu_s": 600 * HOUR_S, "liftable_gpu_s": 128 * HOUR_S},
+            {"lifted_ahead": 0, "tasks": 1000, "counted_gpu_s": 600 * HOUR_S, "liftable_gpu_s": 128 * HOUR_S},
             "lifts",
             NOT_LIFTED,
         ),

@@ -56,7 +56,7 @@ class Lifter(Mover):
         )
         is_lane = self.limits.is_lane
         stakes = Stakes(
-            gpu_s=taken * np.where(np.isfinite(limit_s), limit_s, run_s),
+            gpu_s=line.gpu_s if is_lane else taken * np.where(np.isfinite(limit_s), limit_s, run_s),
             tasks=line.tasks,
             user=jobs["user"][rows].astype(np.intp),
             spent=self._spent(state, rows, now) if is_lane else None,
@@ -65,7 +65,7 @@ class Lifter(Mover):
             self.objective.keys(line),
             priority,
             self.until[rows] > 0.0,
-            (age_s >= self.limits.min_job_age_s) & (np.isfinite(limit_s) | np.bool_(not is_lane)),
+            age_s >= self.limits.min_job_age_s,
             stakes,
             bounds=Bounds.of(self.planning, self.limits, capacity),
             scale=self.objective.scale,

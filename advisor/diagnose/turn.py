@@ -22,7 +22,7 @@ class PlaceInLine:
     take, `gpus_taken` times `run_s` of each of `tasks`; None, as `run_s`, where it has neither limit nor forecast.
     `lifted_ahead` lifted jobs stand before it, of which `passed_by` stood behind it as submitted;
     `lifted_ahead_gpu_s` is their expected GPU-time, of those whose size is known. `liftable_gpu_s` is the bound on the
-    lifts of its user where it is an array that counts as `counted_gpu_s`, more than that; None for other jobs.
+    lifts of its user where it is an array that counts as `most_gpu_s`, more than that; None for other jobs.
     """
 
     jobs: int
@@ -39,7 +39,7 @@ class PlaceInLine:
     lifted_ahead: int
     lifted_ahead_gpu_s: float
     passed_by: int
-    counted_gpu_s: float | None = None
+    most_gpu_s: float | None = None
     liftable_gpu_s: float | None = None
 
 
@@ -127,7 +127,7 @@ def _place(case: Case, job: Job) -> PlaceInLine | None:
         lifted_ahead=int(ahead.sum()),
         lifted_ahead_gpu_s=float(np.nansum(gpu_s[ahead])),
         passed_by=int((ahead & (rank > rank[here])).sum()),
-        counted_gpu_s=counted_gpu_s if is_too_large else None,
+        most_gpu_s=counted_gpu_s if is_too_large else None,
         liftable_gpu_s=liftable_gpu_s if is_too_large else None,
     )
 

@@ -210,8 +210,8 @@ def _of_place(place: PlaceInLine) -> Iterator[tuple[str, str]]:
         verb = "stands" if place.lifted_ahead == 1 else "stand"
         passed = f", {place.passed_by} of them behind it in the site's own order" if place.passed_by else ""
         lifted.append(f"{jobs} {verb} before it, with {gpu_time(place.lifted_ahead_gpu_s / HOUR_S)} expected{passed}")
-    if place.counted_gpu_s is not None and place.liftable_gpu_s is not None:
-        asked, most = (gpu_time(gpu_s / HOUR_S) for gpu_s in (place.counted_gpu_s, place.liftable_gpu_s))
+    if place.most_gpu_s is not None and place.liftable_gpu_s is not None:
+        asked, most = (gpu_time(gpu_s / HOUR_S) for gpu_s in (place.most_gpu_s, place.liftable_gpu_s))
         lifted.append(
             f"it is not lifted: its {place.tasks} tasks count as {asked}, and at most {most} of one user are lifted at "
             "a time"

@@ -315,7 +315,7 @@ def test_place_size_and_lifts_of_a_job() -> None:
             "1.6 GPU-hours expected: 1 GPU (it keeps 8 from other jobs) for 12 min, by the mean of its forecast",
         ),
         (
-            {"lifted_ahead": 0, "tasks": 1000, "counted_gpu_s": 600 * HOUR_S, "liftable_gpu_s": 128 * HOUR_S},
+            {"lifted_ahead": 0, "tasks": 1000, "most_gpu_s": 600 * HOUR_S, "liftable_gpu_s": 128 * HOUR_S},
             "lifts",
             NOT_LIFTED,
         ),

@@ -69,7 +69,7 @@ def test_queue_is_deep_and_both_schedulers_start_jobs(recording: Recording) -> N
     is_plain = recording.workload.kind is WorkloadKind.PLAIN
     least = 10 if is_plain else 2
     least_delay_s = 20 if is_plain and len(recording.jobs) > SHORT.jobs else 10
-    if recording.scheduler_parameter("bf_min_age_reserve") not in {None, "", "0"}:
+    if recording.stated.bf_min_age_reserve_s:
         # Where young jobs hold no nodes, the main scheduler leaves few to backfill.
         least = 5
 
@@ -88,12 +88,6 @@ def test_priority_at_submission_is_the_sum_of_its_factors(recording: Recording) 
         # slurmctld cuts the fraction off the sum, sprio rounds each factor.
         assert job.priority.total == pytest.approx(parts, abs=2)
         assert job.priority.nice == job.request.nice
-
-
-def test_scheduler_parameter_is_looked_up_by_its_whole_name(recording: Recording) -> None:
-    assert recording.scheduler_parameter("bf_window") == "1440"
-    assert recording.scheduler_parameter("bf_continue") == ""
-    assert recording.scheduler_parameter("window") is None
 
 
 def test_written_recording_reads_back_equal(recording: Recording, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_every_job_of_the_short_workload_completes(recording: Recording) -> None
 
 
 def test_slurmctld_runs_with_the_parameters_that_were_asked_for(recording: Recording) -> None:
-    assert recording.scheduler_parameter("bf_interval") == str(SHORT_OVERRIDES["bf_interval"])
+    assert recording.stated.bf_interval_s == SHORT_OVERRIDES["bf_interval"]
     assert recording.parameters["PriorityWeightFairShare"] == "2000"
     assert recording.parameters["TopologyPlugin"] == "topology/tree"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.backends.spelling import duration_s
+from advisor.sim.slurm.queue_tables import QosTable
 from tools.fidelity.recording import (
     ControllerLog,
     DependencyType,
@@ -15,7 +16,6 @@ from tools.fidelity.recording import (
     NiceChange,
     Pass,
     Priority,
-    Qos,
     RecordedJob,
     RecordedNodeEvent,
     RecordedPartition,
@@ -83,7 +83,7 @@ KIND_LINES: Mapping[WorkloadKind, Sequence[str]] = {
         "PreemptExemptTime=00:00:20",
     ),
 }
-KIND_QOS: Mapping[WorkloadKind, Sequence[Qos]] = {
+KIND_QOS: Mapping[WorkloadKind, Sequence[QosTable]] = {
     WorkloadKind.QOS: QOS,
     WorkloadKind.PREEMPTING_QOS: PREEMPTING_QOS,
 }
@@ -323,11 +323,11 @@ def _moment(action: Action) -> float:
     return action.submit_time if isinstance(action, JobRequest) else action.time
 
 
-def _add_qos(cluster: LiveCluster, made: Sequence[Qos]) -> None:
+def _add_qos(cluster: LiveCluster, made: Sequence[QosTable]) -> None:
     """Make QOS and let every account use them."""
     for qos in made:
         limits = {
-            "Priority": qos.priority,
+            "Priority": f"{qos.priority:g}",
             "MaxTRESPerUser": _tres_limit(qos.max_gpus_per_user),
             "MaxJobsPerUser": qos.max_jobs_per_user,
             "GrpTRES": _tres_limit(qos.group_gpus),
@@ -347,14 +347,14 @@ def _tres_limit(gpus: int | None) -> str | None:
     return None if gpus is None else f"{TRES_LIMIT}={gpus}"
 
 
-def _qos(cluster: LiveCluster) -> Iterator[Qos]:
+def _qos(cluster: LiveCluster) -> Iterator[QosTable]:
     """Read every QOS back from slurmdbd."""
     fields = "Name,Priority,MaxTRESPU,MaxJobsPU,GrpTRES,Preempt,GraceTime"
     for line in cluster.run("sacctmgr", "-n", "-P", "show", "qos", f"format={fields}").splitlines():
         name, priority, per_user, jobs, group, preempts, grace = line.split("|")
-        yield Qos(
+        yield QosTable(
             name=name,
-            priority=int(priority or 0),
+            priority=float(priority or 0),
             max_gpus_per_user=_gpus_of(per_user),
             max_jobs_per_user=int(jobs) if jobs else None,
             group_gpus=_gpus_of(group),

@@ -9,6 +9,11 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from advisor.backends.site_config import site_config
+from advisor.sim.cluster import SlurmParameters
+from advisor.sim.slurm.queue_tables import QosTable
+from advisor.sim.slurm.site_cluster import parameters_of
+
 
 class RecordingError(RuntimeError):
     """A recording cannot be read or replayed; the text is one line for a person."""
@@ -207,19 +212,6 @@ class RecordedPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Qos:
-    """A QOS and its limits; None is no limit. The priority counts against the largest of all."""
-
-    name: str
-    priority: int = 0
-    max_gpus_per_user: int | None = None
-    max_jobs_per_user: int | None = None
-    group_gpus: int | None = None
-    preempts: tuple[str, ...] = ()
-    grace_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     """A workload and what a real slurmctld did with it.
 
@@ -245,17 +237,15 @@ class Recording:
     passes: tuple[Pass, ...]
     recalculations: tuple[float, ...]
     partitions: tuple[RecordedPartition, ...] = ()
-    qos: tuple[Qos, ...] = ()
+    qos: tuple[QosTable, ...] = ()
     node_events_made: tuple[RecordedNodeEvent, ...] = ()
     memory_mib_per_node: int | None = None
 
-    def scheduler_parameter(self, name: str) -> str | None:
-        """Look up one of SchedulerParameters; an empty text for a flag that is set, None for what is not there."""
-        for part in self.parameters["SchedulerParameters"].split(","):
-            key, _, value = part.partition("=")
-            if key == name:
-                return value
-        return None
+    @property
+    def stated(self) -> SlurmParameters:
+        """What its slurm.conf states, as `simulate --cluster live` reads it of a site."""
+        shown = {name.lower(): value for name, value in self.parameters.items()}
+        return parameters_of(site_config(shown, version=self.version))
 
 
 _FILE = TypeAdapter(Recording)

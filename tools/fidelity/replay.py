@@ -3,21 +3,20 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.backends.spelling import duration_s
 from advisor.domain.actions import SetNice
-from advisor.sim.cluster import Cluster, NodeChange, NodeGroup, SlurmParameters, StateChange
+from advisor.sim.cluster import Cluster, NodeChange, NodeGroup, StateChange
 from advisor.sim.node_events import draw_faults
 from advisor.sim.profiles import load_profiles
 from advisor.sim.queueing import DONE
-from advisor.sim.slurm.queue_tables import AssociationTable, PartitionTable, QosTable
+from advisor.sim.slurm.queue_tables import AssociationTable, PartitionTable
 from advisor.sim.slurm.slurm_builder import Phases, build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm.slurm_settings import preempt_mode_of, preempt_type_of, settings_left_out
+from advisor.sim.slurm.slurm_settings import settings_left_out
 from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import run_slurm
 from advisor.sim.state import State, build_state
@@ -27,7 +26,6 @@ from tools.fidelity.recording import RecordedNodeState as RecordedState
 
 # The QOS of jobs that ask for none.
 DEFAULT_QOS = "normal"
-ENFORCED: Final = ("associations", "limits", "nojobs", "nosteps", "qos", "safe")
 # About the time that slurmctld's background loop takes for one turn.
 _TICK_S = 1.0013
 _MOMENT_S = 0.001
@@ -206,43 +204,11 @@ def cluster_of(recording: Recording) -> Cluster:
         StateChange(nodes=event.node, time_s=event.time + clock_of(recording), state=changes[event.state])
         for event in recording.node_events_made
     )
-    parameters = recording.parameters
-
-    def number(name: str) -> float:
-        return float(recording.scheduler_parameter(name) or 0)
-
-    def seconds(name: str) -> float:
-        return duration_s(parameters[name], field=name) or 0.0
-
-    slurm = SlurmParameters(
-        release=recording.release,
-        default_queue_depth=int(number("default_queue_depth")),
-        sched_interval_s=number("sched_interval"),
-        batch_sched_delay_s=number("batch_sched_delay"),
+    slurm = replace(
+        recording.stated,
         bf_interval_s=_backfills(recording)[1],
-        bf_max_job_test=int(number("bf_max_job_test")),
-        bf_min_age_reserve_s=number("bf_min_age_reserve"),
-        bf_min_prio_reserve=number("bf_min_prio_reserve"),
-        bf_resolution_s=number("bf_resolution"),
-        bf_window_s=60.0 * number("bf_window"),
-        max_switch_wait_s=number("max_switch_wait"),
-        priority_weight_age=float(parameters["PriorityWeightAge"]),
-        priority_weight_fairshare=float(parameters["PriorityWeightFairShare"]),
-        priority_weight_job_size=float(parameters["PriorityWeightJobSize"]),
-        priority_max_age_s=seconds("PriorityMaxAge"),
-        priority_calc_period_s=seconds("PriorityCalcPeriod"),
-        priority_decay_half_life_s=seconds("PriorityDecayHalfLife"),
         tick_s=_ticks(recording)[1],
         tres_billing_weights={"cpu": 1.0},
-        accounting_storage_enforce=tuple(
-            word for word in ENFORCED if word in parameters.get("AccountingStorageEnforce", "").split(",")
-        ),
-        priority_weight_partition=float(parameters["PriorityWeightPartition"]),
-        preempt_type=preempt_type_of(parameters.get("PreemptType", "")),
-        preempt_mode=preempt_mode_of(parameters.get("PreemptMode", "")),
-        kill_wait_s=_kill_wait_s(parameters),
-        preempt_exempt_s=duration_s(parameters.get("PreemptExemptTime", ""), field="PreemptExemptTime") or 0.0,
-        priority_weight_qos=float(parameters["PriorityWeightQOS"]),
     )
     return Cluster(
         nodes=(nodes,),
@@ -259,27 +225,11 @@ def cluster_of(recording: Recording) -> Cluster:
             )
             for partition in recording.partitions
         ),
-        qos=tuple(
-            QosTable(
-                name=qos.name,
-                priority=float(qos.priority),
-                max_gpus_per_user=qos.max_gpus_per_user,
-                max_jobs_per_user=qos.max_jobs_per_user,
-                group_gpus=qos.group_gpus,
-                preempts=qos.preempts,
-                grace_s=qos.grace_s,
-            )
-            for qos in recording.qos
-        ),
+        qos=recording.qos,
         associations=tuple(
             AssociationTable(account=account.name, shares=float(account.shares)) for account in recording.accounts
         ),
     )
-
-
-def _kill_wait_s(parameters: Mapping[str, str]) -> float:
-    """Return KillWait, which scontrol shows as `1 sec`."""
-    return float(parameters.get("KillWait", "30 sec").split()[0])
 
 
 def phases_of(recording: Recording) -> Phases:
@@ -321,8 +271,7 @@ def _steady_ticks(recording: Recording, passes: NDArray[np.float64]) -> list[flo
 
     A tick without a pass is left out where one had to run: over the full queue, or for a submission or an end.
     """
-    interval = float(recording.scheduler_parameter("sched_interval") or 60)
-    delay = float(recording.scheduler_parameter("batch_sched_delay") or 0)
+    interval, delay = recording.stated.sched_interval_s, recording.stated.batch_sched_delay_s
     zero = recording.zero_time
     ends = [job.end_time for job in recording.jobs if job.state == "COMPLETED"]
     known, asks = passes + zero, np.array([job.submit_time for job in recording.jobs] + ends) + zero
@@ -411,7 +360,7 @@ def _ticks_within(gap_s: float, *, drifts: bool) -> int:
 
 def turns_of(recording: Recording) -> list[float]:
     """List the instants at which backfill can run: when it did, and every second while it had nothing to do."""
-    interval = float(recording.scheduler_parameter("bf_interval") or 30)
+    interval = recording.stated.bf_interval_s
     ran = sorted(each.time for each in recording.passes if each.scheduler is Scheduler.BACKFILL)
     idle = [
         time
@@ -423,8 +372,7 @@ def turns_of(recording: Recording) -> list[float]:
 
 def _backfills(recording: Recording) -> tuple[float, float]:
     """Fit phase and period of backfill to the instants of its passes: it sleeps an interval after each."""
-    interval = float(recording.scheduler_parameter("bf_interval") or 30)
-    return _period(recording, Scheduler.BACKFILL, interval)
+    return _period(recording, Scheduler.BACKFILL, recording.stated.bf_interval_s)
 
 
 def _ticks(recording: Recording) -> tuple[float, float]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from advisor.sim.slurm.queue_tables import QosTable
 from tools.fidelity.recording import (
     Account,
     Dependency,
     DependencyType,
     JobRequest,
     NiceChange,
-    Qos,
     RecordedNodeEvent,
     RecordedNodeState,
     RecordedWorkload,
@@ -129,9 +129,9 @@ SHORT_MAX_TIME_S = 3 * MINUTE_S
 
 # The limits are so low that each of them holds jobs back.
 QOS = (
-    Qos(name="normal"),
-    Qos(name="capped", priority=10, max_gpus_per_user=16),
-    Qos(name="shared", priority=5, max_jobs_per_user=2, group_gpus=24),
+    QosTable(name="normal"),
+    QosTable(name="capped", priority=10, max_gpus_per_user=16),
+    QosTable(name="shared", priority=5, max_jobs_per_user=2, group_gpus=24),
 )
 
 # Both have all nodes.
@@ -141,9 +141,9 @@ TIER_LINES = (
     f"PartitionName={HIGH_TIER} Nodes=n[01-08] PriorityTier=2 MaxTime=UNLIMITED State=UP",
 )
 PREEMPTING_QOS = (
-    Qos(name="normal"),
-    Qos(name="low", priority=1, grace_s=10.0),
-    Qos(name="high", priority=20, preempts=("low",)),
+    QosTable(name="normal"),
+    QosTable(name="low", priority=1, grace_s=10.0),
+    QosTable(name="high", priority=20, preempts=("low",)),
 )
 PREEMPTING_RATIO = 0.35
 

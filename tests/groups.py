@@ -1,4 +1,7 @@
-"""Keeps tests that share a cluster, a machine or a browser together when pytest-xdist runs with `--dist loadgroup`.
+"""Keeps tests that share a cluster, a machine or a browser together when pytest-xdist runs them.
+
+With `--dist loadgroup` each group goes to a worker as a whole. With `--dist worksteal` each worker gets a part of all
+tests, in their order, and a worker that has run its own takes from the end of another's: those of groups come first.
 
 Marks of pytest-xdist's own, `xdist_group`, have no effect with pytest 9.2: it no longer takes the node ids that 3.8
 writes.
@@ -60,6 +63,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupSchedul
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On a worker that takes groups, let the longest begin first."""
-    if hasattr(config, "workerinput") and config.getvalue("dist") == "loadgroup":
+    """On a worker that takes groups, let the longest begin first; on one that can be stolen from, all groups."""
+    if not hasattr(config, "workerinput"):
+        return
+    if config.getvalue("dist") == "loadgroup":
         items.sort(key=lambda item: rank_of(item.nodeid))
+    else:
+        items.sort(key=lambda item: group_of(item.nodeid) == item.nodeid)

@@ -34,6 +34,21 @@ def test_group_is_a_file_on_a_release_where_tests_share_something(node_id: str, 
     assert groups.group_of(node_id) == group
 
 
+def test_what_is_together_runs_first_where_tests_are_stolen_from_the_end(tmp_path: Path) -> None:
+    for name in ("test_first.py", "test_packages.py"):
+        (tmp_path / "tests").mkdir(exist_ok=True)
+        (tmp_path / "tests" / name).write_text("def test_a(): pass\n", encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    argv = [sys.executable, "-m", "pytest", "-v", "-p", "tests.groups", "-n", "1", "--dist", "worksteal", "tests"]
+
+    printed = subprocess.run(
+        argv, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, check=True
+    ).stdout
+
+    passed = [line.split()[-1] for line in printed.splitlines() if " PASSED " in line]
+    assert passed == ["tests/test_packages.py::test_a", "tests/test_first.py::test_a"]
+
+
 def test_order_names_files_that_are_there() -> None:
     names = {path.stem.removeprefix("test_") for path in FOLDER.rglob("test_*.py")}
 

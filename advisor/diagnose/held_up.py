@@ -43,16 +43,18 @@ def held_up(snapshot: Snapshot, reservations: Sequence[Reservation]) -> list[Hel
     now, table = snapshot.taken_at, node_table(snapshot)
     coming = [each for each in coming_maintenance(reservations, now) if each.start_time > now + 2 * _SPARE_S]
     jobs = [job for job in snapshot.jobs if job.is_pending and not job.reservation and not job.held]
-    return [found for job in jobs if coming and (found := _held_up(job, coming, snapshot, table))]
-
-
-def _held_up(job: Job, coming: Sequence[Reservation], snapshot: Snapshot, table: NodeTable) -> HeldUp | None:
-    now = snapshot.taken_at
-    ends_time = np.inf if job.time_limit_s is None else now + job.time_limit_s
-    reached = [each for each in coming if each.start_time < ends_time]
     emptied = replace(
         table, gpus_idle=table.gpus_total, cpus_idle=table.cpus_total, memory_idle_mib=table.memory_total_mib
     )
+    return [found for job in jobs if coming and (found := _held_up(job, coming, snapshot, table, emptied))]
+
+
+def _held_up(
+    job: Job, coming: Sequence[Reservation], snapshot: Snapshot, table: NodeTable, emptied: NodeTable
+) -> HeldUp | None:
+    now = snapshot.taken_at
+    ends_time = np.inf if job.time_limit_s is None else now + job.time_limit_s
+    reached = [each for each in coming if each.start_time < ends_time]
     if not reached or not _fits(job, snapshot, emptied, table.usable):
         return None
     usable = table.usable.copy()

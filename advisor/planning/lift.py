@@ -129,13 +129,13 @@ class _Line:
     def lifts(self, case: Case, done: frozenset[int]) -> Iterator[Recommendation]:
         """Propose the lifts of this line."""
         objective = objective_of(case.snapshot.config, case.settings, case.limits)
-        jobs = [self.queue.jobs[row] for row in self.rows.tolist()]
+        jobs, stakes = [self.queue.jobs[row] for row in self.rows.tolist()], self.stakes(case)
         chosen = lifts(
             objective.keys(self.waiting),
             self.queue.priority[self.rows].astype(np.float64),
             self.ours < 0,
             np.array([job.job_id not in done for job in jobs], dtype=np.bool_),
-            self.stakes(case),
+            stakes,
             bounds=Bounds.of(case.settings, case.limits, self.waiting.capacity),
             scale=objective.scale,
         )
@@ -156,7 +156,7 @@ class _Line:
             rank_by_place = {place: rank for place, rank in rank_by_place.items() if place not in losing}
             rises = self._rises(rank_by_place, ranked(priority_after), rank_as_submitted)
         for rise in rises:
-            yield self._lift(case, rise, int(nice_after[rise.place]))
+            yield self._lift(case, rise, int(nice_after[rise.place]), float(stakes.gpu_s[rise.place]))
 
     def _rises(self, rank_by_place: Mapping[int, Rows], rank_after: Rows, rank_as_submitted: Rows) -> list["_Rise"]:
         """Return the jobs that rise; `rank_by_place` is the order before each, `rank_after` that after all of them."""
@@ -213,7 +213,7 @@ class _Line:
             jobs_passed=int(np.count_nonzero(ahead & ~ahead_after)),
         )
 
-    def _lift(self, case: Case, rise: "_Rise", nice: int) -> Recommendation:
+    def _lift(self, case: Case, rise: "_Rise", nice: int, gpu_s: float) -> Recommendation:
         place, ahead, ahead_after, outlook = rise.place, rise.ahead, rise.ahead_after, rise.outlook
         queue, row = self.queue, int(self.rows[place])
         job = queue.jobs[row]
@@ -250,7 +250,7 @@ class _Line:
                 added_delay_max_s=0.0,
             ),
             revert_after_s=case.settings.lift_lease_s,
-            gpu_s=float(lifted_gpu_s(queue, case.limits)[row]),
+            gpu_s=gpu_s,
         )
 
     def _capacity(self, row: int) -> float:

@@ -167,7 +167,7 @@ static void merge_halves(const State *s, const Slurm *m, int32_t *line, int64_t 
     memcpy(line, m->spare, (size_t)place * sizeof *line);
 }
 
-/* Build the line anew from the order of submissions: with jobs that preempt others, its order is no total one. */
+/* Build the line again from the order of submissions: with jobs that preempt others, its order is no total one. */
 static void order_anew(const State *s, Slurm *m) {
     int64_t lined = m->control->lined, place = 0, entries = s->n_jobs + m->n_extras;
     if (m->n_groups == 0 || lined < 2) return;

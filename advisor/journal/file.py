@@ -62,7 +62,8 @@ def connected(path: Path, *, thorough: bool = False) -> sqlite3.Connection:
 def connected_read_only(path: Path) -> sqlite3.Connection:
     """Open a journal read-only, also while another program writes it and without permission to write.
 
-    A journal of an earlier version is migrated in a copy in memory. Raises `JournalError`.
+    A journal of an earlier version, or one that another program has just created, is migrated in a copy in memory.
+    Raises `JournalError`.
     """
     with faults_translated(path):
         try:
@@ -84,8 +85,6 @@ def connected_read_only(path: Path) -> sqlite3.Connection:
             database = _opened_read_only(f"{uri}&immutable=1")
         with _closed_on_fault(database):
             version = _known_version(path, database)
-            if version == 0:
-                raise JournalError(f"{path}: {_FOREIGN}")
             if version == SCHEMA_VERSION:
                 return database
             copy = sqlite3.connect(":memory:", isolation_level=None)
@@ -133,8 +132,6 @@ def _prepare(path: Path, database: sqlite3.Connection, *, thorough: bool) -> Non
         (result,) = database.execute("PRAGMA integrity_check(1)").fetchone()
         if result != "ok":
             raise JournalError(f"{path}: {DAMAGED}")
-    if version == 0 and database.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
-        raise JournalError(f"{path}: {_FOREIGN}")
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
     # A log that one large write made long is truncated again.
@@ -151,7 +148,10 @@ def _prepare(path: Path, database: sqlite3.Connection, *, thorough: bool) -> Non
 
 
 def _known_version(path: Path, database: sqlite3.Connection) -> int:
+    """Return the schema version; 0 for a file without tables. Refuses a newer one, and tables that are not ours."""
     version = version_of(database)
+    if version == 0 and database.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
+        raise JournalError(f"{path}: {_FOREIGN}")
     if version > SCHEMA_VERSION:
         raise JournalError(
             f"{path}: was written by a newer sadvise (schema {version}, this one knows {SCHEMA_VERSION}): "

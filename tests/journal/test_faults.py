@@ -19,6 +19,7 @@ from advisor.errors import JournalError
 from advisor.journal import SqliteJournal, locked, opened
 from advisor.journal.file import files_of
 from tests.journal.contract import NICE, NOW, wait
+from tests.journal.test_store import change
 
 ROOT = Path(__file__).parents[2]
 
@@ -186,12 +187,28 @@ def test_who_only_looks_cannot_write(path: Path) -> None:
         assert journal.cluster() is None and journal.leases() == ()
 
 
-@pytest.mark.parametrize("content", [b"", b"a diary, not a journal\n" * 400])
-def test_who_only_looks_is_told_what_is_no_journal(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
+def test_who_only_looks_is_told_what_is_no_journal(path: Path) -> None:
+    path.write_bytes(b"a diary, not a journal\n" * 400)
 
     with pytest.raises(JournalError, match="is not a journal of sadvise"):
         SqliteJournal.read_only(path)
+
+
+def test_who_only_looks_is_told_of_tables_that_are_not_ours(path: Path) -> None:
+    change(path, "CREATE TABLE songs (title TEXT)")
+
+    with pytest.raises(JournalError, match="is not a journal of sadvise"):
+        SqliteJournal.read_only(path)
+
+
+def test_a_journal_that_another_program_is_just_creating_holds_nothing_yet(path: Path) -> None:
+    path.touch()
+    with SqliteJournal.read_only(path) as journal:
+        assert journal.leases() == ()
+
+    change(path, "PRAGMA journal_mode = WAL")
+    with SqliteJournal.read_only(path) as journal:
+        assert journal.leases() == ()
 
 
 def test_who_only_looks_is_told_that_there_is_none(path: Path) -> None:

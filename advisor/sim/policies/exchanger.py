@@ -36,7 +36,7 @@ class Exchanger(Mover):
         is_old_enough = now - jobs["submit_time"][rows] >= limits.min_job_age_s
         can_rise = is_old_enough & ~is_moved & (self.group[rows] != NONE)
         chosen = exchanges(
-            scoped_keys(run_s * self.gpus_taken(state, rows), is_overdue),
+            scoped_keys(run_s * self.taken[rows], is_overdue),
             priority,
             self.group[rows],
             can_rise,

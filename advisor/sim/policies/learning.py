@@ -56,10 +56,12 @@ class EndedInOrder:
         self._cluster = cluster
         self._seen = 0
 
-    def since_last(self) -> EndedJobs:
-        """Return the jobs whose last stretch on GPUs ended since the last call, in the order of their ends."""
+    def since_last(self) -> EndedJobs | None:
+        """Return the jobs whose last stretch on GPUs ended since the last call, by their ends; None for none."""
         state = self._cluster.state
         count = int(state.tally["segments"][0])
+        if count == self._seen:
+            return None
         fresh = state.segments[self._seen : count]
         self._seen = count
         rows = fresh["job"]
@@ -83,7 +85,8 @@ class LearningForecaster:
 
     def forecasts(self, snapshot: Snapshot) -> Forecasts:
         """Learn from the jobs that ended, then forecast."""
-        self._models.add_ended(self._ended.since_last())
+        if (ended := self._ended.since_last()) is not None:
+            self._models.add_ended(ended)
         return self._models.forecasts(snapshot)
 
 
@@ -113,12 +116,12 @@ class LearnedRunTimes:
         """Return the run times of pending jobs."""
         self._cluster.state = state
         ended = self._ended.since_last()
-        if len(ended.run_s):
+        if ended is not None:
             jobs, end_time = self._at_the_site(ended.jobs), ended.end_time + self._begins_at
             self._model.add_ended(replace(ended, jobs=jobs, end_time=end_time))
         waited_s = now - state.jobs["submit_time"][rows]
         is_due = self._wait_s[rows] != wait_reached_s(waited_s)
-        if len(ended.run_s):
+        if ended is not None:
             is_due |= self._has_learnt(rows)
         if is_due.any():
             self._forecast(state, rows[is_due], waited_s[is_due])

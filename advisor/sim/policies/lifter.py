@@ -43,7 +43,7 @@ class Lifter(Mover):
         age_s = now - jobs["submit_time"][rows]
         plain = self.plain_waits
         is_overdue = np.zeros(len(rows), np.bool_) if plain is None else plain.is_overdue(rows, now)
-        taken, limit_s = self.gpus_taken(state, rows), jobs["limit_s"][rows]
+        taken, limit_s = self.taken[rows], jobs["limit_s"][rows]
         line = Waiting(
             priority=priority + (nice - self.nice[rows]),
             gpu_s=run_s * taken,

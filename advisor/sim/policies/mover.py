@@ -40,7 +40,7 @@ class KnownRunTimes:
 class Mover:
     """Changes the nice of pending jobs, pool by pool; arrays are `(n_jobs,)`, and jobs without GPUs are left alone.
 
-    `pool` and `rates` are the pool of each job and the rates of the nodes that it can start on, `capacity` is
+    `pool` and `taken` are the pool of each job and the GPUs that it takes, counted as on snapshots, `capacity` is
     `(n_pools,)`. `nice` are the values of the users, and `until` is when the change of a job ends, 0 without one.
     """
 
@@ -50,7 +50,7 @@ class Mover:
         self.slurm, self.run_times = slurm, run_times
         self.limits, self.planning = problem.options.limits, problem.options.planning
         self.pool, self.capacity, nodes = pools_of(problem, slurm)
-        self.rates = rates_of(problem.state, self.pool, nodes)
+        self.taken = taken_by(jobs, rates_of(problem.state, self.pool, nodes))
         self.nice: NDArray[np.int32] = jobs["nice"].copy()
         self.until: Floats = np.zeros(len(jobs))
 
@@ -79,21 +79,6 @@ class Mover:
         entries = self.slurm.line[: int(self.slurm.control["lined"][0])]
         rows = entries[entries < len(state.jobs)].astype(np.intp)
         return rows[state.jobs["gpus"][rows] > 0]
-
-    def gpus_taken(self, state: State, rows: Rows) -> Floats:
-        """Return the GPUs that jobs take, `(n_rows,)`, counted as on snapshots."""
-        jobs = state.jobs[rows]
-        nodes, gpus = jobs["nodes_min"].astype(np.float64), jobs["gpus"].astype(np.float64)
-        is_fixed = (jobs["nodes_min"] == jobs["nodes_max"]) & (jobs["gpus"] % np.maximum(jobs["nodes_min"], 1) == 0)
-        on_node = np.where(is_fixed, gpus / np.maximum(nodes, 1.0), np.minimum(gpus, jobs["node_gpus"]))
-        asked = AskedResources(
-            gpus=gpus,
-            nodes=nodes,
-            cpus=np.maximum(nodes * jobs["cpus_per_node"], gpus * jobs["cpus_per_gpu"]),
-            memory_mib=np.maximum(jobs["memory_mib_per_node"], on_node * jobs["memory_mib_per_gpu"]),
-            whole=jobs["exclusive"] == 1,
-        )
-        return gpus_taken(asked, self.rates.take(rows))
 
     def _write(self, state: State, rows: Rows, nice: Floats | NDArray[np.int32], now: float) -> None:
         """Set the nice values of jobs."""
@@ -124,6 +109,21 @@ def pools_of(problem: Problem, slurm: Slurm) -> tuple[NDArray[np.int32], Floats,
     capacity = np.array([float((nodes * problem.state.nodes["gpus"]).sum()) for _, nodes in groups])
     nodes = np.array([of_group for _, of_group in groups])
     return pool_of_partition[slurm.partition], np.maximum(1.0, capacity), nodes
+
+
+def taken_by(jobs: NDArray[np.void], rates: GpuRates) -> Floats:
+    """Return the GPUs that jobs take, `(n_jobs,)`; `rates` are those of the nodes that each can start on."""
+    nodes, gpus = jobs["nodes_min"].astype(np.float64), jobs["gpus"].astype(np.float64)
+    is_fixed = (jobs["nodes_min"] == jobs["nodes_max"]) & (jobs["gpus"] % np.maximum(jobs["nodes_min"], 1) == 0)
+    on_node = np.where(is_fixed, gpus / np.maximum(nodes, 1.0), np.minimum(gpus, jobs["node_gpus"]))
+    asked = AskedResources(
+        gpus=gpus,
+        nodes=nodes,
+        cpus=np.maximum(nodes * jobs["cpus_per_node"], gpus * jobs["cpus_per_gpu"]),
+        memory_mib=np.maximum(jobs["memory_mib_per_node"], on_node * jobs["memory_mib_per_gpu"]),
+        whole=jobs["exclusive"] == 1,
+    )
+    return gpus_taken(asked, rates)
 
 
 def rates_of(state: State, pool: NDArray[np.int32], pool_nodes: NDArray[np.int8]) -> GpuRates:

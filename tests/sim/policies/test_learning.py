@@ -77,9 +77,9 @@ def test_each_ended_job_is_returned_once_with_its_run_time() -> None:
 
     first, second = ended.since_last(), ended.since_last()
 
-    assert first.run_s.tolist() == [600.0, 600.0]
+    assert first is not None and first.run_s.tolist() == [600.0, 600.0]
     assert first.state == ("COMPLETED", "COMPLETED")
-    assert len(second) == 0
+    assert second is None
 
 
 def test_the_clock_of_the_site_moves_the_history_of_the_simulation_along() -> None:

@@ -53,9 +53,16 @@ def made_run(trace: Trace, waits_s: Sequence[float], *, ends: Sequence[End] | No
 
 
 def keep_made(
-    folder: Path, name: str, run: Run, *, faults: Sequence[str] = (), cycles: Cycles = CYCLES, cut: Cut = CUT
+    folder: Path,
+    name: str,
+    run: Run,
+    *,
+    planned: str = "",
+    faults: Sequence[str] = (),
+    cycles: Cycles = CYCLES,
+    cut: Cut = CUT,
 ) -> None:
-    """Write a cluster; its jobs have the ids 101 and so on."""
+    """Write a cluster, by default one of the policy in its name; its jobs have the ids 101 and so on."""
     folder.mkdir(exist_ok=True)
     arm: Any = SimpleNamespace(
         name=name,
@@ -69,7 +76,7 @@ def keep_made(
     keep(
         folder,
         arm,
-        name.partition("-")[0],
+        planned or name.partition("-")[0],
         site=SITE,
         cut=cut,
         seed=run.seed,

@@ -119,16 +119,17 @@ def test_the_simulator_begins_when_slurmctld_worked_out_priorities(folder: Path)
     assert (begun(arm).jobs["submit_time"] - arm.run.trace.jobs["submit_time"]).tolist() == [13.0] * 12
 
 
-def test_equal_policies_are_named_apart_by_fairness_or_by_number(folder: Path) -> None:
-    for stem, fairness in (("default-2", "site"), ("default-3", "trade")):
-        keep_made(folder, stem, made_run(made_trace(), ADVISED))
-        (folder / stem).mkdir()
-        (folder / stem / "sadvise.toml").write_text(f'[guard]\nfairness = "{fairness}"\n')
+def test_clusters_are_named_by_label_or_options_and_by_number(folder: Path) -> None:
+    texts = ("default:fairness=site", "default", "gentle=default:fairness=user,pin=yes", "none:reserve-after=3d")
+    for number, planned in enumerate(texts, start=2):
+        keep_made(folder, f"other-{number}", made_run(made_trace(), ADVISED), planned=planned)
 
     runs = Runs(read_kept(folder))
 
-    assert list(runs.by_arm) == ["plain", "plain 2", "default", "default 2", "default at site"]
-    assert runs.kept("default at site").popitem()[1].stem == "default-2"
+    named = ["plain", "plain 2", "default", "default 2", "default fairness=site", "gentle", "plain reserve-after=3d"]
+    assert list(runs.by_arm) == named
+    assert runs.plain_again == "plain 2"
+    assert runs.kept("gentle").popitem()[1].stem == "other-4"
 
 
 def test_changes_are_over_seeds_of_a_trace_and_then_over_traces(tmp_path: Path) -> None:

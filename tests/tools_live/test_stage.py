@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from advisor.config import load_config
+from advisor.domain.units import DAY_S
+from advisor.errors import SimulationError
 from tests.live.controller import Typed
 from tests.live.walk import TypedStep, faults, walk
 from tests.programs import killed_after
 from tools.live.arm import Began, Scripts
-from tools.live.compressed_site import CompressedSite
+from tools.live.compressed_site import CompressedSite, PlannedArm
 from tools.stage.arrivals import PAIR, SMALL, gap_s
 from tools.stage.daemon import end_daemon, log_end, write_config
 from tools.stage.program import Every, kept_folder, passing, print_faults, print_figures, summed_up
@@ -232,10 +234,27 @@ def test_runs_count_by_their_passes() -> None:
 def test_compressed_tables_are_a_configuration_that_the_daemon_takes(speedup: float, tmp_path: Path) -> None:
     site = CompressedSite(release="22.05", nodes=2, leaf_nodes=1, speedup=speedup, nic_gbps=100.0, oversubscription=1.0)
 
-    config = load_config(write_config(tmp_path, 2.0, site.daemon_tables("default", "trade", None)), {})
+    config = load_config(write_config(tmp_path, 2.0, site.daemon_tables(PlannedArm.of("default"), None)), {})
 
     assert config.planning.node_list_lease_s == max(1.0, 120.0 / speedup)
     assert config.planning.lift_lease_s >= 1.0
+
+
+def test_arm_says_what_its_site_sets_its_daemon_keeps_to_and_what_simulates_it() -> None:
+    arm = PlannedArm.of("gentle=default:fairness=user,pin=yes,reserve-after=3d")
+
+    assert (arm.label, arm.policy, arm.fairness, arm.pins) == ("gentle", "default", "user", True)
+    assert arm.parameters == {"bf_min_age_reserve_s": 3 * DAY_S}
+    assert list(arm.simulated()) == ["lift:fairness=user,pin=yes", "lift:run-times=forecast,fairness=user,pin=yes"]
+    assert list(PlannedArm.of("none:reserve-after=6h").simulated()) == ["slurm"]
+
+
+@pytest.mark.parametrize(
+    "text", ["nothing", "default:site", "none:fairness=user", "default:run-times=truth", "a=:pin=yes"]
+)
+def test_unknown_policies_and_options_of_clusters_are_refused(text: str) -> None:
+    with pytest.raises(SimulationError, match="policy"):
+        PlannedArm.of(text)
 
 
 class Script:

@@ -3,21 +3,26 @@
 What Slurm or the daemon does not take that short keeps its shortest value, and is stated.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
-from advisor.settings import PLANNING_BOUNDS, BudgetSettings, DaemonSettings, Fairness, Limits, PlanningSettings
+from advisor.errors import SimulationError
+from advisor.settings import PLANNING_BOUNDS, BudgetSettings, DaemonSettings, Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, Costs, Network
+from advisor.sim.policies.lifted import LIFT, PLAIN, policy_with
+from advisor.sim.policies.slurm import SlurmPolicy
 from tools.live.window import SHORT_LIMIT_S
 from tools.stage import LiveCluster, uniform_cluster
 from tools.stage.daemon import Table
 
-Policy = Literal["none", "default", "rules", "dl2", "price"]
-POLICIES: Final[tuple[Policy, ...]] = ("none", "default", "rules", "dl2", "price")
 GPUS_PER_NODE: Final = 8
+Policy = Literal["none", "default", "rules", "dl2", "price"]
+POLICIES: Final = get_args(Policy)
+# The submit script of a cluster that pins its gangs.
+PINS: Final = f"return {{ pin_gangs = true, gpus_per_node = {{ default = {GPUS_PER_NODE} }} }}"
 # Of a site, in seconds.
 SCHED_INTERVAL_S: Final = MINUTE_S
 BF_INTERVAL_S: Final = 30.0
@@ -44,6 +49,71 @@ _SHORTEST: Final[Mapping[str, float]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedArm:
+    """What runs on a cluster, as it is written: `[LABEL=]POLICY[:OPTIONS]`.
+
+    `options` are those of the simulated policies `slurm` and `lift`; `pins` and `parameters`, with times of the trace,
+    are what they say of the site, and `fairness` is that of the daemon.
+    """
+
+    text: str
+    label: str = ""
+    policy: Policy = "none"
+    options: tuple[str, ...] = ()
+    pins: bool = False
+    parameters: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, text: str) -> "PlannedArm":
+        """Read one; raises `SimulationError`."""
+        head, _, options = text.partition(":")
+        label, _, name = head.rpartition("=")
+        for policy in POLICIES:
+            if policy == name and "run-times" not in options:
+                base = PLAIN if policy == "none" else LIFT
+                site = policy_with(f"{base}:{options}") if options else SlurmPolicy(name=base, summary="")
+                return cls(
+                    text=text,
+                    label=label,
+                    policy=policy,
+                    options=tuple(filter(None, options.split(","))),
+                    pins=site.pins,
+                    parameters=site.parameters,
+                )
+        raise SimulationError(f"policy {text!r}: known are {', '.join(POLICIES)}, as in default:fairness=site,pin=yes")
+
+    @property
+    def fairness(self) -> str:
+        """The fairness of the daemon."""
+        named = (one.removeprefix(_FAIRNESS) for one in self.options if one.startswith(_FAIRNESS))
+        return next(named, Limits().fairness)
+
+    def simulated(self) -> Iterator[str]:
+        """Yield the simulated policies that stand for it on the model of its cluster, the one most like it last."""
+        own = [option for option in self.options if not option.startswith(_IN_MODEL)]
+        match self.policy:
+            case "none":
+                yield _with(PLAIN, own)
+            case "default":
+                yield _with(LIFT, own)
+                yield _with(LIFT, ["run-times=forecast", *own]) if own else "lift-forecast"
+            case "rules":
+                yield _with(LIFT, own)
+                yield self.policy
+            case other:
+                yield other
+
+
+# The model of a live cluster has its slurm.conf.
+_IN_MODEL: Final = ("reserve-after=", "backfill-every=")
+_FAIRNESS: Final = "fairness="
+
+
+def _with(policy: str, options: Sequence[str]) -> str:
+    return f"{policy}:{','.join(options)}" if options else policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompressedSite:
     """Holds what all clusters of a run have in common; `oversubscription` is that of the leaf uplinks."""
 
@@ -54,14 +124,15 @@ class CompressedSite:
     nic_gbps: float
     oversubscription: float
 
-    def cluster(self) -> LiveCluster:
+    def cluster(self, arm: PlannedArm) -> LiveCluster:
         """Return a cluster that is not yet started."""
+        parameters = {**self.scheduler_parameters(), **self._own_parameters(arm)}
         return uniform_cluster(
             self.release,
             self.nodes,
             gpus_per_node=GPUS_PER_NODE,
             leaf_nodes=self.leaf_nodes,
-            scheduler_parameters=",".join(f"{name}={value}" for name, value in self.scheduler_parameters().items()),
+            scheduler_parameters=",".join(f"{name}={value}" for name, value in parameters.items()),
             extra_lines=tuple(self.lines()),
             accounting=True,
         )
@@ -77,6 +148,9 @@ class CompressedSite:
             "default_queue_depth": 1000,
             "max_switch_wait": self._whole_s(MAX_SWITCH_WAIT_S),
         }
+
+    def _own_parameters(self, arm: PlannedArm) -> Mapping[str, int]:
+        return {name.removesuffix("_s"): self._whole_s(time_s) for name, time_s in arm.parameters.items()}
 
     @property
     def priority_calc_s(self) -> float:
@@ -101,20 +175,20 @@ class CompressedSite:
             costs=Costs(restart_s=Costs().restart_s / self.speedup),
         )
 
-    def daemon_tables(self, policy: Policy, fairness: Fairness, models: Path | None) -> Mapping[str, Table]:
+    def daemon_tables(self, arm: PlannedArm, models: Path | None) -> Mapping[str, Table]:
         """Return the daemon's tables: its defaults with all times of the cluster compressed.
 
         `models` holds the run-time model that was fitted to the past of the cluster, which is trusted at once.
         """
         trusted_after = Limits().probation_jobs if models is None else 0
-        guard = self._compressed(Limits()) | {"fairness": fairness, "probation_jobs": trusted_after}
-        served = {"policy": policy} if policy in ("dl2", "price") else {}
+        guard = self._compressed(Limits()) | {"fairness": arm.fairness, "probation_jobs": trusted_after}
+        served = {"policy": arm.policy} if arm.policy in ("dl2", "price") else {}
         return {
             "guard": guard,
             "planning": self._compressed(PlanningSettings()),
             "daemon": self._compressed(DaemonSettings()) | {"jitter_s": 0.0} | served,
             "budget": {"time_ratio": min(1.0, BudgetSettings().time_ratio * self.speedup)},
-            "forecasts": {"enabled": policy != "rules"} | ({} if models is None else {"models": str(models)}),
+            "forecasts": {"enabled": arm.policy != "rules"} | ({} if models is None else {"models": str(models)}),
         }
 
     def exceptions(self) -> Iterator[str]:

@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from advisor.config import load_config
 from advisor.errors import SimulationError
-from advisor.settings import Fairness, Limits
 from advisor.sim.cluster import Cluster
 from advisor.sim.run_outcome import OUTCOME_DTYPE, Run
 from advisor.sim.study.comparison import Groupings, Results, by_policy, parted, traces_of
@@ -26,7 +24,7 @@ from advisor.sim.study.statistics import CellName
 from advisor.sim.traces.trace import Trace
 from advisor.view.wording import signed
 from tools.live.arm import LiveArm
-from tools.live.compressed_site import CompressedSite
+from tools.live.compressed_site import CompressedSite, PlannedArm
 from tools.live.window import Cut
 from tools.stage.sdiag import Cycles
 from tools.stage.watch import leases_of, touched
@@ -47,11 +45,12 @@ _TIMES: Final = ("start_time", "end_time", "held_gpu_s", "exposed_gpu_s", "lost_
 class Kept:
     """One cluster of a run: `run` in compressed time, and `job_ids` `(n_jobs,)` in Slurm.
 
-    `name` says what ran on it, `stem` is that of its files. `cluster` is its model, in compressed time as well.
+    `name` says what ran on it, as `arm` planned it, `stem` is that of its files. `cluster` is its model, in compressed
+    time as well.
     """
 
     name: str
-    policy: str
+    arm: PlannedArm
     folder: Path
     stem: str
     site: CompressedSite
@@ -76,9 +75,9 @@ class Kept:
         return self._file("sadvise.toml")
 
     @property
-    def fairness(self) -> Fairness | None:
-        """The fairness that the daemon kept to, None where there was none."""
-        return None if self.config is None else load_config(self.config, {}).guard.fairness
+    def is_plain(self) -> bool:
+        """Whether it has no daemon and Slurm as all clusters have it."""
+        return self.arm.policy == "none" and not self.arm.options
 
     @property
     def cell(self) -> CellName:
@@ -138,21 +137,20 @@ def keep(
 
 def read_kept(folder: Path) -> list[Kept]:
     """Read the clusters of a run, those without a daemon first; raises `SimulationError` if there are none."""
-    kept = sorted(map(_read, folder.glob("*.json")), key=lambda arm: (arm.policy != "none", arm.stem))
+    kept = sorted(map(_read, folder.glob("*.json")), key=lambda kept: (not kept.is_plain, kept.stem))
     if not kept:
         raise SimulationError(f"{folder}: holds no kept run: give a folder that tools.live.twins has written")
     return list(_named(kept))
 
 
 def _named(arms: Iterable[Kept]) -> Iterator[Kept]:
-    """Name clusters by their policy, and by fairness if it is not the default; what is there twice is numbered."""
+    """Name clusters by their labels, else by policy and options; what is there twice is numbered."""
     times = Counter[str]()
-    for arm in arms:
-        name = PLAIN if arm.policy == "none" else arm.policy
-        if arm.fairness not in (None, Limits().fairness):
-            name += f" at {arm.fairness}"
+    for kept in arms:
+        arm = kept.arm
+        name = arm.label or " ".join([PLAIN if arm.policy == "none" else arm.policy, *arm.options])
         times[name] += 1
-        yield replace(arm, name=name if times[name] == 1 else f"{name} {times[name]}")
+        yield replace(kept, name=name if times[name] == 1 else f"{name} {times[name]}")
 
 
 def _read(path: Path) -> Kept:
@@ -174,8 +172,7 @@ def _read(path: Path) -> Kept:
         )
     return Kept(
         name=path.stem,
-        # What follows the policy is the fairness, which the configuration holds.
-        policy=facts["policy"].partition(":")[0],
+        arm=PlannedArm.of(facts["policy"]),
         folder=path.parent,
         stem=path.stem,
         site=CompressedSite(**facts["site"]),
@@ -235,7 +232,7 @@ class Runs:
     def __init__(self, arms: Sequence[Kept]) -> None:
         """Take the clusters."""
         # The plain ones first, also where only some runs have a second one.
-        self.arms = sorted(arms, key=lambda arm: (arm.policy != "none", arm.name))
+        self.arms = sorted(arms, key=lambda arm: (not arm.is_plain, arm.name))
         # In the time of the trace, under the names of the clusters.
         self.runs = [replace(stretched(arm.run, arm.site.speedup), policy=arm.name) for arm in self.arms]
         self.results = [result_of(run) for run in self.runs]
@@ -277,8 +274,8 @@ class Runs:
     @cached_property
     def plain_again(self) -> str | None:
         """The second plain cluster, None if there is none."""
-        plain = [name for name in self.others if any(arm.policy == "none" for arm in self.kept(name).values())]
-        return plain[0] if plain and next(iter(self.kept(self.first).values())).policy == "none" else None
+        plain = [name for name in self.others if any(arm.is_plain for arm in self.kept(name).values())]
+        return plain[0] if plain and next(iter(self.kept(self.first).values())).is_plain else None
 
 
 def in_words(change: float | None, low: float | None, high: float | None, unit: str = "%") -> str:

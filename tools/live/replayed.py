@@ -1,6 +1,6 @@
 """Runs the jobs of kept clusters in the simulator, on the model of the same cluster and under the same settings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,14 +17,6 @@ from tools.live.compressed_site import GPUS_PER_NODE
 from tools.live.kept import METRICS, Kept
 from tools.live.trace_jobs import as_asked
 
-# The policies of the simulator that stand for one of a live cluster.
-REPLAYED: Final[Mapping[str, Sequence[str]]] = {
-    "none": ("slurm",),
-    "default": ("lift", "lift-forecast"),
-    "rules": ("lift", "rules"),
-    "dl2": ("dl2",),
-    "price": ("price",),
-}
 # The longest wait is that of a single job, which no model meets.
 MODELLED: Final = tuple(metric for metric in METRICS if metric != "max_queueing_delay_s")
 
@@ -70,7 +62,7 @@ def options_of(arm: Kept) -> SimulationOptions:
 
 def replayed(arms: Sequence[Kept], *, store: Path | None) -> list[Replayed]:
     """Simulate the jobs of each cluster under the policies that stand for its own."""
-    pairs = [(arm, policy) for arm in arms for policy in REPLAYED[arm.policy]]
+    pairs = [(arm, policy) for arm in arms for policy in arm.arm.simulated()]
     cells = [
         Cell(
             trace=begun(arm),

@@ -1,13 +1,14 @@
 """Runs live clusters on the same part of a real trace, one of them plain, the others with sadvise in mode apply.
 
-    python -m tools.live.twins --trace "itp 02" --seed 1 --policy none --policy default:site --out runs/itp02-1
+    python -m tools.live.twins --trace "itp 02" --seed 1 --policy none --policy default:fairness=site --out runs/itp02-1
 
 Every cluster is a real slurmctld with fake nodes. All get the same jobs of several users in the same second, in
 compressed time; a job ends when its work is done, at the rate that the model of execution gives for the nodes that
 slurmctld chose and for its neighbours there. The first policy is what the others are compared with; `none` beside
-`none` measures the noise of the method. `default:site` is `default` at the fairness `site`. With `--past` a run-time
-model is fitted to jobs of the trace that ended before this part, for the policies that use forecasts. `python -m
-tools.live.arms_report` reads the folders of any number of runs.
+`none` measures the noise of the method. The options of a policy are those of `simulate --policy slurm:...` and
+`lift:...`, as in `none:reserve-after=3d` and `default:fairness=user,pin=yes`; `NAME=default:...` names the cluster in
+reports. With `--past` a run-time model is fitted to jobs of the trace that ended before this part, for the policies
+that use forecasts. `python -m tools.live.arms_report` reads the folders of any number of runs.
 """
 
 import argparse
@@ -19,26 +20,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final
 
 from advisor.cli.progress import progress_bar
 from advisor.clock import SystemClock
 from advisor.domain.units import HOUR_S, MINUTE_S
 from advisor.errors import AdvisorError, SimulationError
-from advisor.settings import Fairness
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.traces.sampling import REQUESTS
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import read_trace
 from tools.data.simulated_traces import add_data_option, data_folder, read_workload
 from tools.live.arm import LiveArm, model_of, play
-from tools.live.compressed_site import GPUS_PER_NODE, POLICIES, CompressedSite, Policy
+from tools.live.compressed_site import GPUS_PER_NODE, PINS, POLICIES, CompressedSite, PlannedArm, Policy
 from tools.live.kept import keep
 from tools.live.trace_jobs import fit_past
 from tools.live.window import Cut, TraceWindow, accounts_by_user, window_and_past
 from tools.stage import LiveCluster, LiveSlurmError
 from tools.stage.daemon import Table, daemon, end_daemon, revert_all, write_config
 from tools.stage.program import add_release, print_faults
+from tools.stage.submit_scripts import install_scripts
 
 _END_S: Final = 60.0
 _CHANGE_S: Final = 20.0
@@ -50,7 +51,7 @@ _PRIORITIES_AFTER_S: Final = 1.3
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the clusters and keep what came of it; return the exit code."""
     args = _parser().parse_args(arguments)
-    args.policy = args.policy or [("none", "trade"), ("default", "trade")]
+    args.policy = args.policy or [PlannedArm.of("none"), PlannedArm.of("default")]
     try:
         _check(args)
         site, cut = _site(args), _cut(args)
@@ -77,34 +78,36 @@ def _run(args: argparse.Namespace, site: CompressedSite, cut: Cut, window: Trace
         args.out.mkdir(parents=True)
     except OSError as err:
         raise SimulationError(f"--out {args.out}: cannot be made: {err.strerror}: choose a new folder") from err
-    names = _names([policy for policy, _ in args.policy])
+    planned: Sequence[PlannedArm] = args.policy
+    names = _names([plan.label or plan.policy for plan in planned])
     models = fit_past(window.past, args.out, zero_time=SystemClock().now()) if cut.past_jobs else None
     with ExitStack() as stack:
-        clusters = {name: site.cluster() for name in names}
+        clusters = {name: site.cluster(plan) for name, plan in zip(names, planned, strict=True)}
         with ThreadPoolExecutor(len(names)) as pool:
             list(pool.map(stack.enter_context, clusters.values()))
+            for live, plan in zip(clusters.values(), planned, strict=True):
+                if plan.pins:
+                    install_scripts(live, PINS)
             list(pool.map(lambda live: _add_accounts(live, trace), clusters.values()))
             # All at once, for each works priorities out on a grid that begins with it.
             list(pool.map(LiveCluster.reset, clusters.values()))
         priorities_time = _priorities_time(clusters.values())
-        shown = model_of(next(iter(clusters.values())))
-        for note in shown.notes:
+        shown = {name: model_of(live) for name, live in clusters.items()}
+        for note in dict.fromkeys(note for model in shown.values() for note in model.notes):
             print(f"not modelled: {note}")
-        model = site.as_model(shown.cluster)
-        arms = [LiveArm(name, live, model, trace) for name, live in clusters.items()]
+        arms = [LiveArm(name, live, site.as_model(shown[name].cluster), trace) for name, live in clusters.items()]
         with ExitStack() as daemons:
-            for arm, (policy, fairness) in zip(arms, args.policy, strict=True):
-                tables = site.daemon_tables(policy, fairness, models)
-                daemons.enter_context(_advised(arm, policy, tables, args.out))
+            for arm, plan in zip(arms, planned, strict=True):
+                daemons.enter_context(_advised(arm, plan.policy, site.daemon_tables(plan, models), args.out))
             with progress_bar(len(arms) * len(trace), "jobs have ended") as tell:
                 wall_s = play(arms, trace, within_s=args.within * MINUTE_S, tell=tell)
             for arm in arms:
                 arm.cycles = arm.live.cycles()
-        for arm, (policy, _) in zip(arms, args.policy, strict=True):
+        for arm, plan in zip(arms, planned, strict=True):
             keep(
                 args.out,
                 arm,
-                policy,
+                plan.text,
                 site=site,
                 cut=cut,
                 seed=args.seed,
@@ -158,17 +161,12 @@ def _priorities_time(clusters: Iterable[LiveCluster]) -> float:
     return statistics.median(booted) + _PRIORITIES_AFTER_S
 
 
-def _policy(text: str) -> tuple[Policy, Fairness]:
-    """Read a policy and its fairness."""
-    name, _, fairness = text.partition(":")
-    for policy in POLICIES:
-        for value in get_args(Fairness):
-            if (policy, value) == (name, fairness or "trade"):
-                return policy, value
-    raise argparse.ArgumentTypeError(
-        f"{text!r} is not known: give one of {', '.join(POLICIES)}, alone or as in default:site with one of "
-        + ", ".join(get_args(Fairness))
-    )
+def _policy(text: str) -> PlannedArm:
+    """Read a policy and its options."""
+    try:
+        return PlannedArm.of(text)
+    except SimulationError as err:
+        raise argparse.ArgumentTypeError(str(err)) from err
 
 
 def _site(args: argparse.Namespace) -> CompressedSite:
@@ -226,7 +224,7 @@ def _parser() -> argparse.ArgumentParser:
         "--policy",
         action="append",
         type=_policy,
-        metavar="NAME[:FAIRNESS]",
+        metavar="[LABEL=]NAME[:OPTIONS]",
         help=f"once for each cluster, the first is compared with; one of {', '.join(POLICIES)}",
     )
     add("--load", type=float, default=1.2, help="GPU-time submitted over what there is, default: %(default)s")
@@ -259,12 +257,13 @@ _FIELDS: Final = (
     "TRES",
     "TresPerNode",
 )
+_HELD: Final = ("--hold", "--account=root", "--nodes=1")
 _SIZES: Final = (8, 8, 8, 4, 4, 2, 2, 1, 1, 1)
 _POLL_S: Final = 0.5
 
 
 class Backlog:
-    """Jobs of root that wait behind one that holds all nodes, long and large ones first."""
+    """Jobs of root that wait behind one that holds all nodes, long and large ones first, by their nice values."""
 
     def __init__(self, live: LiveCluster) -> None:
         """Submit the jobs to an idle cluster."""
@@ -272,8 +271,8 @@ class Backlog:
         blocker = live.submit("--account=root", f"--nodes={live.shape.node_count}", "--exclusive", "--time=60")
         live.wait_for(lambda: live.state_of(blocker) == "RUNNING", 60.0, what="the job that holds all nodes runs")
         held = [
-            live.submit("--hold", "--account=root", "--nodes=1", f"--gres=gpu:{gpus}", f"--time={5 * gpus}")
-            for gpus in _SIZES
+            live.submit(*_HELD, f"--gres=gpu:{gpus}", f"--time={5 * gpus}", f"--nice={10 * place}")
+            for place, gpus in enumerate(_SIZES)
         ]
         self._submitted = {job_id: self._fields(job_id) for job_id in held}
         live.run("scontrol", "release", ",".join(map(str, held)))

@@ -71,7 +71,7 @@ _REMOVED: Mapping[str, str] = {
     **dict.fromkeys(
         ("planning.explore_ratio", "planning.explore_slowdown"), "places are no longer tried to learn from"
     ),
-    "daemon.adapt": "to adapt the performance model, run `sadvise fit performance --from journal`",
+    "daemon.adapt": "the performance model is no longer adapted to a site",
 }
 
 

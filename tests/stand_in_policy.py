@@ -5,6 +5,7 @@ It has the inputs of the trained policy, looks at a performance model of its own
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -12,13 +13,13 @@ from onnx import TensorProto, helper
 
 from advisor.features.observe.least_loss import SEEN_COLUMNS
 from advisor.features.observe.pointer import CHOICE_COLUMNS, GANG_COLUMNS, REPORT_COLUMNS
-from advisor.fit.performance_fit import adapted, no_samples
-from advisor.fit.performance_graph import performance_exported
 from advisor.fit.publish import Exported, publish_graph
 from advisor.predict.library import PERFORMANCE, Library
 from advisor.predict.manifest import POLICY, Parity
 from advisor.predict.served_policy import OBSERVATION, OUTLOOK_FINGERPRINT, SCORES
 from tools.measured_prior import measured_prior
+from tools.train.performance_fit import SitePrior
+from tools.train.performance_graph import performance_exported
 
 NAME: Final = "metarl"
 KIND: Final = f"{POLICY}{NAME}"
@@ -67,10 +68,16 @@ def stand_in_graph() -> bytes:
     return content
 
 
+def prior_of_types(gpu_types: Sequence[str]) -> SitePrior:
+    """Return the prior of the shipped models for some of the GPU types, and for one that is not known."""
+    prior = measured_prior()
+    columns = [*map(prior.gpu_types.index, gpu_types), len(prior.gpu_types)]
+    return replace(prior, gpu_types=tuple(gpu_types), log_speed=prior.log_speed[:, columns])
+
+
 def publish_stand_in(folder: Path, gpu_types: Sequence[str] = GPU_TYPES) -> Library:
     """Publish the policy and its performance model in a folder, the policy in use, and return the library."""
-    prior = measured_prior(gpu_types)
-    performance = performance_exported(adapted(prior, no_samples(len(prior.models)), seed=1), seed=1)
+    performance = performance_exported(prior_of_types(gpu_types), seed=1)
     policy = Exported(
         graph=stand_in_graph(),
         kind=KIND,

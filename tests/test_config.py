@@ -128,7 +128,7 @@ def test_variables_of_the_command_line_are_left_to_it(tmp_path: Path) -> None:
         ),
         (
             "[daemon]\nadapt = true",
-            "daemon.adapt was removed: take it out; to adapt the performance model, run `sadvise fit performance",
+            "daemon.adapt was removed: take it out; the performance model is no longer adapted to a site",
         ),
         ('[planning]\n"a\\nb" = 1', r"planning.'a\nb' is not known: known are depth, "),
         ("[planing]\ndepth = 1", "[planing] is not known: did you mean planning?"),

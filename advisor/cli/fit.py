@@ -1,18 +1,19 @@
 """`sadvise fit`: fit the models of the forecasts on this site's own history and measurements."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from advisor.backends.installation import how_to_install
 from advisor.backends.process import SlurmCommands
 from advisor.backends.site_reader import running_config
-from advisor.cli.adaptation import check_fitting, left_out_words, performance, print_card
 from advisor.cli.models import Folder, library
 from advisor.cli.options import LIVE, RECENT, Cluster, ConfigFile, JournalFile, Since, Timeout, group, option
 from advisor.cli.progress import progress_bar
@@ -20,13 +21,14 @@ from advisor.cli.site_history import accounting_commands
 from advisor.clock import SystemClock
 from advisor.config import load_config
 from advisor.domain.probation import NO_ORDER, NO_PROOF, Proof
-from advisor.errors import DecodeError, ModelError, SlurmError
+from advisor.errors import ConfigError, DecodeError, ModelError, SlurmError
 from advisor.journal import SqliteJournal
 from advisor.predict import run_time
 from advisor.predict import start_time as start_times
 from advisor.predict.forecaster import LEAST_TESTED, is_tested
 from advisor.predict.library import Library, opened, read_card
 from advisor.predict.manifest import Entry
+from advisor.text import escaped
 from advisor.view.terminal import instant
 from advisor.watch.reading import journal_file
 
@@ -37,11 +39,11 @@ if TYPE_CHECKING:
 
 app = group("Fit a model on this site's own data and put it in use; needs the package sadvise-fit.")
 
-app.command()(performance)
-
 Seed = Annotated[int, option("--seed N", "Seed of the random draws of the fit.", min=0)]
 Files = Annotated[list[Path], option("--from FILE", "A file of measurements; repeat for several.")]
 DryRun = Annotated[bool, option("--dry-run", "Fit and print the card, write nothing.")]
+# The part of a card from which on it is for those who make models.
+_SETTINGS = "## Settings"
 
 
 @app.command()
@@ -61,7 +63,7 @@ def runtime(
 
     A file is written with: sacct -a -X --json -S START
     """
-    check_fitting(models, dry_run=dry_run)
+    _check_fitting(models, dry_run=dry_run)
     from advisor.fit.accounting import ask_accounting, read_accounting
     from advisor.fit.publish import publish, publish_with_forests_of
     from advisor.fit.run_time_choice import chosen
@@ -91,7 +93,7 @@ def runtime(
 @app.command()
 def throughput(source: Files, models: Folder = None, seed: Seed = 0, dry_run: DryRun = False) -> None:
     """Fit the throughput model on measured step times; docs/forecasts/throughput.md has the formats."""
-    check_fitting(models, dry_run=dry_run)
+    _check_fitting(models, dry_run=dry_run)
     from advisor.fit.throughput_fit import fit_throughput
 
     _publish(fit_throughput(source, seed=seed), models, dry_run=dry_run)
@@ -100,7 +102,7 @@ def throughput(source: Files, models: Folder = None, seed: Seed = 0, dry_run: Dr
 @app.command()
 def interference(source: Files, models: Folder = None, seed: Seed = 0, dry_run: DryRun = False) -> None:
     """Fit the interference model on measured pairs of jobs; docs/forecasts/interference.md has the formats."""
-    check_fitting(models, dry_run=dry_run)
+    _check_fitting(models, dry_run=dry_run)
     from advisor.fit.interference_fit import fit_interference
 
     _publish(fit_interference(source, seed=seed), models, dry_run=dry_run)
@@ -120,7 +122,7 @@ def start_time(
     of these days is judged on the last quarter. Only if it is better there than the shipped model and the wait so far,
     a model of all days is published and put in use. Cycles are kept for journal.keep_days, up to journal.records_mib.
     """
-    check_fitting(models, dry_run=dry_run)
+    _check_fitting(models, dry_run=dry_run)
     from advisor.fit.start_time_site import OURS, fit_site
 
     path, read = _read_polls(journal, config)
@@ -142,7 +144,7 @@ def _read_polls(journal: Path | None, config: Path | None) -> "tuple[Path, Journ
     with SqliteJournal.read_only(path) as kept, progress_bar(100, "% of the polls") as show:
         read = read_journal_polls(kept, progress=lambda done, total: show(100.0 * done / total) if show else None)
     there = f"{len(read.polls):,} rows of {read.cycles:,} polls, {read.pending:,} of jobs that still wait"
-    typer.echo(f"{there}{left_out_words(read.left_out)}", err=True)
+    typer.echo(f"{there}{_left_out_words(read.left_out)}", err=True)
     return path, read
 
 
@@ -154,6 +156,23 @@ def _shipped_starts(models: Path | None) -> start_times.StartTimeForecaster | No
         return None
 
 
+def _check_fitting(folder: Path | None, *, dry_run: bool) -> None:
+    """Raise `ConfigError` before the work if the fitting libraries are missing, or the model could not be written."""
+    for module in ("sklearn", "skl2onnx"):
+        if find_spec(module) is None:
+            raise ConfigError(f"{module} is not installed, and fitting needs it: {how_to_install('fit')}")
+    site = library(folder).site
+    nearest = next(path for path in (site, *site.absolute().parents) if os.access(path, os.F_OK))
+    if not dry_run and not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+        raise ConfigError(f"{nearest}: cannot be written: run this as root, or give --models DIR or --dry-run")
+
+
+def _left_out_words(counts: Mapping[str, int]) -> str:
+    """Return how many rows were left out, by reason, as the end of a sentence; "" if none were."""
+    left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(counts.items()))
+    return f"; left out: {left_out}" if left_out else ""
+
+
 def _hides_jobs(cluster: str | None, timeout_s: float) -> bool:
     """Return whether users do not see each other's jobs, whose run times the model holds; True if Slurm is silent."""
     try:
@@ -163,7 +182,7 @@ def _hides_jobs(cluster: str | None, timeout_s: float) -> bool:
 
 
 def _tell(accounting: "Accounting") -> None:
-    rest = left_out_words(accounting.left_out)
+    rest = _left_out_words(accounting.left_out)
     typer.echo(f"{accounting.rows:,} rows, {len(accounting.ended):,} ended GPU jobs{rest}", err=True)
 
 
@@ -180,6 +199,14 @@ def _proof(tested: Proof | None) -> str:
     )
 
 
+def _print_card(card: str, *, whole: bool) -> None:
+    """Print a card; unless `whole`, without what is for those who make models."""
+    for line in card.splitlines():
+        if not whole and line == _SETTINGS:
+            break
+        typer.echo(escaped(line))
+
+
 def _publish(
     fitted: "Fitted", folder: Path | None, *, dry_run: bool, write: Callable[..., Entry] | None = None
 ) -> None:
@@ -193,7 +220,7 @@ def _publish(
         (write or publish)(fitted, written, version, today=today)
         if not dry_run:
             held.use(kind, version)
-        print_card(read_card(Library(written, held.shipped).find(kind, version)), whole=dry_run)
+        _print_card(read_card(Library(written, held.shipped).find(kind, version)), whole=dry_run)
     text = "nothing was written" if dry_run else f"version {version} is in use; {held.site} holds it"
     typer.echo(f"{kind}: {text}", err=True)
     if not dry_run:

@@ -134,9 +134,9 @@ class Library:
         self.use(kind, before)
         return before
 
-    def next_version(self, *kinds: str) -> str:
-        """Return the name for the next version that the site fits, which no model of these kinds has yet."""
-        taken = {entry.version for entry in read_manifest(self.site).model if entry.kind in kinds}
+    def next_version(self, kind: str) -> str:
+        """Return the name for the next version that the site fits, which no model of the kind has yet."""
+        taken = {entry.version for entry in read_manifest(self.site).model if entry.kind == kind}
         return next(name for number in range(1, len(taken) + 2) if (name := f"{FITTED_HERE}{number}") not in taken)
 
     def newest(self, kind: str) -> Held:
@@ -144,7 +144,7 @@ class Library:
         fitted = [(number, held) for held in self.held() if held.entry.kind == kind and (number := _number(held))]
         return max(fitted, key=lambda item: item[0])[1] if fitted else self.find(kind, None)
 
-    def performance_of(self, policy: Held) -> Held | None:
+    def _performance_of(self, policy: Held) -> Held | None:
         """Return the version of the performance model that a policy looks at, None without one; raises `ModelError`."""
         version = performance_version(dict(_checked_files(policy, policy.name))[PARAMETERS], policy)
         return None if version is None else self.find(PERFORMANCE, version)
@@ -154,7 +154,7 @@ class Library:
         if not held.entry.is_policy:
             return
         try:
-            performance = self.performance_of(held)
+            performance = self._performance_of(held)
         except ModelError as err:
             raise ModelError(f"model {held.name}: {err}") from err
         if performance is not None:

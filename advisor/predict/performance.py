@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from advisor.errors import ModelError
 from advisor.features.observe.graph import Floats, Neighbours, Rows
@@ -28,22 +28,12 @@ MEMBERS: Final = 5
 
 
 class Parameters(CheckedModel):
-    """What stands beside the graph: the names of its rows, and where they come from.
+    """What the rows and columns of the graph stand for; what else a version has beside it says where it comes from."""
 
-    A model that was adapted to a site names the `prior` that it was adapted from and when the last job that it learnt
-    from ended; `gate` has the figures with which it was accepted.
-    """
+    model_config = ConfigDict(extra="ignore")
 
     models: tuple[str, ...] = Field(min_length=1)
     gpu_types: tuple[str, ...]
-    samples: int = Field(ge=0)
-    residual: float = Field(ge=0.0)
-    spreads: dict[str, float]
-    prior: str = ""
-    until: float = 0.0
-    gate: dict[str, float] = Field(default_factory=dict)
-    # What earlier versions counted of the places that were tried; nothing reads it.
-    subspaces: object = Field(default=None, exclude=True, repr=False)
 
 
 class PerformanceModel:
@@ -52,7 +42,9 @@ class PerformanceModel:
     def __init__(self, graph: TensorGraph, parameters: Parameters) -> None:
         """Take an opened graph; raises `ModelError` where it is another one."""
         if frozenset(graph.inputs) != frozenset(INPUTS) or not {MEAN, LOG_VARIANCE} <= graph.outputs.keys():
-            raise ModelError(f"model {graph.name}: it is no performance model of this release: fit it again")
+            raise ModelError(
+                f"model {graph.name}: it is no performance model of this release: restore it, or roll back"
+            )
         self._graph = graph
         self.parameters = parameters
         self._code = {name_key(name): code for code, name in enumerate(parameters.models)}
@@ -64,11 +56,6 @@ class PerformanceModel:
         graph = TensorGraph(content[GRAPH], name=held.name)
         check_fingerprint(graph.fingerprint, held)
         return cls(graph, _checked(content[PARAMETERS], held.name))
-
-    @classmethod
-    def of(cls, graph: bytes, parameters: str) -> "PerformanceModel":
-        """Open a graph that is not published yet, with its parameters; raises `ModelError`."""
-        return cls(TensorGraph(graph, name=KIND), _checked(parameters.encode(), KIND))
 
     def codes(self, names: Sequence[str]) -> Rows:
         """Return the codes of models by name, -1 where not known; names are compared by letters and digits."""

@@ -13,7 +13,7 @@ from advisor.domain.units import MINUTE_S, WEEK_S
 from advisor.sim.traces.trace import Trace
 from tools.live.arm import LiveArm, model_of, play
 from tools.live.compressed_site import CompressedSite
-from tools.live.window import Cut, accounts_by_user, window_of
+from tools.live.window import Cut, accounts_by_user, window_and_past
 from tools.stage import LiveCluster
 
 _RECORDED_S: Final = 60.0
@@ -48,7 +48,7 @@ def make_past(live: LiveCluster, site: CompressedSite, trace: Trace, cut: Cut, *
     Afterwards slurmctld has the settings that the site has without compression.
     """
     model = site.as_model(model_of(live).cluster)
-    short = window_of(trace, model, cut)
+    short = window_and_past(trace, model, cut).trace
     pairs = accounts_by_user(short)
     for account in dict.fromkeys(account for account, _ in pairs):
         live.add_account(account, *(user for of, user in pairs if of == account))
@@ -56,7 +56,7 @@ def make_past(live: LiveCluster, site: CompressedSite, trace: Trace, cut: Cut, *
     arm = LiveArm("past", live, model, short)
     play([arm], short, within_s=30 * MINUTE_S, tell=None)
     live.wait_for(lambda: _is_recorded(live, len(short)), _RECORDED_S, what="accounting has the end of every job")
-    long = window_of(trace, model, replace(cut, speedup=1.0))
+    long = window_and_past(trace, model, replace(cut, speedup=1.0)).trace
     live.change_database("\n".join(_statements(arm, long, cut.speedup, weeks)))
     _use_full_times(live, site)
     return LivePast(trace=long, faults=tuple(arm.faults))

@@ -38,8 +38,6 @@ from advisor.features.steps import (
     step_options,
     supply_of,
 )
-from advisor.fit.performance_fit import adapted, no_samples
-from advisor.fit.performance_graph import performance_exported
 from advisor.fit.publish import Exported, publish_graph
 from advisor.predict.library import Library
 from advisor.predict.manifest import FILE_NAME, GRAPH, POLICY, Parity
@@ -59,7 +57,8 @@ from tests.builders import HOUR_S, make_gang, make_hints, make_holders, make_job
 from tests.predict.graphs import doubling, endless, publish_sizes, scoring, unary
 from tests.predict.shelf import TODAY, plant
 from tests.predict.test_onnx_model import line
-from tools.measured_prior import measured_prior
+from tests.stand_in_policy import prior_of_types
+from tools.train.performance_graph import performance_exported
 from tools.train.sizer import by_price
 
 
@@ -453,8 +452,7 @@ def graph_of_the_fastest() -> bytes:
 
 def publish_tables(folder: Path, version: str, *, seed: int) -> None:
     """Publish a version of the performance model for two GPU types."""
-    prior = measured_prior(("t4", "a100"))
-    made = performance_exported(adapted(prior, no_samples(len(prior.models)), seed=seed), seed=seed)
+    made = performance_exported(prior_of_types(("t4", "a100")), seed=seed)
     publish_graph(made, folder, version, today=TODAY, card=lambda _: "a card")
 
 
@@ -506,6 +504,22 @@ def test_policy_brings_the_performance_model_that_it_names(tmp_path: Path) -> No
     assert policy.models is not None
     assert policy.models.speeds is not None
     assert policy.models.speeds.gpu_types == ("t4", "a100")
+
+
+def test_performance_model_that_an_earlier_release_adapted_to_a_site_is_opened(tmp_path: Path) -> None:
+    library = published(tmp_path, performance="one")
+    made = performance_exported(prior_of_types(("t4", "a100")), seed=0)
+    adapted = {
+        "samples": 300, "residual": 0.9, "prior": "default-1", "until": 1.8e9, "gate": {"gain": 0.1},
+        "subspaces": {"total": 3, "seen": {"bert|one leaf": [3, 1.0]}},
+    }  # fmt: skip
+    made = replace(made, parameters=json.dumps({**json.loads(made.parameters), **adapted}))
+    publish_graph(made, tmp_path, "site-1", today=TODAY, card=lambda _: "a card")
+    publish_policy(tmp_path, "site-1", "site-1")
+
+    library.use("policy-sites", "site-1")
+
+    assert named(open_policy(library, "sites")) == ("n03", "n04")
 
 
 def test_gang_gets_the_gpu_type_on_which_its_model_is_fastest(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from tools.live.window import (
     Cut,
     accounts_by_user,
     window_and_past,
-    window_of,
 )  # fmt: skip
 
 CLUSTER = parse_cluster("nodes=4,gpus=8,leaf=2")
@@ -33,7 +32,7 @@ TRACE = random_trace(600)
 
 
 def test_a_cut_has_the_load_that_is_asked_for_and_runs_faster() -> None:
-    window = window_of(TRACE, CLUSTER, CUT)
+    window = window_and_past(TRACE, CLUSTER, CUT).trace
 
     jobs = window.jobs
     work_s = float((jobs["run_time_s"] * jobs["gpus"]).sum())
@@ -46,18 +45,18 @@ def test_a_cut_has_the_load_that_is_asked_for_and_runs_faster() -> None:
 
 
 def test_equal_seeds_give_equal_cuts_and_others_give_others() -> None:
-    first, again, other = (window_of(TRACE, CLUSTER, replace(CUT, seed=seed)) for seed in (3, 3, 4))
+    first, again, other = (window_and_past(TRACE, CLUSTER, replace(CUT, seed=seed)).trace for seed in (3, 3, 4))
 
     assert first.jobs.tobytes() == again.jobs.tobytes()
     assert first.jobs.tobytes() != other.jobs.tobytes()
 
 
 def test_a_number_of_jobs_can_be_asked_for() -> None:
-    assert len(window_of(TRACE, CLUSTER, replace(CUT, jobs=50))) == 50
+    assert len(window_and_past(TRACE, CLUSTER, replace(CUT, jobs=50)).trace) == 50
 
 
 def test_the_user_with_most_jobs_comes_first() -> None:
-    window = window_of(TRACE, CLUSTER, CUT)
+    window = window_and_past(TRACE, CLUSTER, CUT).trace
 
     counts = np.bincount(window.jobs["user"], minlength=len(USERS))
     assert counts[0] == counts.max()
@@ -66,11 +65,12 @@ def test_the_user_with_most_jobs_comes_first() -> None:
 
 def test_a_trace_that_is_too_short_is_refused() -> None:
     with pytest.raises(SimulationError, match="too few"):
-        window_of(TRACE, CLUSTER, replace(CUT, jobs=6000))
+        window_and_past(TRACE, CLUSTER, replace(CUT, jobs=6000))
 
 
 def test_the_past_are_the_latest_jobs_that_ended_before_the_cut_and_leaves_the_cut_as_it_is() -> None:
-    without, window = window_of(TRACE, CLUSTER, CUT), window_and_past(TRACE, CLUSTER, replace(CUT, past_jobs=40))
+    without = window_and_past(TRACE, CLUSTER, CUT).trace
+    window = window_and_past(TRACE, CLUSTER, replace(CUT, past_jobs=40))
 
     past = window.past.jobs
     assert window.trace.jobs.tobytes() == without.jobs.tobytes()

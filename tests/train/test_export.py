@@ -18,9 +18,9 @@ from tools.train.networks import PerOption
 from tools.train.policy_graph import (
     LEAST_ROWS,
     CardText,
+    Rows,
     card_of,
     checked_parity,
-    enough_decisions,
     exported,
     to_onnx,
 )
@@ -37,11 +37,17 @@ def network(seed: int = 1) -> PerOption:
     return made
 
 
+def decisions() -> list[Rows]:
+    """Return decisions with as many options as a check needs."""
+    rng = np.random.default_rng(1)
+    return [rng.normal(size=(100, len(COLUMNS))).astype(np.float32) for _ in range(LEAST_ROWS // 100)]
+
+
 def test_graph_scores_as_the_network_and_holds_what_sadvise_runs() -> None:
     made = network()
     graph = to_onnx(made)
 
-    parity = checked_parity(made, graph, enough_decisions([], len(COLUMNS), seed=1))
+    parity = checked_parity(made, graph, decisions())
 
     check_graph(graph, name="policy")
     assert parity.rows >= LEAST_ROWS and 0.0 < parity.max_error <= 1e-4
@@ -51,7 +57,7 @@ def test_graph_scores_as_the_network_and_holds_what_sadvise_runs() -> None:
 
 def test_graph_of_another_network_is_found_out() -> None:
     with pytest.raises(ModelError, match=r"scores .* off its network, more than 0\.0001"):
-        checked_parity(network(1), to_onnx(network(2)), enough_decisions([], len(COLUMNS), seed=1))
+        checked_parity(network(1), to_onnx(network(2)), decisions())
 
 
 def test_few_options_are_no_check() -> None:
@@ -59,9 +65,6 @@ def test_few_options_are_no_check() -> None:
 
     with pytest.raises(ModelError, match="10 options are too few"):
         checked_parity(network(), to_onnx(network()), few)
-    enough = enough_decisions(few, 3, seed=1)
-    assert enough[0] is few[0] and sum(map(len, enough)) >= LEAST_ROWS
-    assert not np.concatenate(enough).any()
 
 
 def test_decisions_filled_up_to_a_common_length_score_the_same() -> None:
@@ -76,14 +79,12 @@ def test_decisions_filled_up_to_a_common_length_score_the_same() -> None:
 
 def test_published_policy_is_served(tmp_path: Path) -> None:
     made = network()
-    what = exported(
-        made, kind="policy-own", columns=COLUMNS, decisions=[], seed=3, parameters={"runs": 1}, lever=Lever.SWITCHES
-    )
+    what = exported(made, kind="policy-own", columns=COLUMNS, decisions=decisions(), seed=3, parameters={"runs": 1})
     training = CardText(text="A test.", data={"cycles": "0"}, metrics={"return": 0.5}, limits=["none is known"])
 
     publish_graph(what, tmp_path, "site-1", today=TODAY, card=card_of(training))
 
     policy = open_policy(Library(tmp_path), "own@site-1")
-    assert policy.levers == {Lever.SWITCHES}
+    assert policy.levers == {Lever.GPU_COUNT}
     card = (tmp_path / "policy-own" / "site-1" / "card.md").read_text()
     assert "| return | 0.5 |" in card and "- none is known" in card and "seed 3" in card

@@ -46,7 +46,7 @@ def random_plays(cluster: PartedCluster, seed: int) -> None:
         if decision.can_wait and rng.random() < 0.3:
             continue
         if not choice.legal.any():
-            cluster.forward(decision, int(rng.choice(np.flatnonzero(decision.forwards))))
+            cluster.take(decision, cluster.size + int(rng.choice(np.flatnonzero(decision.forwards))))
             continue
         while choice.rest > 0:
             choice.choose(int(rng.choice(np.flatnonzero(choice.legal))))
@@ -77,7 +77,7 @@ def test_gangs_stay_on_the_servers_of_the_agent_that_places_them() -> None:
             assert set((held // cluster.size).tolist()) == {decision.agent}
         elif decision.forwards.any():
             other = int(np.flatnonzero(decision.forwards)[0])
-            cluster.forward(decision, other)
+            cluster.take(decision, cluster.size + other)
             assert cluster.agent[decision.row] == other != decision.agent
 
 

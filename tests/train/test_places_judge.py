@@ -19,11 +19,11 @@ from tools.train.judge import app as judge_app
 from tools.train.judging import change_of
 from tools.train.marl import KIND, RECIPE, MarlRun, actor_of, checked_parity, publish_policy, to_onnx
 from tools.train.marl import app as marl_app
-from tools.train.marl_judge import FREE, ONE_AGENT, RIVALS, SETS, TAUGHT_BY, GangSet, Rows, judged, table, tasks_of
+from tools.train.marl_judge import FREE, ONE_AGENT, RIVALS, SETS, TAUGHT_BY, GangSet, judged, table, tasks_of
 from tools.train.training import train
 
 ROOT = Path(__file__).parent.parent.parent
-TINY = GangSet(gpus=64, agents=1, workloads=3, is_seen=True, rows=Rows.SEEDS, jobs_per_gpu=0.3)
+TINY = GangSet(gpus=64, agents=1, workloads=3, is_seen=True, has_seeds=True, jobs_per_gpu=0.3)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_rows_play_the_same_workloads_and_what_was_played_is_not_played_again(ru
 
 
 def test_one_agent_plays_the_workload_of_several(runs: list[Path], tmp_path: Path) -> None:
-    chosen = replace(TINY, gpus=128, agents=2, workloads=1, rows=Rows.ONE)
+    chosen = replace(TINY, gpus=128, agents=2, workloads=1, has_seeds=False)
 
     rows = {row["name"]: row for row in judged([chosen], runs, tmp_path, 1, lambda _: None)[chosen.name]["rows"]}
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
+from advisor.domain.units import DAY_S
 from advisor.features.observe.known_models import ServerOutlook
 from advisor.features.observe.least_loss import SEEN_COLUMNS, least_loss, planned_places, seen_columns
 from advisor.features.observe.pointer import Choice, Gang, Interference
-from advisor.fit.performance_fit import no_samples
 from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.served_policy import SCORES
 from tools.train.drawn_sites import HELD_OUT, TRAINING, Change, DrawnSite, Regime, SiteFamily, draw_site
 from tools.train.gang_rules import cheapest_action, play
-from tools.train.learnt_site import LearntSite, Nightly, adapted_to, aged, prior_of, speeds_in_truth
+from tools.train.learnt_site import LearntSite, Nightly, aged, prior_of, speeds_in_truth
 from tools.train.metarl import (
     RECIPE,
     MetarlRun,
@@ -26,6 +26,7 @@ from tools.train.metarl import (
     site_policy_to_onnx,
 )
 from tools.train.parted_cluster import GangDecision
+from tools.train.performance_fit import Samples, SitePrior, Spreads, adapted, no_samples
 from tools.train.training import read_checkpoint, write_checkpoint
 
 SMALL = replace(
@@ -41,7 +42,7 @@ def site(seed: int = 1, family: SiteFamily = SMALL, change: Change = Change.NONE
 def unlearnt(drawn: DrawnSite) -> LearntSite:
     """Return a site of which nothing is known but the profiles."""
     prior = prior_of(drawn, learnt())
-    return LearntSite(drawn, adapted_to(no_samples(len(prior.models)), prior, 0))
+    return LearntSite(drawn, adapted(prior, no_samples(len(prior.models)), seed=0))
 
 
 def test_seed_gives_the_same_site_again() -> None:
@@ -82,7 +83,7 @@ def test_every_ended_job_leaves_a_sample() -> None:
 
     play(cluster, cheapest_action)
 
-    samples = cluster.samples.all(len(drawn.trace.models))
+    samples = cluster.samples
     # The last round ends before its jobs are looked at.
     assert len(drawn.trace) - 8 <= len(samples) <= len(drawn.trace)
     assert set(samples.gpu_type.tolist()) <= {0, 1}
@@ -96,7 +97,7 @@ def test_what_is_learnt_of_a_site_is_closer_to_the_truth_than_the_profiles() -> 
     prior = prior_of(drawn, learnt())
     play(cluster, cheapest_action)
 
-    learned = adapted_to(cluster.samples.all(len(prior.models)), prior, 0)
+    learned = adapted(prior, cluster.samples, seed=0)
 
     truth = speeds_in_truth(drawn, drawn.before).log_speed[:-1, 1]
     often = np.bincount(cluster.model_of, minlength=len(truth)) >= 20
@@ -111,11 +112,10 @@ def test_older_samples_have_more_noise() -> None:
     drawn = site()
     cluster = unlearnt(drawn)
     play(cluster, cheapest_action)
-    samples = cluster.samples.all(len(drawn.trace.models))
 
-    noise = aged(samples).noise
+    noise = aged(cluster.samples).noise
 
-    assert noise[-1] == pytest.approx(samples.noise[-1])
+    assert noise[-1] == pytest.approx(cluster.samples.noise[-1])
     assert (np.diff(noise) < 0.0).all()
 
 
@@ -123,12 +123,34 @@ def test_tables_change_at_night_alone() -> None:
     drawn = draw_site(2, replace(SMALL, jobs_per_gpu=8.0))
     nightly = Nightly(prior=prior_of(drawn, learnt()), seed=0)
     cluster = LearntSite(drawn, nightly.first())
-    cluster.on_samples = nightly
+    changed: list[int] = []
+
+    def follow(site: LearntSite) -> None:
+        before = site.speeds
+        nightly(site)
+        if site.speeds is not before:
+            changed.append(int(site.now // DAY_S))
+
+    cluster.on_samples = follow
 
     play(cluster, cheapest_action)
 
-    assert 1 <= nightly.nights <= cluster.now / 86_400.0 + 1.0
-    assert cluster.speeds is not None
+    assert changed and changed == sorted(set(changed)) and changed[0] > 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_sample_moves_what_is_known_of_its_model_and_the_members_differ(seed: int) -> None:
+    tables = np.zeros((2, 2))
+    prior = SitePrior(models=("a",), gpu_types=("v100",), log_speed=tables, added=tables, spreads=Spreads(family=0.01))
+    sample = Samples(
+        model=np.zeros(1, np.intp), gpu_type=np.zeros(1, np.intp), place=np.zeros(1), others=np.zeros((1, 2)),
+        log_speed=np.full(1, 0.5), noise=np.full(1, 0.02),
+    )  # fmt: skip
+
+    before, after = (adapted(prior, samples, seed=seed) for samples in (no_samples(1), sample))
+
+    assert not before.log_speed.any() and after.log_speed[0, 0] > 0.35
+    assert after.speed_variance[0, 0] < before.speed_variance[0, 0]
 
 
 def choice_between(behind: list[float], *, gpus: int = 4, wait_s: float = 0.0, unsure: float = 0.0) -> Choice:

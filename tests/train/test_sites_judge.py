@@ -68,7 +68,7 @@ def test_judge_plays_every_row_on_the_same_workloads(runs: list[Path]) -> None:
 
 
 @pytest.mark.usefixtures("few_jobs")
-@pytest.mark.parametrize("row", ["metarl/1", "random exploration", metarl_judge.ORACLE])
+@pytest.mark.parametrize("row", ["metarl/1", metarl_judge.NOT_ADAPTED, metarl_judge.ORACLE])
 @pytest.mark.parametrize("change", [Change.NONE, Change.TYPES])
 def test_row_measures_the_jobs_after_a_change(row: str, change: Change, runs: list[Path]) -> None:
     figures = measured(SiteTask(seed=7_000_001, change=change, row=row, run=runs[0]))

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advisor.sim.state import PENDING, RUNNING
-from tools.train import dl2, size_env
+from tools.train import dl2, policy_graph, size_env
 from tools.train.dl2 import RECIPE, SizeRun, mean_jct, publish_policy
 from tools.train.size_env import ByRule, SlurmEnv
 from tools.train.sizer import as_asked, by_gain, by_price
@@ -114,13 +114,13 @@ def test_run_that_was_killed_goes_on_as_if_it_was_not(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small")
 def test_policy_is_published_with_what_it_gains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dl2, "TEST_SEEDS", range(10, 13))
-    # Parity draws the rest of its rows from these decisions.
     monkeypatch.setattr(dl2, "DECISIONS", 200)
+    monkeypatch.setattr(policy_graph, "LEAST_ROWS", 200)
     run = tmp_path / "run"
     train(SizeRun(TINY, "price", 1, every=(2, 2)), run, lambda *_: None)
 
     entry = publish_policy(run, tmp_path / "models", "site-1", today="2026-11-24")
 
     card = (tmp_path / "models" / "policy-dl2" / "site-1" / "card.md").read_text()
-    assert entry.parity.rows >= 10_000 and entry.parity.max_error <= 1e-4
+    assert entry.parity.rows >= 200 and entry.parity.max_error <= 1e-4
     assert "the rule price" in card and "seeds below 1,000,000" in card

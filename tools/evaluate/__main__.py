@@ -4,11 +4,9 @@
     python -m tools.evaluate interference --format gavel --train FILE... --test FILE...
     python -m tools.evaluate runtime --format drac --train FILE... --test FILE...
     python -m tools.evaluate start --format drac --train FILE... --test FILE...
-    python -m tools.evaluate presets
 
 Each fits on the files of --train, forecasts the rows of --test that were not fitted on, and prints its errors beside
-those of the stated baselines. It needs the extra `fit`: python -m pip install 'sadvise[fit]'. `presets` judges what
-`sadvise tune` chooses on the first half of each published trace by its second half.
+those of the stated baselines. It needs the extra `fit`: python -m pip install 'sadvise[fit]'.
 """
 
 import sys
@@ -17,7 +15,6 @@ import typer
 
 from advisor.errors import AdvisorError
 from tools.evaluate.interference_errors import interference
-from tools.evaluate.preset_choice import presets
 from tools.evaluate.run_time_errors import runtime
 from tools.evaluate.score_report import ManyFiles
 from tools.evaluate.start_time_errors import start
@@ -32,7 +29,6 @@ app = typer.Typer(
 )
 for judge in (throughput, interference, runtime, start):
     app.command(cls=ManyFiles)(judge)
-app.command()(presets)
 
 
 def main() -> None:

@@ -61,11 +61,6 @@ class TraceWindow:
     past: Trace
 
 
-def window_of(trace: Trace, cluster: Cluster, cut: Cut) -> Trace:
-    """Return the jobs of a cut as `window_and_past` does."""
-    return window_and_past(trace, cluster, cut).trace
-
-
 def window_and_past(trace: Trace, cluster: Cluster, cut: Cut) -> TraceWindow:
     """Return the jobs of a cut and its past, with what the trace lacks drawn; raises `SimulationError`.
 

@@ -221,16 +221,8 @@ class Mending:
         wants_server = there & ((servers == 0) & (workers > 0) | (workers > MOST_RATIO * servers))
         wants_worker = there & ((workers == 0) & (servers > 0) | (servers > MOST_RATIO * workers))
         part = np.where(wants_server, _SERVER, _WORKER)
-        can = (wants_server | wants_worker) & _can(env, part)
-        return _replaced(env, action, can, part, rng.random(env.n) < self.chance)
-
-
-def _can(env: PublishedEnv, part: Integers) -> Bools:
-    allowed = env.mask()[:, :-1].reshape(env.n, env.setting.window, 3)
-    return np.asarray(np.take_along_axis(allowed, part[:, :, None], axis=2)[:, :, 0])
-
-
-def _replaced(env: PublishedEnv, action: Integers, can: Bools, part: Integers, acts: NDArray[np.bool_]) -> Integers:
-    column = can.argmax(axis=1)
-    mends = acts & can[np.arange(env.n), column]
-    return np.asarray(np.where(mends, 3 * column + part[np.arange(env.n), column], action))
+        allowed = np.take_along_axis(_allowed(env), part[:, :, None], axis=2)[:, :, 0]
+        can, row = (wants_server | wants_worker) & allowed, np.arange(env.n)
+        column = can.argmax(axis=1)
+        mends = (rng.random(env.n) < self.chance) & can[row, column]
+        return np.asarray(np.where(mends, 3 * column + part[row, column], action))

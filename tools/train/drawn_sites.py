@@ -16,9 +16,7 @@ from advisor.sim.cluster import Cluster, Network, NodeGroup
 from advisor.sim.profiles import NEUTRAL, Profiles, load_profiles
 from advisor.sim.traces.sampling import OPEN, fill
 from advisor.sim.traces.trace import Trace
-from tools.train.drawn_gangs import BELIEF_SPREAD, LONGEST_S, MIXES, SHORTEST_S, drawn_trace
-
-GPUS_PER_NODE: Final = 8
+from tools.train.drawn_gangs import BELIEF_SPREAD, GPUS_PER_NODE, LONGEST_S, MIXES, SHORTEST_S, drawn_trace
 
 
 class Regime(StrEnum):
@@ -212,13 +210,10 @@ def _changed(trace: Trace, change: Change, rng: np.random.Generator) -> tuple[Tr
     jobs = trace.jobs.copy()
     half = len(jobs) - min(AFTER, len(jobs) * 5 // 8)
     time = float(jobs["submit_time"][half])
-    if change is Change.NONE:
-        return trace, np.inf
     if change is Change.LOAD:
         faster = float(rng.uniform(1.3, 1.6))
         jobs["submit_time"][half:] = np.floor(time + (jobs["submit_time"][half:] - time) / faster)
-        return replace(trace, jobs=jobs), time
-    return trace, time
+    return replace(trace, jobs=jobs), np.inf if change is Change.NONE else time
 
 
 def _with_models(trace: Trace, seed: int, rng: np.random.Generator, until: float) -> Trace:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -27,15 +27,21 @@ from tools.train.training import TrainingRun, read_weights
 JOBS_MOST: Final = 1_000_000
 # The step of the critic over that of the actor.
 CRITIC_SPEED: Final = 5.0
+Actor = TypeVar("Actor", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLayout(ABC):
-    """How an observation is laid out as a row of numbers, filled up to some servers, which are the first actions."""
+    """How an observation is laid out as a row of numbers, filled up to some servers and agents to forward to.
 
+    `VIEW` takes the tensors by name. The actions are the servers, the agents, and to wait, which is the last.
+    """
+
+    VIEW: ClassVar[Callable[..., tuple[Tensor, ...]]]
     FILL: ClassVar[Mapping[str, float]] = {}
 
     servers: int
+    agents: int = 0
 
     @property
     @abstractmethod
@@ -43,21 +49,21 @@ class RowLayout(ABC):
         """The shapes of the tensors of one observation by name, in their order."""
 
     @property
-    @abstractmethod
     def actions(self) -> int:
-        """All actions; the last one is to wait."""
+        """All actions."""
+        return self.servers + self.agents + 1
 
-    @abstractmethod
-    def view(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return tensors as the networks take them."""
-
-    @abstractmethod
     def action(self, index: int, servers: int) -> int | None:
         """Return what an index means to a part of some servers, as `PartedCluster.take` takes it."""
+        if index < self.servers:
+            return index
+        return None if index == self.actions - 1 else index - self.servers + servers
 
-    @abstractmethod
     def index(self, action: int | None, servers: int) -> int:
         """Return the index of an action in a part of some servers."""
+        if action is None:
+            return self.actions - 1
+        return action if action < servers else action - servers + self.servers
 
     @property
     def numbers(self) -> int:
@@ -70,7 +76,7 @@ class RowLayout(ABC):
         for name, shape in self.shapes.items():
             tensors[name] = rows[:, first : first + prod(shape)].reshape(len(rows), *shape)
             first += prod(shape)
-        return self.view(tensors)
+        return type(self).VIEW(**tensors)
 
     def packed(self, out: Floats32, **tensors: Floats32) -> None:
         """Write the arrays of one observation into a row of zeros; arrays may be smaller than the layout."""
@@ -332,7 +338,7 @@ def best_actions(
     def decide(decision: GangDecision) -> int | None:
         seen = {name: torch.from_numpy(value).unsqueeze(0) for name, value in tensors(decision).items()}
         with torch.no_grad():
-            logits: Floats32 = actor(layout.view(seen))[0].numpy()
+            logits: Floats32 = actor(type(layout).VIEW(**seen))[0].numpy()
         return layout.action(int(np.where(mask_of(decision, layout), logits, -np.inf).argmax()), layout.servers)
 
     return decide
@@ -349,7 +355,8 @@ def observations_of(
             is_over = cluster.take(decision, decide(decision))
 
 
-def load_actor(actor: nn.Module, run: Path) -> None:
-    """Give a network the weights that a run trained."""
+def trained(actor: Actor, run: Path) -> Actor:
+    """Give a network the weights that a run trained, and return it."""
     weights = read_weights(run / "policy.pt")
     actor.load_state_dict({name.removeprefix("network."): value for name, value in weights.items()})
+    return actor

@@ -75,10 +75,10 @@ def marl(
     """Judge the placement of gangs by several agents."""
     from tools.train.marl_judge import SETS, judged, table
 
-    sets = [one for number, one in enumerate(SETS, start=1) if not only or number in only]
+    chosen = (one for number, one in enumerate(SETS, start=1) if not only or number in only)
+    sets = [replace(one, workloads=min(one.workloads, workloads or one.workloads)) for one in chosen]
     with training_commands.one_line():
-        chosen = [replace(one, workloads=min(one.workloads, workloads or one.workloads)) for one in sets]
-        results = judged(chosen, runs, store, workers, _tell)
+        results = judged(sets, runs, store, workers, _tell)
     typer.echo(table(results))
     _write(results, out)
 
@@ -98,10 +98,10 @@ def metarl(
     from tools.train.metarl_judge import SETS, judged, table
 
     deterministic()
-    sets = [one for number, one in enumerate(SETS, start=1) if not only or number in only]
+    chosen = (one for number, one in enumerate(SETS, start=1) if not only or number in only)
+    sets = [replace(one, workloads=min(one.workloads, workloads or one.workloads)) for one in chosen]
     with training_commands.one_line():
-        chosen = [replace(one, workloads=min(one.workloads, workloads or one.workloads)) for one in sets]
-        results = judged(chosen, runs, store, workers, _tell)
+        results = judged(sets, runs, store, workers, _tell)
     typer.echo(table(results))
     _write({"sets": results}, out)
 

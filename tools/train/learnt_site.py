@@ -4,7 +4,7 @@ Every night the performance model is adapted to the jobs that have ended.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -13,13 +13,13 @@ from advisor.domain.units import DAY_S
 from advisor.features.observe.graph import ClusterGraph, Floats, Neighbours, Residents, Rows, Servers, crossing
 from advisor.features.observe.known_models import ServerOutlook, SiteSpeeds
 from advisor.features.observe.pointer import Gang
-from advisor.fit.performance_fit import Adapted, Samples, SitePrior, Spreads, adapted, no_samples
 from advisor.sim.profiles import Profiles, inflation, load_profiles
 from advisor.sim.state import ENDED
 from tools.train.drawn_gangs import BELIEF_SPREAD, DrawnGangs
 from tools.train.drawn_sites import Change, DrawnSite, between
-from tools.train.gang_rules import Decide, by_work
-from tools.train.parted_cluster import GangDecision, PartedCluster, residents_exactly
+from tools.train.gang_rules import by_work
+from tools.train.parted_cluster import PartedCluster, residents_exactly
+from tools.train.performance_fit import Samples, SitePrior, Spreads, adapted, no_samples
 
 # A gang of this many GPUs on this many servers stands for all where a table holds what a neighbour adds.
 PAIR_GPUS: Final = 4
@@ -61,23 +61,6 @@ def prior_of(site: DrawnSite, spreads: Spreads) -> SitePrior:
     )
 
 
-def speeds_of(model: Adapted) -> SiteSpeeds:
-    """Return the tables of an adapted model, as its graph would give them."""
-    members, middle = model.members, model.middle
-    between_members = np.var([one.speed for one in members], axis=0)
-    pairs = np.var([np.log1p(one.added) for one in members], axis=0)
-    share = middle.added / (1.0 + middle.added)
-    return SiteSpeeds(
-        models=model.prior.models,
-        gpu_types=model.prior.gpu_types,
-        log_speed=np.mean([one.speed for one in members], axis=0),
-        speed_variance=middle.speed_variance + between_members,
-        place_weight=np.mean([one.place for one in members], axis=0),
-        neighbours=Neighbours.of(np.mean([one.added for one in members], axis=0)),
-        added_variance=share**2 * middle.added_variance + pairs,
-    )
-
-
 def speeds_in_truth(site: DrawnSite, profiles: Profiles) -> SiteSpeeds:
     """Return the tables of an oracle of a site's types and neighbours."""
     log_speed, added = true_speeds(site, profiles)
@@ -90,28 +73,6 @@ def speeds_in_truth(site: DrawnSite, profiles: Profiles) -> SiteSpeeds:
         neighbours=Neighbours.of(added),
         added_variance=np.zeros_like(added),
     )
-
-
-@dataclass(slots=True, kw_only=True)
-class Met:
-    """What jobs that run have met so far, row by row of the trace: neighbours by model times seconds."""
-
-    met: Floats  # (n_jobs, n_models + 1)
-    seconds: Floats  # (n_jobs,)
-
-
-@dataclass(slots=True)
-class SamplesSoFar:
-    """The samples of jobs that ended, in the order of their ends."""
-
-    parts: list[Samples] = field(default_factory=list)
-
-    def all(self, models: int) -> Samples:
-        """Return them as one table."""
-        if not self.parts:
-            return no_samples(models)
-        names = Samples.__dataclass_fields__
-        return Samples(**{name: np.concatenate([getattr(part, name) for part in self.parts]) for name in names})
 
 
 class LearntSite(PartedCluster):
@@ -145,13 +106,20 @@ class LearntSite(PartedCluster):
             self.believed = rows
         self.order = by_work
         self.types = np.asarray(self.state.nodes["gpu_type"], np.intp)
-        self.seen = Met(met=np.zeros((len(model), len(speeds.models) + 1)), seconds=np.zeros(len(model)))
-        self.samples = SamplesSoFar()
+        # What jobs that run have met so far: neighbours by model times seconds.
+        self._met: Floats = np.zeros((len(model), len(speeds.models) + 1))
+        self._seen_s: Floats = np.zeros(len(model))
+        self._samples = [no_samples(len(speeds.models))]
         self.on_samples: Callable[[LearntSite], None] = lambda _: None
         self._is_sampled = np.zeros(len(model), np.bool_)
         self._changed = 0
         # Where jobs started: what they held is not kept once they have ended.
         self._started: dict[int, Rows] = {}
+
+    @property
+    def samples(self) -> Samples:
+        """The samples of the jobs that ended, in the order of their ends."""
+        return Samples.join(self._samples)
 
     def learn(self, speeds: SiteSpeeds) -> None:
         """Decide by other tables from here on."""
@@ -205,13 +173,12 @@ class LearntSite(PartedCluster):
             return
         residents = residents_exactly(self.state, self.model_of, running)
         rows = running[self.state.jobs["held"][running] > 0]
-        self.seen.seconds[rows if only is None else only] += seconds
+        self._seen_s[rows if only is None else only] += seconds
         sends = residents.nodes > 1
         parts = sends[residents.gang]
         gang, server = residents.gang[parts], residents.server[parts]
         model = residents.model[gang]
-        columns = self.seen.met.shape[1]
-        beside = np.zeros((len(self.types), columns))
+        beside = np.zeros((len(self.types), self._met.shape[1]))
         np.add.at(beside, (server, model), 1.0)
         for number, row in enumerate(rows.tolist()):
             if not sends[number] or (only is not None and row != only):
@@ -220,7 +187,7 @@ class LearntSite(PartedCluster):
             others = beside[mine].copy()
             others[:, residents.model[number]] -= 1.0
             slowest = int((others @ self.speeds.neighbours.added[residents.model[number]]).argmax())
-            self.seen.met[row] += seconds * others[slowest]
+            self._met[row] += seconds * others[slowest]
 
     def _take_samples(self) -> None:
         jobs = self.state.jobs
@@ -229,8 +196,8 @@ class LearntSite(PartedCluster):
             return
         self._is_sampled[rows] = True
         ran_s = np.maximum(jobs["end_time"][rows] - jobs["start_time"][rows], 1.0)
-        met = self.seen.met[rows] / np.maximum(self.seen.seconds[rows], 1.0)[:, None]
-        self.samples.parts.append(
+        met = self._met[rows] / np.maximum(self._seen_s[rows], 1.0)[:, None]
+        self._samples.append(
             Samples(
                 model=self.model_of[rows],
                 gpu_type=np.array([self._slowest_type(row) for row in rows.tolist()], np.intp),
@@ -238,7 +205,6 @@ class LearntSite(PartedCluster):
                 others=met,
                 log_speed=np.log(jobs["believed_s"][rows] / ran_s),
                 noise=np.full(len(rows), BELIEF_SPREAD),
-                family=np.full(len(rows), -1, np.intp),
             )
         )
         self.on_samples(self)
@@ -283,15 +249,8 @@ class LearntSite(PartedCluster):
             self.state.type_speed[:, column] = behaves.type_speed[:, behaves.gpu_types.index(name)]
 
 
-def adapted_to(samples: Samples, prior: SitePrior, seed: int) -> SiteSpeeds:
-    """Return the tables of a performance model after some samples."""
-    return speeds_of(adapted(prior, samples, seed=seed))
-
-
 # After this many jobs what one of them showed counts half.
 HALF_LIFE: Final = 600.0
-# The share of the placements that explore at random.
-RANDOM_SHARE: Final = 0.05
 
 
 @dataclass(slots=True, kw_only=True)
@@ -301,35 +260,19 @@ class Nightly:
     prior: SitePrior
     seed: int
     next_time: float = DAY_S
-    nights: int = 0
 
     def first(self) -> SiteSpeeds:
         """Return the tables before any job has ended."""
-        return adapted_to(no_samples(len(self.prior.models)), self.prior, self.seed)
+        return adapted(self.prior, no_samples(len(self.prior.models)), seed=self.seed)
 
     def __call__(self, cluster: LearntSite) -> None:
         """Adapt if the night has come."""
         if cluster.now >= self.next_time:
             self.next_time = (cluster.now // DAY_S + 1.0) * DAY_S
-            self.nights += 1
-            cluster.learn(adapted_to(aged(cluster.samples.all(len(self.prior.models))), self.prior, self.seed))
+            cluster.learn(adapted(self.prior, aged(cluster.samples), seed=self.seed))
 
 
 def aged(samples: Samples) -> Samples:
     """Return samples of which older ones have more noise, so that a site that changes is followed."""
     age = np.arange(len(samples))[::-1]
     return replace(samples, noise=samples.noise * np.exp2(age / HALF_LIFE / 2.0))
-
-
-def at_random(decide: Decide, seed: int, share: float = RANDOM_SHARE) -> Decide:
-    """Return what takes a random legal server in a share of its decisions, and the given one in the others."""
-    rng = np.random.default_rng([seed, 24])
-
-    def explored(decision: GangDecision) -> int | None:
-        chosen = decide(decision)
-        legal = np.flatnonzero(decision.choice.legal)
-        if chosen is None or not len(legal) or rng.random() >= share:
-            return chosen
-        return int(rng.choice(legal))
-
-    return explored

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -36,13 +37,13 @@ from tools.train.gang_training import (
     GangTeacher,
     RowLayout,
     best_actions,
-    load_actor,
     observations_of,
+    trained,
 )
 from tools.train.imitation import Method, Recipe, WarmUp
 from tools.train.judging import figures_of
 from tools.train.parted_cluster import GangDecision, PartedCluster, model_rows_of
-from tools.train.policy_graph import LEAST_ROWS, CardText, card_of, pointer_parity, pointer_to_onnx
+from tools.train.policy_graph import LEAST_ROWS, CardText, OneObservation, card_of, pointer_parity, pointer_to_onnx
 from tools.train.runs import RecipeBook
 from tools.train.training import CurvePoint, read_description
 
@@ -80,10 +81,10 @@ class GangView(NamedTuple):
 class GangLayout(RowLayout):
     """The sizes that observations are filled up to: servers, their slots, leaves, and agents to forward to."""
 
+    VIEW: ClassVar = GangView
     FILL: ClassVar[Mapping[str, float]] = {"leaf": NO_LEAF}
 
     leaves: int
-    agents: int
     slots: int = 8
 
     @property
@@ -99,27 +100,6 @@ class GangLayout(RowLayout):
             "own": (len(REPORT_COLUMNS),),
             "others": (self.agents, len(REPORT_COLUMNS)),
         }
-
-    @property
-    def actions(self) -> int:
-        """Servers, agents to forward to, and wait, which is the last."""
-        return self.servers + self.agents + 1
-
-    def view(self, tensors: Mapping[str, Tensor]) -> GangView:
-        """Return tensors as the networks take them."""
-        return GangView(**tensors)
-
-    def action(self, index: int, servers: int) -> int | None:
-        """Return what an index means to a part of some servers, as `PartedCluster.take` takes it."""
-        if index < self.servers:
-            return index
-        return None if index == self.actions - 1 else index - self.servers + servers
-
-    def index(self, action: int | None, servers: int) -> int:
-        """Return the index of an action in a part of some servers."""
-        if action is None:
-            return self.actions - 1
-        return action if action < servers else action - servers + self.servers
 
 
 class Encoder(nn.Module):
@@ -274,6 +254,12 @@ def tensors_of(decision: GangDecision, neighbours: Neighbours) -> dict[str, Floa
     }
 
 
+def tensors_of_graph(decision: GangDecision, neighbours: Neighbours) -> dict[str, Floats32]:
+    """Return the inputs of the graph by name."""
+    tensors = tensors_of(decision, neighbours) | {"member": decision.graph.member}
+    return {name: tensors[name] for name in NAMES}
+
+
 VALIDATION_SEEDS: Final = range(1_000_000, 1_000_012)
 VALIDATION: Final = Scale(agents=(1, 2), servers_each=(32,), jobs_per_gpu=1.5)
 # The share of the decisions about gangs in which the teacher waits, at random, so that the policy begins to explore.
@@ -360,32 +346,11 @@ def best_fit_action(decision: GangDecision) -> int | None:
 
 def actor_of(run: Path) -> GangActor:
     """Return the network that a run trained."""
-    actor = GangActor()
-    load_actor(actor, run)
-    return actor
+    return trained(GangActor(), run)
 
 
-class _One(nn.Module):
-    """The actor for one observation, without the axis of the batch."""
-
-    def __init__(self, actor: GangActor) -> None:
-        super().__init__()
-        self.actor = actor
-
-    def forward(
-        self,
-        slots: Tensor,
-        servers: Tensor,
-        member: Tensor,
-        leaves: Tensor,
-        choice: Tensor,
-        gang: Tensor,
-        own: Tensor,
-        others: Tensor,
-    ) -> Tensor:
-        codes = self.actor.encoder(*(tensor.unsqueeze(0) for tensor in (slots, servers, member, leaves)))
-        logits: Tensor = self.actor.decide(codes, *(tensor.unsqueeze(0) for tensor in (choice, gang, own, others)))
-        return logits.squeeze(0)
+def _one(actor: GangActor) -> OneObservation:
+    return OneObservation(actor, lambda tensors: actor.decide(actor.encoder(*islice(tensors, 4)), *tensors))
 
 
 def to_onnx(actor: GangActor) -> bytes:
@@ -398,7 +363,7 @@ def to_onnx(actor: GangActor) -> bytes:
         "choice": {0: "servers"},
         "others": {0: "agents"},
     }
-    return pointer_to_onnx(_One(actor), NAMES, axes, FINGERPRINT, next(_observations(actor, SIZES[0])))
+    return pointer_to_onnx(_one(actor), NAMES, axes, FINGERPRINT, next(_observations(actor, SIZES[0])))
 
 
 def checked_parity(
@@ -406,7 +371,7 @@ def checked_parity(
 ) -> Parity:
     """Compare the scores of a graph with those of its network on clusters of all sizes; raises `ModelError`."""
     of_sizes = (_observations(actor, size) for size in sizes)
-    return pointer_parity(_One(actor), NAMES, graph, of_sizes, least_rows)
+    return pointer_parity(_one(actor), NAMES, graph, of_sizes, least_rows)
 
 
 def publish_policy(
@@ -455,13 +420,8 @@ def publish_policy(
 def _observations(actor: GangActor, servers: int) -> Iterator[dict[str, Any]]:
     """Yield the observations that a policy meets on a drawn cluster of some servers, one for each it points to."""
     cluster = begun(PARITY_SEED + servers, Scale(agents=(1,), servers_each=(servers,), jobs_per_gpu=1.0))
-
-    def tensors(decision: GangDecision) -> dict[str, Any]:
-        seen = tensors_of(decision, cluster.neighbours)
-        del seen["leaf"]
-        return seen | {"member": decision.graph.member}
-
-    return observations_of(cluster, greedy(actor, cluster), tensors)
+    policy = greedy(actor, cluster)
+    return observations_of(cluster, policy, lambda decision: tensors_of_graph(decision, cluster.neighbours))
 
 
 app = training_commands.program("Train the placement of gangs by several agents.")

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,23 +31,19 @@ TAUGHT_BY: Final = "best fit, least work first"
 SHOWN: Final = (TAUGHT_BY, "best fit with patience, least work first", FREE, "marl", ONE_AGENT)
 
 
-class Rows(Enum):
-    """What plays a set beside the rules: one seed of the training, all, or the advisor's default as well."""
-
-    ONE = auto()
-    SEEDS = auto()
-    DEFAULT = auto()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangSet:
-    """Workloads to judge on: how many, how large, under which topologies."""
+    """Workloads to judge on: how many, how large, under which topologies.
+
+    Beside the rules one seed of the training plays, or all, and the advisor's default where asked for.
+    """
 
     gpus: int
     agents: int
     workloads: int
     is_seen: bool
-    rows: Rows = Rows.ONE
+    has_seeds: bool = False
+    has_default: bool = False
     jobs_per_gpu: float = 1.5
 
     @property
@@ -75,10 +70,10 @@ class GangSet:
 
 
 SETS: Final = (
-    GangSet(gpus=1024, agents=4, workloads=30, is_seen=True, rows=Rows.SEEDS),
-    GangSet(gpus=1024, agents=4, workloads=30, is_seen=False, rows=Rows.SEEDS),
-    GangSet(gpus=1024, agents=1, workloads=30, is_seen=True, rows=Rows.DEFAULT),
-    GangSet(gpus=1024, agents=16, workloads=30, is_seen=True, rows=Rows.SEEDS),
+    GangSet(gpus=1024, agents=4, workloads=30, is_seen=True, has_seeds=True),
+    GangSet(gpus=1024, agents=4, workloads=30, is_seen=False, has_seeds=True),
+    GangSet(gpus=1024, agents=1, workloads=30, is_seen=True, has_seeds=True, has_default=True),
+    GangSet(gpus=1024, agents=16, workloads=30, is_seen=True, has_seeds=True),
     *(GangSet(gpus=2048, agents=agents, workloads=8, is_seen=True) for agents in (1, 4, 16)),
     *(GangSet(gpus=4096, agents=agents, workloads=8, is_seen=True) for agents in (1, 4, 16)),
 )
@@ -146,9 +141,9 @@ def tasks_of(chosen: GangSet, runs: Sequence[Path]) -> Iterator[GangTask]:
     """Yield what is to be played of a set: the rules, and one run or all."""
     described = {run: read_description(run) for run in runs}
     whole = BOOK.runs_of("marl", runs)
-    learned = whole[:1] if chosen.rows is Rows.ONE else runs
+    learned = runs if chosen.has_seeds else whole[:1]
     for seed in chosen.seeds:
-        for rule in (*RULES, FREE, *((DEFAULT,) if chosen.rows is Rows.DEFAULT else ())):
+        for rule in (*RULES, FREE, *((DEFAULT,) if chosen.has_default else ())):
             yield GangTask(scale=chosen.scale, seed=seed, row=rule)
         for run in learned:
             yield GangTask(

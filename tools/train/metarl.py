@@ -15,6 +15,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
@@ -24,11 +25,8 @@ import typer
 from torch import Tensor, nn
 
 from advisor.features.observe.graph import Floats, Floats32
-from advisor.features.observe.known_models import SiteSpeeds
 from advisor.features.observe.least_loss import SEEN_COLUMNS, seen_columns
 from advisor.features.observe.pointer import CHOICE_COLUMNS, GANG_COLUMNS, REPORT_COLUMNS
-from advisor.fit.performance_fit import Samples, SitePrior, Spreads, adapted, learnt_spreads, no_samples
-from advisor.fit.performance_graph import performance_exported
 from advisor.fit.publish import Exported, publish_graph
 from advisor.predict.manifest import POLICY, Entry, Parity
 from advisor.predict.performance import KIND as PERFORMANCE
@@ -47,14 +45,16 @@ from tools.train.gang_training import (
     GangTeacher,
     RowLayout,
     best_actions,
-    load_actor,
     observations_of,
+    trained,
 )
 from tools.train.imitation import Method, Recipe, WarmUp
 from tools.train.judging import figures_of
-from tools.train.learnt_site import LearntSite, adapted_to, prior_of, true_speeds
+from tools.train.learnt_site import LearntSite, prior_of, true_speeds
 from tools.train.parted_cluster import GangDecision, PartedCluster
-from tools.train.policy_graph import LEAST_ROWS, CardText, card_of, pointer_parity, pointer_to_onnx
+from tools.train.performance_fit import Samples, SitePrior, Spreads, adapted, learnt_spreads, no_samples
+from tools.train.performance_graph import performance_exported
+from tools.train.policy_graph import LEAST_ROWS, CardText, OneObservation, card_of, pointer_parity, pointer_to_onnx
 from tools.train.runs import RecipeBook
 from tools.train.training import read_description
 
@@ -78,8 +78,6 @@ SPREAD_SITES: Final = 24
 SEED: Final = 500_000
 # How many jobs of a site may have ended before the policy decides there.
 ENDED: Final = (0, 100, 300, 1000)
-# From a site and its seed to what the policy is shown of it.
-Shown = Callable[[DrawnSite, int], SiteSpeeds]
 
 
 class SiteView(NamedTuple):
@@ -95,6 +93,8 @@ class SiteView(NamedTuple):
 class SiteLayout(RowLayout):
     """The number of servers that observations are filled up to."""
 
+    VIEW: ClassVar = SiteView
+
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The shapes of the tensors of one observation, in the order of `SiteView`."""
@@ -104,23 +104,6 @@ class SiteLayout(RowLayout):
             "gang": (len(GANG_COLUMNS),),
             "own": (len(REPORT_COLUMNS),),
         }
-
-    @property
-    def actions(self) -> int:
-        """Servers, and wait, which is the last."""
-        return self.servers + 1
-
-    def view(self, tensors: Mapping[str, Tensor]) -> SiteView:
-        """Return tensors as the networks take them."""
-        return SiteView(**tensors)
-
-    def action(self, index: int, servers: int) -> int | None:  # noqa: ARG002  (as the layout of parts has it)
-        """Return what an index means, as `PartedCluster.take` takes it."""
-        return index if index < self.servers else None
-
-    def index(self, action: int | None, servers: int) -> int:
-        """Return the index of an action on a site of some servers; forwarding is none of them, and waits."""
-        return self.servers if action is None or action >= servers else action
 
 
 def scores_of_rule(outlook: Tensor) -> tuple[Tensor, Tensor]:
@@ -182,18 +165,16 @@ class SiteCritic(nn.Module):
         return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownAfterSome:
-    """Draws how many of `ended` jobs have ended at a site, and adapts the performance model to them."""
+def begun(site: DrawnSite, seed: int) -> LearntSite:
+    """Return a site before its first decision; how many jobs have ended there that the tables show is drawn."""
+    rng, prior = np.random.default_rng([seed, 23]), prior_of(site, learnt())
+    samples = imagined_samples(site, prior, int(rng.choice(ENDED)), rng)
+    return LearntSite(site, adapted(prior, samples, seed=seed))
 
-    spreads: Spreads
-    ended: tuple[int, ...] = ENDED
 
-    def __call__(self, site: DrawnSite, seed: int) -> SiteSpeeds:
-        """Return what the policy is shown of a site."""
-        rng = np.random.default_rng([seed, 23])
-        prior = prior_of(site, self.spreads)
-        return adapted_to(imagined_samples(site, prior, int(rng.choice(self.ended)), rng), prior, seed)
+def training_site(seed: int, family: SiteFamily) -> LearntSite:
+    """Return the site of a seed of the training or the validation, before its first decision."""
+    return begun(draw_site(seed, family, CHANGES[seed % len(CHANGES)]), seed)
 
 
 def imagined_samples(site: DrawnSite, prior: SitePrior, count: int, rng: np.random.Generator) -> Samples:
@@ -214,35 +195,22 @@ def imagined_samples(site: DrawnSite, prior: SitePrior, count: int, rng: np.rand
         others=others,
         log_speed=speed + rng.normal(0.0, BELIEF_SPREAD, count),
         noise=np.full(count, BELIEF_SPREAD),
-        family=np.full(count, -1, np.intp),
     )
 
 
 class SitesEnv(GangEnv):
-    """Drawn sites; actions are the next server, or wait, which is the last.
+    """Drawn sites; actions are the next server, or wait, which is the last."""
 
-    What changes in the middle of an episode is one of `changes`, in turn.
-    """
+    KEPT: ClassVar = ("n", "family", "layout")
 
-    KEPT: ClassVar = ("n", "family", "layout", "shown", "changes")
-
-    def __init__(
-        self,
-        n: int,
-        family: SiteFamily,
-        layout: RowLayout,
-        shown: Shown,
-        *,
-        changes: tuple[Change, ...] = (Change.NONE,),
-    ) -> None:
+    def __init__(self, n: int, family: SiteFamily, layout: RowLayout) -> None:
         """Make the arrays; `reset` begins the episodes."""
-        self.family, self.shown, self.changes = family, shown, changes
+        self.family = family
         super().__init__(n, layout)
 
     def cluster_of(self, seed: int) -> LearntSite:
         """Return the site of a seed before its first decision."""
-        site = draw_site(seed, self.family, self.changes[seed % len(self.changes)])
-        return LearntSite(site, self.shown(site, seed))
+        return training_site(seed, self.family)
 
     def tensors(self, decision: GangDecision, cluster: PartedCluster) -> dict[str, Floats32]:
         """Return the arrays of one observation."""
@@ -312,8 +280,7 @@ class MetarlRun(GangRun):
         layout = SiteLayout(servers=family.servers)
         agent = GangAgent(layout, seed, lambda: (SiteActor(), SiteCritic()))
         self.family, self.seeds = family, seeds
-        self.shown: Shown = ShownAfterSome(spreads=learnt())
-        env = SitesEnv(recipe.episodes, family, layout, self.shown, changes=CHANGES)
+        env = SitesEnv(recipe.episodes, family, layout)
         warm_up = WarmUp(agent, env, GangTeacher(cheapest_action, WAITS, seed), recipe, seed)  # type: ignore[arg-type]
         online = Cooperative(agent, env, recipe, seed)
         super().__init__(agent, warm_up, online, recipe=recipe, teacher=teacher_name, seed=seed, every=every)
@@ -321,9 +288,7 @@ class MetarlRun(GangRun):
 
     def validation_clusters(self) -> Iterator[PartedCluster]:
         """Yield the sites of the validation before their first decisions."""
-        for seed in self.seeds:
-            site = draw_site(seed, self.family, CHANGES[seed % len(CHANGES)])
-            yield LearntSite(site, self.shown(site, seed))
+        return (training_site(seed, self.family) for seed in self.seeds)
 
     def deciding(self, cluster: PartedCluster) -> Decide:
         """Return what takes the best action of the policy at a site."""
@@ -351,18 +316,16 @@ def greedy(actor: nn.Module, cluster: PartedCluster) -> Decide:
 
 def actor_of(run: Path) -> SiteActor:
     """Return the network that a run trained."""
-    actor = SiteActor()
-    load_actor(actor, run)
-    return actor
+    return trained(SiteActor(), run)
 
 
 def samples_of(seed: int) -> Samples:
     """Return what the jobs of a site leave under the rule that teaches, with the prior as it ships."""
     site = draw_site(seed, TRAINING)
     prior = prior_of(site, Spreads())
-    cluster = LearntSite(site, adapted_to(no_samples(len(prior.models)), prior, seed))
+    cluster = LearntSite(site, adapted(prior, no_samples(len(prior.models)), seed=seed))
     play(cluster, cheapest_action)
-    return cluster.samples.all(len(prior.models))
+    return cluster.samples
 
 
 def learn_spreads(workers: int, show: Callable[[str], None], sites: int = SPREAD_SITES) -> dict[str, float]:
@@ -370,13 +333,13 @@ def learn_spreads(workers: int, show: Callable[[str], None], sites: int = SPREAD
 
     Each site has models and types of its own, so that the spreads are learnt for each, and averaged by squares.
     """
-    tasks = {str(SEED + number): SEED + number for number in range(sites)}
-    samples = dict(run_on_cores(tasks, samples_of, workers))
+    samples = dict(run_on_cores({str(seed): seed for seed in range(SEED, SEED + sites)}, samples_of, workers))
     show(f"{len(samples)} sites, {sum(map(len, samples.values()))} jobs")
     spreads = Spreads()
     for turn in range(8):
         found = [
-            learnt_spreads(_prior(tasks[key], spreads), {key: of_site}, rounds=1) for key, of_site in samples.items()
+            learnt_spreads(prior_of(draw_site(int(seed), TRAINING), spreads), of_site)
+            for seed, of_site in samples.items()
         ]
         fields = asdict(found[0])
         mean = {name: (sum(asdict(one)[name] ** 2 for one in found) / len(found)) ** 0.5 for name in fields}
@@ -385,44 +348,31 @@ def learn_spreads(workers: int, show: Callable[[str], None], sites: int = SPREAD
     return asdict(spreads)
 
 
-def _prior(seed: int, spreads: Spreads) -> SitePrior:
-    return prior_of(draw_site(seed, TRAINING), spreads)
-
-
-class _OneSite(nn.Module):
-    """The actor for one observation, without the axis of the batch."""
-
-    def __init__(self, actor: SiteActor) -> None:
-        super().__init__()
-        self.actor = actor
-
-    def forward(self, choice: Tensor, outlook: Tensor, gang: Tensor, own: Tensor) -> Tensor:
-        seen = SiteView(*(tensor.unsqueeze(0) for tensor in (choice, outlook, gang, own)))
-        logits: Tensor = self.actor(seen)
-        return logits.squeeze(0)
+def _one(actor: SiteActor) -> OneObservation:
+    return OneObservation(actor, lambda tensors: actor(SiteView(*tensors)))
 
 
 def site_policy_to_onnx(actor: SiteActor) -> bytes:
     """Return the graph of a network, for any number of servers."""
     axes = {"choice": {0: "servers"}, "outlook": {0: "servers"}}
-    return pointer_to_onnx(_OneSite(actor), NAMES, axes, OUTLOOK_FINGERPRINT, next(_observations(actor, SIZES[0])))
+    return pointer_to_onnx(_one(actor), NAMES, axes, OUTLOOK_FINGERPRINT, next(_observations(actor, SIZES[0])))
 
 
 def checked_parity(
     actor: SiteActor, graph: bytes, sizes: Sequence[int] = SIZES, least_rows: int = LEAST_ROWS
 ) -> Parity:
     """Compare the scores of a graph with those of its network on sites of all sizes; raises `ModelError`."""
-    return pointer_parity(_OneSite(actor), NAMES, graph, (_observations(actor, size) for size in sizes), least_rows)
+    return pointer_parity(_one(actor), NAMES, graph, (_observations(actor, size) for size in sizes), least_rows)
 
 
 def publish_performance(folder: Path, version: str, *, today: str) -> Entry:
     """Publish the performance model before any site has shown anything, without putting it in use."""
     prior = replace(measured_prior(), spreads=learnt())
-    made = performance_exported(adapted(prior, no_samples(len(prior.models)), seed=0), seed=0)
+    made = performance_exported(prior, seed=0)
     text = (
         "How fast a job runs on a GPU type, on a place and beside others, with the variance: an ensemble of five over "
-        "effects with priors, which a site adapts. Our interpretation of the performance model of Yang et al., IEEE "
-        "TCC 2023, of which the abstract alone is public."
+        "effects with priors. Our interpretation of the performance model of Yang et al., IEEE TCC 2023, of which the "
+        "abstract alone is public."
     )
     card = card_of(
         CardText(
@@ -480,7 +430,7 @@ def publish_policy(run: Path, results: Mapping[str, Any], folder: Path, version:
 def _observations(actor: SiteActor, servers: int) -> Iterator[dict[str, Any]]:
     """Yield the observations that a policy meets at a drawn site of some servers, one for each it points to."""
     site = draw_site(PARITY_SEED + servers, replace(HELD_OUT, servers=servers, jobs_per_gpu=0.5))
-    cluster = LearntSite(site, ShownAfterSome(spreads=learnt())(site, PARITY_SEED))
+    cluster = begun(site, PARITY_SEED)
     return observations_of(cluster, greedy(actor, cluster), lambda decision: dict(site_tensors(decision, cluster)))
 
 
@@ -493,12 +443,9 @@ def spreads(
     workers: Annotated[int, typer.Option(help="Sites at once.", min=1)] = len(os.sched_getaffinity(0)),
 ) -> None:
     """Learn how far sites depart from what was measured, over the sites of the training."""
-
-    def show(text: str) -> None:
-        typer.echo(text, err=True)
-
     with training_commands.one_line():
-        out.write_text(json.dumps(learn_spreads(workers, show), indent=1) + "\n", encoding="utf-8")
+        learned = learn_spreads(workers, partial(typer.echo, err=True))
+        out.write_text(json.dumps(learned, indent=1) + "\n", encoding="utf-8")
 
 
 training_commands.add_train(
@@ -513,7 +460,7 @@ def publish_prior(
     version: training_commands.Version = "default-1",
     use: training_commands.Use = False,
 ) -> None:
-    """Publish the performance model that every site starts from."""
+    """Publish the prior of the performance model, which every site has."""
     training_commands.publish_as(publish_performance, models, version, use=use)
 
 

@@ -29,15 +29,14 @@ from tools.train import TOOLS, gang_rules
 from tools.train.drawn_sites import HELD_OUT, Change, DrawnSite, draw_site
 from tools.train.gang_rules import Decide, action_of, cheapest_action, play
 from tools.train.judging import MEASURES, Played, Result, in_percent, play_all
-from tools.train.learnt_site import LearntSite, Nightly, at_random, prior_of, speeds_in_truth
-from tools.train.marl import interference, tensors_of
+from tools.train.learnt_site import LearntSite, Nightly, prior_of, speeds_in_truth
+from tools.train.marl import interference, tensors_of_graph
 from tools.train.metarl import BOOK, actor_of, greedy, learnt
 from tools.train.parted_cluster import GangDecision
 from tools.train.training import read_description
 
 RULES: Final = ("load balancing", "best fit", "Tetris", "least interference")
 MARL, SLURM, DEFAULT = "marl, frozen", "plain Slurm", "the advisor with delay timers"
-RANDOM: Final = "random exploration"
 NOT_ADAPTED: Final = "not adapted"
 RULE_PRIOR, RULE_NIGHTLY = "the rule, not adapted", "the rule, adapted"
 ORACLE: Final = "oracle of types, places and neighbours"
@@ -102,15 +101,12 @@ def measured(task: SiteTask) -> dict[str, Any]:
     torch.set_num_threads(1)
     began = time.process_time()
     site = task.site()
-    extra: dict[str, float] = {}
     if task.row in (SLURM, DEFAULT):
         jct = _on_slurm(site, task.row)
     else:
-        cluster, nightly = _begun(site, task)
-        play(cluster, _decide(cluster, task))
-        jct = cluster.jct_s
-        extra = {"nights": nightly.nights if nightly else 0}
-    after = _after(site)
+        cluster = _begun(site, task)
+        jct = play(cluster, _decide(cluster, task))
+    after = np.flatnonzero(site.trace.jobs["submit_time"] >= site.change_time)
     counted = jct[after] if len(after) else jct
     return {
         "mean_jct_s": float(counted.mean()),
@@ -119,30 +115,23 @@ def measured(task: SiteTask) -> dict[str, Any]:
         "types": len(site.gpu_types),
         "change": str(site.change),
         "cpu_s": time.process_time() - began,
-        **extra,
     }
 
 
-def _after(site: DrawnSite) -> np.ndarray:
-    """Return the jobs that were submitted once a change had set in; none without one."""
-    return np.flatnonzero(site.trace.jobs["submit_time"] >= site.change_time)
-
-
-def _begun(site: DrawnSite, task: SiteTask) -> tuple[LearntSite, Nightly | None]:
-    """Return the cluster of a task before its first decision, and what adapts it each night."""
+def _begun(site: DrawnSite, task: SiteTask) -> LearntSite:
+    """Return the cluster of a task before its first decision."""
     if task.row == ORACLE:
         cluster = LearntSite(site, speeds_in_truth(site, site.before), knows_places=True)
         # The oracle sees what changes at once.
         cluster.on_samples = _follow_truth
-        return cluster, None
+        return cluster
     prior = prior_of(site, learnt())
-    learns = task.row in (RANDOM, RULE_NIGHTLY) or task.row.startswith(METARL)
+    learns = task.row == RULE_NIGHTLY or task.row.startswith(METARL)
     nightly = Nightly(prior=prior, seed=task.seed)
     cluster = LearntSite(site, nightly.first(), shows_graph=task.row == MARL, takes_samples=learns)
-    if not learns:
-        return cluster, None
-    cluster.on_samples = nightly
-    return cluster, nightly
+    if learns:
+        cluster.on_samples = nightly
+    return cluster
 
 
 def _follow_truth(cluster: LearntSite) -> None:
@@ -152,18 +141,16 @@ def _follow_truth(cluster: LearntSite) -> None:
 
 
 def _decide(cluster: LearntSite, task: SiteTask) -> Decide:
-    row = task.row.partition("/")[0]
-    if row in RULES:
-        next_server = gang_rules.RULES[row][0]
+    if task.row in RULES:
+        next_server = gang_rules.RULES[task.row][0]
         return lambda decision: action_of(decision, next_server)
-    if row in (RULE_PRIOR, RULE_NIGHTLY):
+    if task.row in (RULE_PRIOR, RULE_NIGHTLY):
         return cheapest_action
-    if row == MARL:
+    if task.row == MARL:
         return _marl(cluster)
     if task.run is None:
-        raise ConfigError(f"no row {row}")
-    decide = greedy(actor_of(task.run), cluster)
-    return at_random(decide, task.seed) if row == RANDOM else decide
+        raise ConfigError(f"no row {task.row}")
+    return greedy(actor_of(task.run), cluster)
 
 
 @cache
@@ -180,9 +167,7 @@ def _marl(cluster: LearntSite) -> Decide:
     graph = _marl_graph()
 
     def decide(decision: GangDecision) -> int | None:
-        tensors = tensors_of(decision, known.neighbours)
-        del tensors["leaf"]
-        scores = graph.run(tensors | {"member": decision.graph.member})[SCORES]
+        scores = graph.run(tensors_of_graph(decision, known.neighbours))[SCORES]
         legal = np.append(decision.choice.legal, decision.can_wait or not decision.choice.legal.any())
         if decision.choice.chosen:
             legal[-1] = False
@@ -214,7 +199,7 @@ def tasks_of(chosen: SiteSet, runs: Sequence[Path]) -> Iterator[SiteTask]:
         if change is Change.NONE:
             yield from (task(row) for row in (SLURM, DEFAULT))
         yield from (task(f"{BOOK.name_of(one)}/{one['seed']}", run) for run, one in described.items())
-        yield from (task(row, run) for run in BOOK.runs_of(METARL, runs)[:1] for row in (RANDOM, NOT_ADAPTED, ORACLE))
+        yield from (task(row, run) for run in BOOK.runs_of(METARL, runs)[:1] for row in (NOT_ADAPTED, ORACLE))
 
 
 def judged(

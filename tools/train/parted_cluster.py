@@ -7,7 +7,7 @@ parts an agent sees what they reported an interval ago.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -56,6 +56,13 @@ def model_rows_of(trace: Trace, models: KnownModels) -> Rows:
     """Return the rows of the jobs' models in the table of neighbours, `(n_jobs,)`."""
     rows, model = models.rows([*trace.models, ""]), trace.jobs["model"]
     return rows[np.where(model < 0, len(rows) - 1, model)]
+
+
+def completion_times(state: State) -> Floats:
+    """Return the completion times of jobs `(n_jobs,)`; up to now for those that have not ended, 0 for those to come."""
+    jobs, now = state.jobs, float(state.tally["now"][0])
+    until = np.where(jobs["phase"] == ENDED, jobs["end_time"], now)
+    return np.asarray(np.maximum(np.nan_to_num(until) - jobs["submit_time"], 0.0))
 
 
 def servers_of(state: State) -> Servers:
@@ -180,10 +187,8 @@ class PartedCluster:
 
     @property
     def jct_s(self) -> Floats:
-        """The completion times of the jobs; up to now for those that have not ended, 0 for those to come."""
-        jobs = self.state.jobs
-        until = np.where(jobs["phase"] == ENDED, jobs["end_time"], self.now)
-        return np.asarray(np.maximum(np.nan_to_num(until) - jobs["submit_time"], 0.0))
+        """The completion times of the jobs so far, `(n_jobs,)`."""
+        return completion_times(self.state)
 
     def queue_of(self, agent: int) -> Rows:
         """Return the pending jobs of an agent, in its order."""
@@ -204,12 +209,14 @@ class PartedCluster:
     def take(self, decision: GangDecision, action: int | None) -> bool:
         """Carry out an action, and return whether the decision is over.
 
-        An action is the next server of the part, an agent to forward to, counted after the servers, or None to wait.
+        An action is the next server of the part, an agent to forward to, counted after the servers, which looks at the
+        gang in the next interval, or None to wait.
         """
         if action is None:
             return True
         if action >= self.size:
-            self.forward(decision, action - self.size)
+            self.agent[decision.row] = action - self.size
+            self.forwarded[decision.row] += 1
             return True
         decision.choice.choose(action)
         if decision.choice.rest > 0:
@@ -234,11 +241,6 @@ class PartedCluster:
     def outlook(self, gang: Gang, servers: Servers, residents: Residents) -> ServerOutlook | None:  # noqa: ARG002  (of others)
         """Return what a performance model says of each server; None without one."""
         return None
-
-    def forward(self, decision: GangDecision, agent: int) -> None:
-        """Give the job of a decision to another agent, which looks at it in the next interval."""
-        self.agent[decision.row] = agent
-        self.forwarded[decision.row] += 1
 
     def losses(self) -> Floats:
         """Return the time that each running job is still to lose at its present speed, in seconds, `(n_running,)`."""
@@ -289,9 +291,8 @@ class PartedCluster:
     def _own(self, agent: int) -> tuple[Servers, Residents]:
         first = agent * self.size
         part = slice(first, first + self.size)
-        now = servers_of(self.state)
-        leaf = now.leaf[part] - now.leaf[first]
-        servers = Servers(gpus=now.gpus[part], free=now.free[part], is_up=now.is_up[part], leaf=leaf)
+        now = servers_of(self.state).take(part)
+        servers = replace(now, leaf=now.leaf - now.leaf[0])
         running = np.sort(self.state.running[: int(self.state.tally["running"][0])])
         residents = residents_exactly(self.state, self.model_of, running[self.agent[running] == agent].astype(np.intp))
         residents.server[:] -= first
@@ -333,7 +334,7 @@ class PartedCluster:
         if fits:
             self.offered_time[row] = min(self.offered_time[row], self.now)
         residents, graph, crossing_now = self.view(agent)
-        servers, gang = self._part_servers(agent), self.gang(row)
+        servers, gang = self.servers.take(slice(first, first + self.size)), self.gang(row)
         choice = Choice(
             gang=gang,
             usable=usable if fits else np.zeros_like(usable),
@@ -355,13 +356,6 @@ class PartedCluster:
             forwards=forwards,
             can_wait=not fits or self.now - float(self.offered_time[row]) < MOST_DELAY_S,
         )
-
-    def _part_servers(self, agent: int) -> Servers:
-        part = slice(agent * self.size, (agent + 1) * self.size)
-        return Servers(
-            gpus=self.servers.gpus[part], free=self.servers.free[part], is_up=self.servers.is_up[part],
-            leaf=self.servers.leaf[part],
-        )  # fmt: skip
 
     def reports_now(self) -> Floats32:
         """Return what all agents would report now, `(n_agents, len(REPORT_COLUMNS))`, as `report_of` does for one."""

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, load, numpy_helper
-from torch import nn
+from torch import Tensor, nn
 
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
@@ -39,7 +39,7 @@ class CardText:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-def to_onnx(network: PerOption, lever: Lever = Lever.GPU_COUNT) -> bytes:
+def to_onnx(network: PerOption) -> bytes:
     """Return the graph of a network from `options` `(n_options, n_columns)` to `scores` `(n_options,)`.
 
     The weights are its initializers, under the names of the network.
@@ -67,7 +67,7 @@ def to_onnx(network: PerOption, lever: Lever = Lever.GPU_COUNT) -> bytes:
         [numpy_helper.from_array(value, name) for name, value in (weights | constants).items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    helper.set_model_props(model, {LEVER: str(lever)})
+    helper.set_model_props(model, {LEVER: str(Lever.GPU_COUNT)})
     content: bytes = model.SerializeToString()
     return content
 
@@ -87,6 +87,19 @@ def checked_parity(network: PerOption, graph: bytes, decisions: Sequence[Rows]) 
             expected = network(torch.from_numpy(options)).numpy()
             error = max(error, float(np.abs(served.run({"options": options})[SCORES] - expected).max()))
     return _within_tolerance(error, rows)
+
+
+class OneObservation(nn.Module):
+    """A network that points to nodes, for one observation; `scores` calls it with the tensors as a batch of one."""
+
+    def __init__(self, actor: nn.Module, scores: Callable[[Iterator[Tensor]], Tensor]) -> None:
+        """Take the network."""
+        super().__init__()
+        self.actor, self.scores = actor, scores
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        """Return the scores of the actions `(n_actions,)`."""
+        return self.scores(tensor.unsqueeze(0) for tensor in tensors).squeeze(0)
 
 
 def pointer_to_onnx(
@@ -152,23 +165,6 @@ def _within_tolerance(error: float, rows: int) -> Parity:
     return Parity(rows=rows, max_error=error, tolerance=TOLERANCE)
 
 
-def enough_decisions(decisions: Sequence[Rows], columns: int, seed: int) -> list[Rows]:
-    """Return decisions with `LEAST_ROWS` options or more: those given, and resampled ones where they are too few.
-
-    A resampled option draws each column from those of the options given, or from a normal distribution without any.
-    """
-    chance = np.random.default_rng(seed)
-    held = np.concatenate(decisions) if decisions else chance.normal(size=(1000, columns)).astype(np.float32)
-    enough = list(decisions)
-    missing = LEAST_ROWS - sum(map(len, decisions))
-    while missing > 0:
-        count = int(chance.integers(1, 80))
-        drawn = np.stack([chance.choice(held[:, column], size=count) for column in range(columns)], axis=1)
-        enough.append(np.ascontiguousarray(drawn, dtype=np.float32))
-        missing -= count
-    return enough
-
-
 def exported(
     network: PerOption,
     *,
@@ -177,17 +173,16 @@ def exported(
     decisions: Sequence[Rows],
     seed: int,
     parameters: Mapping[str, Any],
-    lever: Lever = Lever.GPU_COUNT,
 ) -> Exported:
     """Export a network with its parity; raises `ModelError` if the graph does not agree with it."""
-    graph = to_onnx(network, lever)
+    graph = to_onnx(network)
     return Exported(
         graph=graph,
         kind=kind,
         columns=columns,
         outputs=(SCORES,),
         parameters=json.dumps(dict(parameters), sort_keys=True),
-        parity=checked_parity(network, graph, enough_decisions(decisions, len(columns), seed)),
+        parity=checked_parity(network, graph, decisions),
         seed=seed,
     )
 

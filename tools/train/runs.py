@@ -256,7 +256,7 @@ def _changed(chosen: Recipe, changes: Iterable[str]) -> Recipe:
         if field not in known:
             raise ConfigError(f"a recipe has no {field}")
         try:
-            values[field] = value if field in {"method", "network", "meta"} else json.loads(value)
+            values[field] = value if field in {"method", "network"} else json.loads(value)
         except ValueError as err:
             raise ConfigError(f"{change}: no JSON after {field}=") from err
     try:

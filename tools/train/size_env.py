@@ -26,10 +26,11 @@ from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import pick_now, run_slurm
-from advisor.sim.state import ENDED, State, build_state, with_room
+from advisor.sim.state import State, build_state, with_room
 from advisor.sim.study.cell import drawn
 from advisor.sim.traces.sampling import OPEN
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
+from tools.train.parted_cluster import completion_times
 from tools.train.sizer import Sizer, Sizes, SpeedOf, StepScorer, speeds_by_rule, true_speeds
 from tools.train.slots import Bools, Floats32, Integers, SlotStep
 
@@ -139,21 +140,18 @@ class Episode:
         sizes = Sizes(speeds=speeds, choose=_no_choice, knows_run_s=knows_run_s)
         self.sizer: Sizer = sizes.sizer(problem, self.mover)
         self.state: State = state
-        self.every_s = options.advise_every_s
         self.unit_s = float(state.jobs["work_s"].mean()) * len(state.jobs)
         run_slurm(state, self.slurm, -1.0)
 
     @property
     def jct_s(self) -> NDArray[np.float64]:
-        """The completion times of the jobs; up to now for those that have not ended, 0 for those to come."""
-        jobs, now = self.state.jobs, float(self.state.tally["now"][0])
-        until = np.where(jobs["phase"] == ENDED, jobs["end_time"], now)
-        return np.asarray(np.maximum(np.nan_to_num(until) - jobs["submit_time"], 0.0))
+        """The completion times of the jobs so far, `(n_jobs,)`."""
+        return completion_times(self.state)
 
     def advance(self) -> list[Window]:
         """Run up to the next cycle with jobs to size; return their windows, none where all jobs have ended."""
         while True:
-            cycle_time = (self.state.tally["now"][0] // self.every_s + 1.0) * self.every_s
+            cycle_time = (self.state.tally["now"][0] // EVERY_S + 1.0) * EVERY_S
             stopped = run_slurm(self.state, self.slurm, cycle_time)
             if stopped == DONE:
                 return []

@@ -153,12 +153,6 @@ class Sizer:
             node_gpus=float(nodes["gpus"].max(initial=1)),
         )
 
-    def scaling(self, row: int, node_gpus: int) -> Scaling | None:
-        """Return the sizes and speeds of a job, worked out when it is first seen; None if it has no other size."""
-        if row not in self._scaling:
-            self._scaling[row] = self._scaling_of(row, node_gpus)
-        return self._scaling[row]
-
     def write(self, state: State, window: Window, rung: NDArray[np.intp]) -> bool:
         """Give the jobs of a window their sizes, and smaller ones a longer limit; return whether any is changed.
 
@@ -195,9 +189,12 @@ class Sizer:
         is_old = now - job_row["submit_time"] >= self.limits.min_job_age_s
         if job_row["gpus_min"] >= job_row["gpus_max"] or job_row["resizes"] or not is_old:
             return False
-        return self.scaling(row, node_gpus) is not None
+        if row not in self._scaling:
+            self._scaling[row] = self._scaling_of(row, node_gpus)
+        return self._scaling[row] is not None
 
     def _scaling_of(self, row: int, node_gpus: int) -> Scaling | None:
+        """Return the sizes and speeds of a job; None if it has no other size."""
         job = self.cluster.job(row)
         if len(options(job)) < 2:
             return None

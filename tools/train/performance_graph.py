@@ -1,42 +1,45 @@
-"""Exports a performance model as one ONNX graph of tables."""
+"""Exports the prior of the performance model as one ONNX graph of tables, by which it is served."""
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 
 from advisor.errors import ModelError
-from advisor.fit.performance_fit import Adapted, Effects, Floats
+from advisor.features.observe.graph import Floats
 from advisor.fit.publish import Exported
 from advisor.predict.manifest import Parity
 from advisor.predict.onnx_model import TensorGraph
-from advisor.predict.performance import INPUTS, KIND, LOG_VARIANCE, MEAN, MOST_OTHERS
+from advisor.predict.performance import INPUTS, KIND, LOG_VARIANCE, MEAN, MEMBERS, MOST_OTHERS
+from tools.train.performance_fit import SitePrior
 
 TOLERANCE = 1e-4
 PROBES = 4096
 
 
-def performance_to_onnx(model: Adapted) -> bytes:
-    """Return the graph: `model`, `gpu_type`, `place`, `others` in, `mean` and `log_variance` `(n, 5)` out."""
-    from onnx import TensorProto, helper, numpy_helper
+def performance_to_onnx(prior: SitePrior) -> bytes:
+    """Return the graph: `model`, `gpu_type`, `place`, `others` in, `mean` and `log_variance` `(n, 5)` out.
 
-    members = model.members
-    rows, types = model.prior.log_speed.shape
+    The five members of its ensemble are alike, as no job of a site has ended yet.
+    """
+    rows, types = prior.log_speed.shape
+    spreads = prior.spreads
+    # One more column, for no neighbour.
+    added, is_one = (np.pad(table, ((0, 0), (0, 1))) for table in (prior.floored, np.ones((rows, rows))))
     tables: dict[str, NDArray[Any]] = {
-        "speed": _stacked([one.speed.ravel() for one in members]),
-        "speed_variance": _stacked([one.speed_variance.ravel() for one in members]),
-        "weight": _stacked([one.place for one in members]),
-        "weight_variance": _stacked([one.place_variance for one in members]),
-        # One more column, for no neighbour.
-        "added": _stacked([np.pad(one.added, ((0, 0), (0, 1))).ravel() for one in members]),
-        "added_variance": _stacked([np.pad(one.added_variance, ((0, 0), (0, 1))).ravel() for one in members]),
+        "speed": _of_members(prior.log_speed),
+        "speed_variance": _of_members(np.full((rows, types), spreads.type_effect**2 + spreads.speed**2)),
+        "weight": _of_members(np.ones(rows)),
+        "weight_variance": _of_members(np.full(rows, spreads.place_scale**2 + spreads.place**2)),
+        "added": _of_members(added),
+        "added_variance": _of_members(is_one * (spreads.scale**2 + spreads.own**2 + spreads.other**2)),
         "types": np.array(types, np.int64),
         "others_of_row": np.array(rows + 1, np.int64),
         "one": np.array(1.0, np.float32),
-        "misfit": np.array(model.prior.spreads.misfit**2, np.float32),
+        "misfit": np.array(spreads.misfit**2, np.float32),
         "last": np.array([2], np.int64),
         "column": np.array([1], np.int64),
     }
@@ -81,7 +84,7 @@ def performance_to_onnx(model: Adapted) -> bytes:
             helper.make_tensor_value_info("place", floats, [None]),
             helper.make_tensor_value_info("others", integers, [None, MOST_OTHERS]),
         ],
-        [helper.make_tensor_value_info(name, floats, [None, len(members)]) for name in (MEAN, LOG_VARIANCE)],
+        [helper.make_tensor_value_info(name, floats, [None, MEMBERS]) for name in (MEAN, LOG_VARIANCE)],
         [numpy_helper.from_array(value, name) for name, value in tables.items()],
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
@@ -89,22 +92,15 @@ def performance_to_onnx(model: Adapted) -> bytes:
     return content
 
 
-def performance_exported(
-    model: Adapted, *, seed: int, private: bool = False, origin: Mapping[str, Any] | None = None
-) -> Exported:
-    """Export a performance model with its parity; raises `ModelError` if the graph does not agree with it.
-
-    `origin` holds further parameters, which say where a model of a site comes from.
-    """
-    graph = performance_to_onnx(model)
-    prior = model.prior
+def performance_exported(prior: SitePrior, *, seed: int) -> Exported:
+    """Export a prior with its parity; raises `ModelError` if the graph does not agree with it."""
+    graph = performance_to_onnx(prior)
     parameters = {
         "models": list(prior.models),
         "gpu_types": list(prior.gpu_types),
-        "samples": model.samples,
-        "residual": model.residual,
+        "samples": 0,
+        "residual": 0.0,
         "spreads": asdict(prior.spreads),
-        **(origin or {}),
     }
     return Exported(
         graph=graph,
@@ -112,35 +108,26 @@ def performance_exported(
         columns=INPUTS,
         outputs=(MEAN, LOG_VARIANCE),
         parameters=json.dumps(parameters, sort_keys=True),
-        parity=_checked_parity(model, graph, seed),
+        parity=_checked_parity(prior, graph, seed),
         seed=seed,
-        private=private,
     )
 
 
-def _checked_parity(model: Adapted, graph: bytes, seed: int) -> Parity:
+def _checked_parity(prior: SitePrior, graph: bytes, seed: int) -> Parity:
     served, rng = TensorGraph(graph, name=KIND), np.random.default_rng(seed)
-    rows, types = model.prior.log_speed.shape
-    asked: dict[str, NDArray[Any]] = {
-        "model": rng.integers(rows, size=PROBES),
-        "gpu_type": rng.integers(types, size=PROBES),
-        "place": rng.uniform(0.0, 1.5, PROBES).astype(np.float32),
-        "others": rng.integers(rows + 1, size=(PROBES, MOST_OTHERS)),
-    }
-    given = served.run(asked)
-    expected = np.stack([_mean(one, **asked) for one in model.members], axis=1)
-    error = float(np.abs(given[MEAN] - expected).max())
+    rows, types = prior.log_speed.shape
+    model, gpu_type = rng.integers(rows, size=PROBES), rng.integers(types, size=PROBES)
+    place = rng.uniform(0.0, 1.5, PROBES).astype(np.float32)
+    others = rng.integers(rows + 1, size=(PROBES, MOST_OTHERS))
+    given = served.run({"model": model, "gpu_type": gpu_type, "place": place, "others": others})
+    added = np.pad(prior.floored, ((0, 0), (0, 1)))[model[:, None], others].sum(axis=1)
+    expected = prior.log_speed[model, gpu_type] - place - np.log1p(added)
+    error = float(np.abs(given[MEAN] - expected[:, None]).max())
     if not error <= TOLERANCE:
         raise ModelError(f"{KIND}: the exported model is {error:.2g} off, more than {TOLERANCE:g}: not published")
     return Parity(rows=PROBES, max_error=error, tolerance=TOLERANCE)
 
 
-def _mean(
-    effects: Effects, *, model: NDArray[Any], gpu_type: NDArray[Any], place: NDArray[Any], others: NDArray[Any]
-) -> Floats:
-    added = np.pad(effects.added, ((0, 0), (0, 1)))[model[:, None], others].sum(axis=1)
-    return np.asarray(effects.speed[model, gpu_type] - effects.place[model] * place - np.log1p(added))
-
-
-def _stacked(tables: Sequence[Floats]) -> NDArray[np.float32]:
-    return np.stack(tables).astype(np.float32)
+def _of_members(table: Floats) -> NDArray[np.float32]:
+    """Return a table for each member of the ensemble, all alike, `(5, n)`."""
+    return np.tile(table.ravel(), (MEMBERS, 1)).astype(np.float32)

@@ -146,7 +146,7 @@ def test_hostile_names_reach_neither_terminal_nor_card(sadvise: Sadvise, models:
     ("content", "message"),
     [
         pytest.param(None, "no such journal: name another file with --journal", id="missing"),
-        pytest.param(b"", "is not a journal of sadvise", id="empty"),
+        pytest.param(b"", "no recorded cycle has a pending GPU job", id="empty"),
         pytest.param(b"User|Account\n" * 100, "is not a journal of sadvise", id="another file"),
     ],
 )

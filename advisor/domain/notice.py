@@ -23,6 +23,7 @@ class NoticeKind(StrEnum):
     DIGEST = "digest"
     JOBS_CHANGED = "jobs_changed"
     TIME_LIMIT = "time_limit"
+    IDLE_GPUS = "idle_gpus"
     SUMMED_UP = "summed_up"
     TEST = "test"
 

@@ -19,7 +19,7 @@ from advisor.cycle import Cycle, CycleRecord, StartForecaster
 from advisor.daemon.journal_keeper import Keeper
 from advisor.daemon.submit_table import SubmitTables
 from advisor.daemon.twin_keeper import TwinKeeper
-from advisor.domain.idle_gpus import IdleLook
+from advisor.domain.idle_gpus import MOST_JOBS, IdleLook
 from advisor.domain.job import Job
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
@@ -208,14 +208,15 @@ class Service:
 
     def note_idle(self, look: IdleLook, running: Snapshot) -> None:
         """Have rounds publish a look at idle GPUs, and once an hour write its jobs into the audit; for any thread."""
-        self._idle = look
-        if not look.jobs or abs(look.looked_time - self._idle_noted_time) < HOUR_S:
+        jobs = look.jobs[:MOST_JOBS]
+        self._idle = replace(look, jobs=jobs, unmapped=look.unmapped[:MOST_JOBS])
+        if not jobs or abs(look.looked_time - self._idle_noted_time) < HOUR_S:
             return
         self._idle_noted_time = look.looked_time
         by_id = running.jobs_by_id
         rows = [
             (job.job_id, by_id[job.job_id].user, job.idle_gpus, round(job.since_time), round(look.looked_time))
-            for job in look.jobs
+            for job in jobs
         ]
         self._round_state.note(IDLE, jobs=json.dumps(rows))
 

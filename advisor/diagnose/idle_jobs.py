@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from advisor.domain.idle_gpus import MEASURED_S, MOST_JOBS, GpuReading, IdleJob, IdleLook, UtilisationSettings
+from advisor.domain.idle_gpus import MEASURED_S, GpuReading, IdleJob, IdleLook, UtilisationSettings
 from advisor.domain.job import Job, JobState
 from advisor.domain.snapshot import Snapshot
 
@@ -53,8 +53,8 @@ def idle_look(
     gpus, measured = _counts(snapshot, readings, by_job if settings.job_label else None)
     return IdleLook(
         looked_time=snapshot.taken_at,
-        jobs=tuple(sorted(found, key=lambda job: (job.since_time, job.job_id)))[:MOST_JOBS],
-        unmapped=tuple(job.job_id for job in unmapped if job.job_id not in indices)[:MOST_JOBS],
+        jobs=tuple(sorted(found, key=lambda job: (job.since_time, job.job_id))),
+        unmapped=tuple(job.job_id for job in unmapped if job.job_id not in indices),
         gpus=gpus,
         measured=measured,
     )

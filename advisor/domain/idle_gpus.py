@@ -9,7 +9,7 @@ from advisor.domain.units import DAY_S, HOUR_S
 
 # How far back measurements are asked for.
 MEASURED_S: Final = DAY_S
-# Most idle jobs that are published, the longest first.
+# Most idle jobs that the daemon publishes, the longest first.
 MOST_JOBS: Final = 100
 _METRIC: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]{0,199}", re.ASCII)
 _LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)

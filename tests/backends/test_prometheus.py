@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 from typing import Final, NamedTuple
 
 import pytest
@@ -13,6 +13,7 @@ from advisor.backends.prometheus import prometheus_url, queries_of, read_gpus
 from advisor.backends.prometheus_child import MOST_BYTES
 from advisor.domain.idle_gpus import MEASURED_S, GpuReading, UtilisationSettings
 from advisor.errors import UtilisationError
+from advisor.site.site_gate import RoundDeadline
 from tests.measured_gpus import SCRAPED_S, GpuSeries, StandIn, prometheus_with, stand_in, vector
 from tests.promtool import promtool
 
@@ -186,6 +187,17 @@ def test_statuses_redirects_and_silence_are_said(false_one: StandIn) -> None:
     assert fault_of(replace(site, timeout_s=1.0)).startswith("prometheus: 127.0.0.1: gave no answer within 1 s")
     assert time.monotonic() - begun < 10.0
     assert false_one.requests[0].path.startswith("/prometheus/api/v1/query?query=count+by")
+
+
+def test_the_end_of_the_daemon_ends_the_wait_for_an_answer(false_one: StandIn) -> None:
+    false_one.hang, patience = Event(), RoundDeadline()
+    begun = time.monotonic()
+    Timer(0.5, patience.stopping.set).start()
+
+    with pytest.raises(UtilisationError):
+        read_gpus(UtilisationSettings(prometheus=false_one.url, timeout_s=60.0), time.time(), patience)
+
+    assert time.monotonic() - begun < 10.0
 
 
 @pytest.mark.parametrize(

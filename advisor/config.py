@@ -20,6 +20,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from advisor.domain.experiment import ExperimentSettings
+from advisor.domain.idle_gpus import UtilisationSettings
 from advisor.domain.mode import Modes
 from advisor.domain.notice import NoticeSettings
 from advisor.errors import ConfigError, OptionsError
@@ -92,6 +93,7 @@ class Config:
     breakers: BreakerSettings = field(default_factory=BreakerSettings)
     notify: NoticeSettings = field(default_factory=NoticeSettings)
     web: WebSettings = field(default_factory=WebSettings)
+    utilisation: UtilisationSettings = field(default_factory=UtilisationSettings)
     origins: Mapping[str, str] = field(default_factory=dict)
 
 

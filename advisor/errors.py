@@ -10,6 +10,7 @@ AdvisorError                    anything an administrator can fix; exit code 1
 ├── TraceError                  a trace cannot be read, imported or written
 ├── SimulationError             a cluster file, a policy name or an output of a simulation is wrong
 ├── NoticeError                 a mail or a webhook could not be delivered
+├── UtilisationError            Prometheus did not answer as asked
 ├── DecodeError                 an answer of Slurm is not what its release documents
 │   └── TooLargeError           an answer of Slurm exceeds its limit
 └── SlurmError                  Slurm did not answer as asked
@@ -63,6 +64,10 @@ class SimulationError(AdvisorError):
 
 class NoticeError(AdvisorError):
     """A mail or a webhook could not be delivered; the text names no secret."""
+
+
+class UtilisationError(AdvisorError):
+    """Prometheus did not answer as asked; the text names its host and no secret."""
 
 
 class DecodeError(AdvisorError):

@@ -1,6 +1,7 @@
 """Every key of sadvise.toml: its default, its bounds and the sentence that documents it.
 
-The tables `mode`, `experiment` and `notify` stand beside what they decide, in `domain`; `config` lists and reads all.
+The tables `mode`, `experiment`, `notify` and `utilisation` stand beside what they decide, in `domain`; `config` lists
+and reads all.
 """
 
 import re

@@ -24,7 +24,7 @@ from tests.throwaway_machine import CGROUPS
 from tools.stage.roots import HOST_PROGRAMS, RELEASES, cache_folder, ready_releases
 from tools.stage.slurmdbd import PACKAGES, PROGRAMS
 from tools.test_machine import LIVE as LIVE_PROGRAMS
-from tools.test_machine import OTHERS, PROMTOOL, is_there
+from tools.test_machine import OTHERS, PROMETHEUS, is_there
 
 DATA: Final = "SADVISE_DATA"
 REQUIRED: Final = "SADVISE_REQUIRE_SLURM"
@@ -149,7 +149,8 @@ def _no_tmpfs() -> str:
 
 
 THINGS: Final[Mapping[str, Thing]] = {
-    **{name: _program(name, package) for name, package in {**LIVE_PROGRAMS, **OTHERS, PROMTOOL: "prometheus"}.items()},
+    **{name: _program(name, package) for name, package in {**LIVE_PROGRAMS, **OTHERS}.items()},
+    **{name: _program(name, "prometheus") for name in PROMETHEUS},
     **{f"slurm {name}": _release(name) for name in RELEASES},
     # CI bootstraps the root file systems without it.
     **{

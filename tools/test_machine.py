@@ -42,8 +42,8 @@ OTHERS: Final[Mapping[str, str]] = {
 }
 # Beside them: the C library's headers for gcc, and what dnf and Ansible need of the system's Python.
 LIBRARIES: Final = ("libc6-dev", "python3-apt")
-# Its package would also install and start a Prometheus.
-PROMTOOL: Final = "promtool"
+# Their package would also start a Prometheus.
+PROMETHEUS: Final = ("prometheus", "promtool")
 SYSTEM_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
@@ -57,20 +57,21 @@ def missing(programs: Mapping[str, str]) -> list[str]:
     return sorted({package for program, package in programs.items() if not is_there(program)})
 
 
-def install(packages: Sequence[str], *, promtool: bool) -> None:
-    """Install packages with apt; raises `CalledProcessError`."""
+def install(packages: Sequence[str], programs: Sequence[str]) -> None:
+    """Install packages with apt, and programs of Prometheus; raises `CalledProcessError`."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     apt = ("apt-get", "-qq", "-o", "APT::Sandbox::User=root")
     subprocess.run([*apt, "update"], env=environment, check=True)
     if packages:
         argv = [*apt, "install", "-y", "--no-install-recommends", *packages]
         subprocess.run(argv, env=environment, stdout=subprocess.DEVNULL, check=True)
-    if promtool:
+    if programs:
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run([*apt, "download", "prometheus"], cwd=folder, env=environment, check=True)
             [package] = Path(folder).glob("prometheus_*.deb")
             subprocess.run(["dpkg-deb", "--extract", str(package), folder], check=True)
-            shutil.copy(Path(folder, "usr/bin", PROMTOOL), "/usr/local/bin")
+            for program in programs:
+                shutil.copy(Path(folder, "usr/bin", program), "/usr/local/bin")
 
 
 def main() -> int:
@@ -84,8 +85,8 @@ def main() -> int:
     packages = missing(LIVE if options.live else {**LIVE, **OTHERS})
     if packages and not options.live:
         packages += LIBRARIES
-    promtool = not options.live and not is_there(PROMTOOL)
-    wanted = [*packages, *([PROMTOOL] if promtool else [])]
+    programs = [program for program in PROMETHEUS if not is_there(program)]
+    wanted = [*packages, *programs]
     if wanted and (os.geteuid() != 0 or not is_there("apt-get")):
         print(f"test machine: as root on Debian this installs {' '.join(wanted)}; here install them yourself",
               file=sys.stderr)  # fmt: skip
@@ -93,7 +94,7 @@ def main() -> int:
     try:
         if wanted:
             print(f"test machine: installing {' '.join(wanted)}", flush=True)
-            install(packages, promtool=promtool)
+            install(packages, programs)
         with ThreadPoolExecutor() as pool:
             for root in pool.map(open_root, options.release):
                 print(f"test machine: Slurm {root.version} is ready in {root.path}", flush=True)

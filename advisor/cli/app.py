@@ -41,6 +41,7 @@ BRANCHES: Final[Mapping[str, Branch]] = {
     "tune": Branch("tune", "tune", "Replay a trace under other settings, and weigh gains against losses."),
     "limits": Branch("limits", "limits", "Shorter time limits for users, and how much sooner jobs would start."),
     "maintenance": Branch("maintenance", "maintenance", "Jobs that would fit before a maintenance if shortened."),
+    "idle": Branch("idle", "idle", "Running jobs that hold GPUs which do nothing."),
     "import": Branch("import_", "import_", "Convert accounting or a public trace into a trace file."),
     "fit": Branch("fit", "app", "Fit a model on this site's own data and put it in use."),
     "models": Branch("models", "app", "List, check, compare and choose models and learned policies."),

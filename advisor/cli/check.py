@@ -9,6 +9,7 @@ from advisor.backends.process import Commands, SlurmCommands
 from advisor.backends.scontrol_text import read_billings
 from advisor.backends.submit_lines import read_submitted
 from advisor.cli.options import AnyQueue, Form
+from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.diagnose.failing_nodes import SINCE, failure_checks
 from advisor.diagnose.site_checks import Check, Status, billing_checks, site_checks
@@ -22,12 +23,14 @@ from advisor.predict.forecaster import checked, is_tested
 from advisor.predict.library import Library
 from advisor.sim.slurm.slurm_settings import unknown_settings
 from advisor.site.breaker_events import read_breakers
+from advisor.site.idle_watch import look_for_idle
 from advisor.site.pause_file import paused
 from advisor.site.round_state import proofs_so_far, why_on_probation
 from advisor.site.status_file import read_status
 from advisor.site.status_words import pause_line
 from advisor.view.breaker_words import stop_line
 from advisor.view.documents import meta
+from advisor.view.idle_words import measured_words, unmapped_words
 from advisor.view.table_layout import TableForm
 from advisor.watch.reading import journal_file, open_queue
 
@@ -60,6 +63,7 @@ def check(reading: AnyQueue, output: Form) -> None:
             *checks,
             *_fair_share(seen, commands),
             *_failures(seen, commands),
+            *_idle_gpus(settings, seen, commands),
             *_strays(settings, seen, commands),
         ]
     header = ["check", "status", "finding", "cost of lacking it"]
@@ -97,6 +101,27 @@ def _failures(seen: Snapshot, commands: Commands) -> Iterator[Check]:
         yield Check(
             name="nodes that end jobs", status=Status.UNKNOWN, text=f"accounting cannot be read: {err}", cost=cost
         )
+
+
+def _idle_gpus(settings: Config, seen: Snapshot, commands: SlurmCommands) -> Iterator[Check]:
+    """Check whether the GPUs of running jobs are measured."""
+    name, cost = "idle GPUs", "GPUs that running jobs hold and do not use are not found"
+    if not settings.utilisation.is_on:
+        text = "not looked for: set prometheus in [utilisation] if a Prometheus scrapes the GPUs"
+        yield Check(name=name, status=Status.LACKS, text=text, cost=cost)
+        return
+    try:
+        look = look_for_idle(seen, settings.utilisation, commands, SystemClock())
+    except AdvisorError as err:
+        yield Check(name=name, status=Status.UNKNOWN, text=str(err), cost=cost)
+        return
+    if look.gpus and not look.measured:
+        labels = "job_label" if settings.utilisation.job_label else "node_label and gpu_label"
+        text = f"{measured_words(look)}: check {labels} in [utilisation]"
+        yield Check(name=name, status=Status.LACKS, text=text, cost=cost)
+        return
+    shared = f"; {unmapped_words(look)}" if look.unmapped else ""
+    yield Check(name=name, status=Status.OK, text=f"{measured_words(look)}{shared}")
 
 
 def _trust(settings: Config, now: float) -> Iterator[Check]:

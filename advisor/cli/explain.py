@@ -1,16 +1,20 @@
 """`sadvise explain JOBID`: why a job is not starting."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from advisor.cli.filters import job_name
 from advisor.cli.options import AnyQueue, JournalFile, Json, option
+from advisor.config import Config
+from advisor.domain.idle_gpus import IdleLook
 from advisor.domain.job import Job
 from advisor.domain.particulars import Particulars
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ConfigError
+from advisor.site.status_file import idle_gpus_of, read_status
 from advisor.view.documents import meta
 from advisor.view.terminal import console, print_json, print_labelled
 from advisor.watch.job_answer import job_answer
@@ -52,7 +56,8 @@ def explain(
         planned = replace(planned, record=replace(planned.record, forecasts=starts))
     asked = _particulars(target, seen, reading.cluster, reading.timeout_of(settings)) if reading.is_live else None
     bases = () if forecaster is None or not target.gang.wants_gpus else forecaster.bases(target, seen)
-    answer = job_answer(target, seen, settings, planned, bases, asked)
+    look = _idle_gpus(settings, seen) if reading.is_live and not target.is_pending else None
+    answer = job_answer(target, seen, settings, planned, bases, asked, look)
     if json:
         print_json({"meta": meta(seen, "sadvise.explain/1", opened.name), "diagnosis": answer.document()})
         return
@@ -61,6 +66,14 @@ def explain(
             console().print()
         for label, text in group:
             print_labelled(label, text)
+
+
+def _idle_gpus(settings: Config, seen: Snapshot) -> IdleLook | None:
+    """Return what the daemon last found idle; None where its status cannot be read, as `sadvise status` says."""
+    try:
+        return idle_gpus_of(read_status(Path(settings.daemon.runtime_folder)), seen.config.cluster)
+    except ConfigError:
+        return None
 
 
 def _particulars(job: Job, seen: Snapshot, cluster: str | None, timeout_s: float) -> Particulars | None:

@@ -30,14 +30,14 @@ from advisor.cli.simulation_options import (
 )
 from advisor.clock import SystemClock
 from advisor.config import Config, load_config
-from advisor.domain.notice import ALL, Notice
+from advisor.domain.notice import ALL
 from advisor.domain.units import DAY_S, plural
-from advisor.errors import ConfigError, NoticeError, OptionsError
+from advisor.errors import ConfigError, OptionsError
 from advisor.journal import SqliteJournal
 from advisor.sim.study.cell import drawn, perturbed
 from advisor.sim.study.limit_advice import LimitAdvice, LimitStudy, NoAdvice, Suggestion, suggested, users_by_waste
 from advisor.sim.traces.trace import Trace
-from advisor.site.delivery import deliver
+from advisor.site.delivery import mail_users
 from advisor.text import escaped, named
 from advisor.view.frontier_report import drawn_notes
 from advisor.view.limit_words import (
@@ -152,18 +152,10 @@ def _run(
 
 def _mailed(advice: Sequence[LimitAdvice], trace: Trace, settings: Config, journal: Path | None) -> dict[str, str]:
     """Mail the users who would clearly gain; map each to why it failed, "" if it did not."""
-    now, results = SystemClock().now(), {}
-    notices: list[Notice] = [limit_notice(each, trace, now=now, cluster="") for each in advice if each.helps]
+    now = SystemClock().now()
+    notices = [limit_notice(each, trace, now=now, cluster="") for each in advice if each.helps]
     asked = _who_asked(settings, journal, now)
-    for notice in notices:
-        if asked is not None and notice.user not in asked:
-            continue
-        try:
-            deliver(notice, "mail", settings.notify)
-            results[notice.user] = ""
-        except NoticeError as err:
-            results[notice.user] = str(err)
-    return results
+    return mail_users((each for each in notices if asked is None or each.user in asked), settings.notify)
 
 
 def _who_asked(settings: Config, journal: Path | None, now: float) -> frozenset[str] | None:

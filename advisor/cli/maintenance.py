@@ -13,8 +13,8 @@ from advisor.diagnose.held_up import HeldUp, coming_maintenance, held_up
 from advisor.domain.notice import ALL
 from advisor.domain.particulars import Reservation
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import ConfigError, NoticeError
-from advisor.site.delivery import deliver
+from advisor.errors import ConfigError
+from advisor.site.delivery import mail_users
 from advisor.view.documents import meta
 from advisor.view.maintenance_words import HEADER, held_up_row, maintenance_notice, maintenance_sentence
 from advisor.view.terminal import console, print_json, print_labelled, print_table
@@ -51,17 +51,12 @@ def maintenance(
 
 def _mailed(found: Sequence[HeldUp], seen: Snapshot, settings: Config) -> dict[str, str]:
     """Mail the users who can shorten a job; map each to why it failed, "" if it did not."""
-    results = {}
+    notices = []
     for user in dict.fromkeys(each.job.user for each in found):
         mine = [each for each in found if each.job.user == user and not each.by_slurm]
-        if not mine or (settings.notify.users != ALL and not any(each.job.hints.wants_mail for each in mine)):
-            continue
-        try:
-            deliver(maintenance_notice(mine, seen), "mail", settings.notify)
-            results[user] = ""
-        except NoticeError as err:
-            results[user] = str(err)
-    return results
+        if mine and (settings.notify.users == ALL or any(each.job.hints.wants_mail for each in mine)):
+            notices.append(maintenance_notice(mine, seen))
+    return mail_users(notices, settings.notify)
 
 
 def _print(

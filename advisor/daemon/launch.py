@@ -14,12 +14,14 @@ from advisor.config import Config
 from advisor.daemon.live_parts import LiveParts
 from advisor.daemon.outbox import Outbox
 from advisor.daemon.round_log import RoundLog
-from advisor.daemon.run import Daemon, Notifier
+from advisor.daemon.run import Beside, Daemon, Notifier
 from advisor.daemon.service import Service
 from advisor.daemon.twin_keeper import TwinKeeper, run_in_child
 from advisor.daemon.weekly_tune import refit, weekly_tune
 from advisor.diagnose.failing_nodes import SINCE, failing_nodes
 from advisor.domain.failing_node import FailingNode
+from advisor.domain.idle_gpus import IdleLook
+from advisor.domain.snapshot import Snapshot
 from advisor.errors import ConfigError
 from advisor.journal.file import taken
 from advisor.metrics.observer import Metrics
@@ -27,6 +29,7 @@ from advisor.metrics.round import Round
 from advisor.site.delivery import deliver, state_file
 from advisor.site.digests import notices_of
 from advisor.site.endpoint import served
+from advisor.site.idle_watch import look_for_idle
 from advisor.site.lease_socket import LeaseWindow, shown
 from advisor.site.logs import configure_logs
 from advisor.site.site_gate import RoundDeadline
@@ -117,9 +120,12 @@ def run(load: Callable[[], Config]) -> bool:
         daemon = Daemon(
             Service(LiveParts(clock, patience).build, config, clock, tell, window.show, twin),
             reload=reload,
-            refit=lambda now: refit(now, RoundDeadline(patience.stopping)),
-            tune=lambda now: weekly_tune(now, RoundDeadline(patience.stopping)),
-            failing=lambda now, node_count: _failing(now, node_count, RoundDeadline(patience.stopping)),
+            beside=Beside(
+                refit=lambda now: refit(now, RoundDeadline(patience.stopping)),
+                tune=lambda now: weekly_tune(now, RoundDeadline(patience.stopping)),
+                failing=lambda now, node_count: _failing(now, node_count, RoundDeadline(patience.stopping)),
+                idle=lambda now, running: _idle(now, running, RoundDeadline(patience.stopping)),
+            ),
             notifier=Notifier(),
             clock=clock,
             log=log,
@@ -135,3 +141,10 @@ def _failing(config: Config, node_count: int, patience: RoundDeadline) -> tuple[
     cluster = chosen_cluster(None, os.environ)
     commands = SlurmCommands(timeout_s=config.source.timeout_s, cluster=cluster, patience=patience)
     return failing_nodes(read_failed_runs(commands, SINCE), node_count)
+
+
+def _idle(config: Config, running: Snapshot, patience: RoundDeadline) -> IdleLook:
+    """Return the running jobs that hold idle GPUs; raises `UtilisationError`."""
+    cluster = chosen_cluster(None, os.environ)
+    commands = SlurmCommands(timeout_s=config.source.timeout_s, cluster=cluster, patience=patience)
+    return look_for_idle(running, config.utilisation, commands, SystemClock(), patience)

@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,8 @@ from advisor.clock import Clock
 from advisor.config import Config
 from advisor.daemon.service import Service
 from advisor.domain.failing_node import FailingNode
+from advisor.domain.idle_gpus import IdleLook
+from advisor.domain.snapshot import Snapshot
 from advisor.domain.tune_verdict import TuneVerdict
 from advisor.errors import AdvisorError
 from advisor.text import blanked
@@ -133,8 +136,24 @@ _WORK_ENDS_S: Final = 3.0
 _SPARE_S: Final = 0.5
 _HEARTBEAT_S: Final = 10.0
 _LOOK_S: Final = 1.0
+# From one look at idle GPUs to the next, and from the start to the first, after a round.
+_IDLE_S: Final = 600.0
+_FIRST_IDLE_S: Final = 60.0
 # A step of the wall clock beyond this reschedules the rounds, since the scheduler plans them by that clock.
 _CLOCK_STEP_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What a daemon does beside its rounds: fits run times, tunes, and finds failing nodes and idle GPUs.
+
+    `failing` is called with the number of nodes, `idle` with a snapshot of the started jobs.
+    """
+
+    refit: Callable[[Config], str]
+    tune: Callable[[Config], TuneVerdict]
+    failing: Callable[[Config, int], Sequence[FailingNode]]
+    idle: Callable[[Config, Snapshot], IdleLook]
 
 
 class Daemon:
@@ -144,22 +163,15 @@ class Daemon:
         self,
         service: Service,
         reload: Callable[[], Config],
-        refit: Callable[[Config], str],
-        tune: Callable[[Config], TuneVerdict],
-        failing: Callable[[Config, int], Sequence[FailingNode]],
+        beside: Beside,
         notifier: Notifier,
         clock: Clock,
         log: Any,
     ) -> None:
-        """Take the service; what reloads, fits run times, tunes and finds failing nodes; notifier, clock and log.
-
-        `failing` is called with the number of nodes.
-        """
+        """Take the service; what reloads the configuration, and what else is done; notifier, clock and log."""
         self._service = service
         self._reload = reload
-        self._refit = refit
-        self._tune = tune
-        self._failing = failing
+        self._beside = beside
         self._notifier = notifier
         self._clock = clock
         self._log = log
@@ -190,6 +202,10 @@ class Daemon:
         )  # fmt: skip
         self._scheduler.add_job(
             self._look_at_nodes, "cron", hour=config.night_hour, minute=15, id="nodes", jitter=600, executor="beside"
+        )
+        first = self._now() + timedelta(seconds=_FIRST_IDLE_S)
+        self._scheduler.add_job(
+            self._look_at_gpus, "interval", seconds=_IDLE_S, id="idle", next_run_time=first, executor="looks"
         )
         # No round sends its status before the daemon has reported READY.
         self._scheduler.start(paused=True)
@@ -277,7 +293,7 @@ class Daemon:
         config = self._service.config
         if config.daemon.refit:
             try:
-                self._log.info("models fitted again", result=self._refit(config))
+                self._log.info("models fitted again", result=self._beside.refit(config))
                 self._signals.put(_RELOAD)
             except AdvisorError as err:
                 self._log.warning("models were not fitted again, the old ones stay in use", fault=str(err))
@@ -287,7 +303,7 @@ class Daemon:
         config = self._service.config
         if config.daemon.tune:
             try:
-                verdict = self._tune(config)
+                verdict = self._beside.tune(config)
                 self._service.note_tune(verdict)
                 self._log.info("tuned", advised=tune_words(verdict))
             except AdvisorError as err:
@@ -296,7 +312,7 @@ class Daemon:
     def _look_at_nodes(self) -> None:
         """Find the nodes that fail more often than chance makes, and record them."""
         try:
-            found = self._failing(self._service.config, self._service.node_count)
+            found = self._beside.failing(self._service.config, self._service.node_count)
         except AdvisorError as err:
             self._log.info("accounting has not shown which nodes fail", fault=str(err))
             return
@@ -304,6 +320,18 @@ class Daemon:
         self._service.note_failing(nodes)
         if nodes:
             self._log.warning("nodes fail more often than chance makes", nodes=nodes)
+
+    def _look_at_gpus(self) -> None:
+        """Find the GPUs that running jobs hold idle, where the site measures them, and have them published."""
+        config, running = self._service.config, self._service.running
+        if running is None:
+            return
+        try:
+            look = self._beside.idle(config, running)
+        except AdvisorError as err:
+            self._log.info("idle GPUs are not known", fault=str(err))
+            look = IdleLook(looked_time=running.taken_at, fault=str(err))
+        self._service.note_idle(look, running)
 
     def _end(self) -> bool:
         """Cancel running commands, revert changes that do not expire, and log the changes that stay in effect."""
@@ -344,7 +372,7 @@ def _scheduler() -> "BackgroundScheduler":
     # A heartbeat that is skipped because a round still runs is not logged.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     return BackgroundScheduler(
-        executors={"default": ThreadPoolExecutor(1), "beside": ThreadPoolExecutor(1)},
+        executors={"default": ThreadPoolExecutor(1), "beside": ThreadPoolExecutor(1), "looks": ThreadPoolExecutor(1)},
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         timezone=UTC,
         daemon=True,

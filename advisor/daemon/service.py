@@ -1,6 +1,8 @@
 """Runs rounds: check the load, read the cluster, revert, plan, apply, follow."""
 
 import gc
+import json
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -17,6 +19,8 @@ from advisor.cycle import Cycle, CycleRecord, StartForecaster
 from advisor.daemon.journal_keeper import Keeper
 from advisor.daemon.submit_table import SubmitTables
 from advisor.daemon.twin_keeper import TwinKeeper
+from advisor.domain.idle_gpus import MOST_JOBS, IdleLook
+from advisor.domain.job import Job
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.memory import Memory
@@ -24,11 +28,12 @@ from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.tune_verdict import TuneVerdict
+from advisor.domain.units import HOUR_S
 from advisor.errors import AdvisorError, BudgetSpentError, ConfigError, JournalError, JournalFullError, ModelError
 from advisor.features.policy import Policy, RefusedPolicy
 from advisor.guard.breakers import Vitals
 from advisor.journal import SqliteJournal
-from advisor.journal.base import FAILING, TUNED
+from advisor.journal.base import FAILING, IDLE, TUNED
 from advisor.journal.disclosure import Disclosure
 from advisor.metrics.catalogue import JOURNAL
 from advisor.metrics.round import Round
@@ -107,7 +112,11 @@ class Service:
         self._is_settled = False
         self._policy_fault = ""
         self._failing_nodes: str | None = None
+        self._idle: IdleLook | None = None
+        self._idle_noted_time = -math.inf
         self.node_count = 0
+        # The last snapshot with its started jobs alone, kept where idle GPUs are looked for.
+        self.running: Snapshot | None = None
         # The loads since the breakers were last judged.
         self._loads: deque[ControllerLoad] = deque(maxlen=16)
         self.interval_s = config.daemon.interval_s
@@ -165,6 +174,7 @@ class Service:
             on_probation={} if step is None else self._round_state.on_probation(step.record, outfit.config),
             order=self._round_state.order,
             failing_nodes=self._failing_nodes or "",
+            idle=self._idle if outfit.config.utilisation.is_on else None,
         )
         self._observer(done)
         if not self._is_settled and step is not None:
@@ -195,6 +205,20 @@ class Service:
         """Have the next round publish which nodes fail more often than chance makes, "" for none; for any thread."""
         self._round_state.note(FAILING, nodes=nodes)
         self._failing_nodes = nodes
+
+    def note_idle(self, look: IdleLook, running: Snapshot) -> None:
+        """Have rounds publish a look at idle GPUs, and once an hour write its jobs into the audit; for any thread."""
+        jobs = look.jobs[:MOST_JOBS]
+        self._idle = replace(look, jobs=jobs, unmapped=look.unmapped[:MOST_JOBS])
+        if not jobs or abs(look.looked_time - self._idle_noted_time) < HOUR_S:
+            return
+        self._idle_noted_time = look.looked_time
+        by_id = running.jobs_by_id
+        rows = [
+            (job.job_id, by_id[job.job_id].user, job.idle_gpus, round(job.since_time), round(look.looked_time))
+            for job in jobs
+        ]
+        self._round_state.note(IDLE, jobs=json.dumps(rows))
 
     def stop(self) -> None:
         """Cancel running commands at once; for any thread."""
@@ -304,6 +328,8 @@ class Service:
         snapshot = step.record.snapshot
         self._note_fault(journal, step.record)
         self.node_count = len(snapshot.nodes)
+        is_watched = outfit.config.utilisation.is_on
+        self.running = replace(snapshot, jobs=_started(snapshot)) if is_watched else None
         if self._failing_nodes is None:
             last = journal.last(FAILING)
             self._failing_nodes = "" if last is None else str(last.detail.get("nodes", ""))
@@ -363,6 +389,10 @@ class Service:
     def _mode(self) -> Mode:
         farthest = self.config.mode.farthest
         return Mode.RECOMMEND if farthest is Mode.APPLY and self._held_to() else farthest
+
+
+def _started(snapshot: Snapshot) -> tuple[Job, ...]:
+    return tuple(job for job in snapshot.jobs if job.allocation is not None)
 
 
 def disclosure_after(journal: SqliteJournal, cycle: Cycle, snapshot: Snapshot) -> Disclosure:

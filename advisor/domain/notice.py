@@ -23,6 +23,7 @@ class NoticeKind(StrEnum):
     DIGEST = "digest"
     JOBS_CHANGED = "jobs_changed"
     TIME_LIMIT = "time_limit"
+    IDLE_GPUS = "idle_gpus"
     SUMMED_UP = "summed_up"
     TEST = "test"
 
@@ -158,18 +159,23 @@ class NoticeSettings:
         return f"{user}@{self.user_domain}" if self.user_domain else user
 
 
-def check_webhook(url: str) -> None:
-    """Raise `ValueError` for a URL that is neither https nor http on a loopback address."""
+def check_url(url: str, key: str, example: str, *, with_user: bool = False) -> None:
+    """Raise `ValueError` for a URL of a key that is neither https nor http on a loopback address, or names a user."""
     if not (url.isascii() and url.isprintable() and " " not in url and len(url) <= 2000):
-        raise ValueError("webhook must be a URL in ASCII")
+        raise ValueError(f"{key} must be a URL in ASCII")
     parts = urlsplit(url)
     host = parts.hostname or ""
-    if parts.username is not None or not host or parts.scheme not in ("http", "https"):
-        raise ValueError("webhook must be a URL such as https://chat.example.org/hooks/TOKEN, without a user name")
+    if (parts.username is not None and not with_user) or not host or parts.scheme not in ("http", "https"):
+        raise ValueError(f"{key} must be a URL such as {example}, without a user name")
     if parts.port == 0:  # above 65535 it raises ValueError by itself
-        raise ValueError("webhook must name a port above 0")
+        raise ValueError(f"{key} must name a port above 0")
     if parts.scheme == "http" and not is_loopback(host):
-        raise ValueError("webhook must be https, or http on a loopback address such as 127.0.0.1")
+        raise ValueError(f"{key} must be https, or http on a loopback address such as 127.0.0.1")
+
+
+def check_webhook(url: str) -> None:
+    """Raise `ValueError` for what is no URL of a webhook."""
+    check_url(url, "webhook", "https://chat.example.org/hooks/TOKEN")
 
 
 def is_loopback(host: str) -> bool:

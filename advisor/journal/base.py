@@ -24,6 +24,8 @@ ORDER_SEEN: Final = "run times in order"
 TUNED: Final = "tuned"
 # Which nodes fail more often than chance makes, as accounting had them that night.
 FAILING: Final = "failing nodes"
+# The running jobs that held idle GPUs, once an hour while there are any.
+IDLE: Final = "idle GPUs"
 # The event by which the intervals of a model no longer hold.
 DRIFTED: Final = "forecast drifted"
 

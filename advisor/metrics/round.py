@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from advisor.apply.step import Reconciled, Step
+from advisor.domain.idle_gpus import IdleLook
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
@@ -28,8 +29,8 @@ class Round:
     still in effect. `strays` are pending jobs whose nice carries our mark without a lease, and `unknown_lifts` those of
     them whose nice no user can set. `accuracy` is that of the forecasts of "start" and "run_time"; `on_probation` maps
     the run-time models that the plan set aside to why, and `order` is the last look at how such a model orders jobs.
-    `breakers` are the open ones. `failing_nodes` says which nodes fail more
-    often than chance makes, "" for none. `interval_s` is how long after the start of this round the next one starts.
+    `breakers` are the open ones. `failing_nodes` says which nodes fail more often than chance makes, "" for none.
+    `idle` is the last look at idle GPUs. `interval_s` is how long after the start of this round the next one starts.
     """
 
     started_time: float
@@ -52,6 +53,7 @@ class Round:
     order: OrderLook | None = None
     breakers: tuple[OpenBreaker, ...] = ()
     failing_nodes: str = ""
+    idle: IdleLook | None = None
 
     @property
     def reconciled(self) -> Reconciled:

@@ -47,6 +47,18 @@ def deliver(notice: Notice, target: Target, settings: NoticeSettings, patience: 
     )
 
 
+def mail_users(notices: Iterable[Notice], settings: NoticeSettings) -> dict[str, str]:
+    """Mail notices to their users; map each user to why it failed, "" if it did not."""
+    results = {}
+    for notice in notices:
+        try:
+            deliver(notice, MAIL, settings)
+            results[notice.user] = ""
+        except NoticeError as err:
+            results[notice.user] = str(err)
+    return results
+
+
 def mail_recipients(notice: Notice, settings: NoticeSettings) -> tuple[str, ...]:
     """Return the addresses that a mail goes to; raises `NoticeError` where there are none."""
     if not notice.user:

@@ -3,45 +3,50 @@
 import json
 import pickle
 import sys
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from advisor.backends.child import run_module
 from advisor.backends.process import Deadline
 from advisor.config import Config
+from advisor.domain.idle_gpus import IdleOfUser
 from advisor.domain.notice import HINT, Notice, NoticeSettings
 from advisor.domain.outcome import JobOutcome
 from advisor.domain.standings import WINDOW_S
 from advisor.domain.tune_verdict import TuneVerdict
+from advisor.domain.units import HOUR_S
 from advisor.errors import AdvisorError, ConfigError, NoticeError
 from advisor.journal import SqliteJournal
 from advisor.journal.audit import AuditRow
-from advisor.journal.base import BREAKERS, FAILING, TUNED
+from advisor.journal.base import BREAKERS, FAILING, IDLE, TUNED
 from advisor.site.status_file import read_status
 from advisor.view.digest_words import Week, digest_notice, user_notice
 from advisor.view.impact_report import impact_of
 
 _MOST_ROWS: Final = 100_000
 _MOST_USERS: Final = 1000
+_IDLE_JOBS: Final = TypeAdapter(list[tuple[int, str, int, float, float]])
 
 
 def weekly_digest(journal: SqliteJournal, config: Config, now: float) -> Notice:
     """Return the digest of the last seven days; raises `JournalError`."""
     since = now - WINDOW_S
+    rows = journal.audit(since, _MOST_ROWS)
     week = Week(
         cluster=journal.cluster() or "",
         impact=impact_of(
             journal, config.experiment, since=since, now=now, planning=config.planning, limits=config.guard
         ),
-        opened=_opened(journal.audit(since, _MOST_ROWS)),
+        opened=_opened(rows),
         probation=_probation(config),
         tuned=_tuned(journal, since),
         failing_nodes=_failing_nodes(journal, since),
+        idle=idle_by_user(rows, since),
     )
     return digest_notice(week)
 
@@ -101,6 +106,34 @@ def _failing_nodes(journal: SqliteJournal, since: float) -> str:
     """Return which nodes failed more often than chance makes, as they were last found since an instant."""
     row = journal.last(FAILING)
     return "" if row is None or row.time < since else str(row.detail.get("nodes", ""))
+
+
+def idle_by_user(rows: Iterable[AuditRow], since: float) -> tuple[IdleOfUser, ...]:
+    """Sum up the idle GPUs of each user by the rows of the audit, most first; time in which none was seen is left out.
+
+    A row that cannot be read is skipped.
+    """
+    until_by_job: dict[int, float] = {}
+    jobs_by_user: defaultdict[str, set[int]] = defaultdict(set)
+    hours_by_user: defaultdict[str, float] = defaultdict(float)
+    for row in sorted((row for row in rows if row.event == IDLE), key=lambda row: row.time):
+        for job_id, user, gpus, since_time, until_time in _idle_jobs(row):
+            begin = max(since, since_time, until_by_job.get(job_id, 0.0))
+            until_by_job[job_id] = max(until_time, begin)
+            jobs_by_user[user].add(job_id)
+            hours_by_user[user] += gpus * max(0.0, until_time - begin) / HOUR_S
+    found = [
+        IdleOfUser(user=user, jobs=len(jobs_by_user[user]), gpu_hours=hours) for user, hours in hours_by_user.items()
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.gpu_hours, each.user)))
+
+
+def _idle_jobs(row: AuditRow) -> list[tuple[int, str, int, float, float]]:
+    """Return the jobs of a row: id, user, idle GPUs, since when and until when; none for one that cannot be read."""
+    try:
+        return _IDLE_JOBS.validate_json(str(row.detail.get("jobs", "")))
+    except ValidationError:
+        return []
 
 
 def _probation(config: Config) -> tuple[str, ...]:

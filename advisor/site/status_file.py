@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor import __version__
+from advisor.domain.idle_gpus import IdleLook
 from advisor.domain.mode import Mode
 from advisor.domain.probation import OrderLook
 from advisor.errors import ConfigError
@@ -45,8 +46,8 @@ class DaemonStatus(BaseModel):
     `planned` is None where the round read nothing, and `fault` says why. `out` counts the changes in effect, `overdue`
     those of them that should have been reverted. `strays` are the first jobs that hold a lift of ours which the journal
     does not know. `run_time_order` is the last look at how a run-time model orders the jobs of the site; what it orders
-    counts unless `on_probation` names the model. `failing_nodes` says which nodes fail more often than
-    chance makes. `undelivered` is why notices do not reach their targets.
+    counts unless `on_probation` names the model. `failing_nodes` says which nodes fail more often than chance makes.
+    `idle` is the last look at idle GPUs of running jobs. `undelivered` is why notices do not reach their targets.
     """
 
     model_config = _CHECKED
@@ -67,6 +68,7 @@ class DaemonStatus(BaseModel):
     overdue: _Count
     strays: tuple[_Count, ...] = ()
     failing_nodes: str = ""
+    idle: IdleLook | None = None
     undelivered: str = ""
 
 
@@ -103,6 +105,7 @@ def status_after(done: "Round", *, undelivered: str = "") -> DaemonStatus:
         overdue=done.overdue,
         strays=done.unknown_lifts[:MOST_STRAYS],
         failing_nodes=done.failing_nodes,
+        idle=done.idle,
         undelivered=undelivered,
     )
 
@@ -147,3 +150,10 @@ def is_running(pid: int) -> bool:
     except PermissionError:
         return True
     return pid > 0
+
+
+def idle_gpus_of(last: DaemonStatus | None, cluster: str) -> IdleLook | None:
+    """Return what the daemon last found idle on a cluster; None if none runs there that looks."""
+    if last is None or not is_running(last.pid) or last.planned is None or last.planned.cluster != cluster:
+        return None
+    return last.idle

@@ -8,12 +8,14 @@ from rich.text import Text
 
 from advisor.domain.forecast import Interval
 from advisor.domain.gang import whole_gpus
+from advisor.domain.idle_gpus import IdleLook
 from advisor.domain.overview import GpuTypeOverview
 from advisor.domain.units import duration, plural
 from advisor.site.status_words import Overlook
 from advisor.text import escaped
 from advisor.top.row_list import RowColumn, cell_text, fitted
 from advisor.view.documents import ChangeDocument, in_words, saves_in_words
+from advisor.view.idle_words import idle_sentence
 from advisor.view.rule_words import rule_in_short
 from advisor.view.terminal import gpu_number, stopped_sentence
 from advisor.watch.cluster_view import ChangeInEffect, ClusterView, NodeUse, WaitingJob
@@ -262,8 +264,16 @@ def _details(look: ClusterLook, now: float) -> Iterator[tuple[str, Style]]:
         yield stopped_sentence(partition), BAD
     if view.daemon is not None and view.daemon.last is not None and view.daemon.last.overdue:
         yield f"{plural(view.daemon.last.overdue, 'change')} overdue: `sadvise revert --all`", BAD
+    elif (idle := _idle_gpus(view.daemon)) is not None:
+        yield idle_sentence(idle, now), CAUTION
     elif view.notes:
         yield view.notes[0], CAUTION
+
+
+def _idle_gpus(daemon: Overlook | None) -> IdleLook | None:
+    """Return the last look of a daemon if running jobs held idle GPUs."""
+    idle = None if daemon is None or daemon.last is None else daemon.last.idle
+    return idle if idle is not None and idle.jobs else None
 
 
 def _gpu_columns(view: ClusterView) -> tuple[RowColumn, ...]:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from advisor.domain.actions import ACTIONS
+from advisor.domain.idle_gpus import IdleOfUser
 from advisor.domain.lease import Ending
 from advisor.domain.notice import Figure, Notice, NoticeKind
 from advisor.domain.outcome import JobOutcome, SeenChange
 from advisor.domain.standings import Standing
 from advisor.domain.tune_verdict import TuneVerdict
-from advisor.domain.units import duration, plural
+from advisor.domain.units import duration, gpu_time, plural
 from advisor.view.impact_report import Impact
 from advisor.view.standing_report import difference_words, standing_sentences
 from advisor.view.terminal import instant
@@ -36,6 +37,7 @@ def tune_words(verdict: TuneVerdict) -> str:
 _NAMED: Final = ("gained", "gave")
 _LABELS: Final[Mapping[str, str]] = {"no advice": "waits", "not known": "mind"}
 _MOST_JOBS: Final = 20
+_MOST_USERS: Final = 20
 _ENDINGS: Final[Mapping[Ending, str]] = {
     Ending.TAKEN_BACK: "taken back later",
     Ending.REVERTED: "taken back on request",
@@ -48,7 +50,7 @@ class Week:
     """What a digest says of a week.
 
     `opened` counts how often each breaker opened, `probation` are lines on models, `tuned` is what `sadvise tune`
-    advised, `failing_nodes` which nodes fail more often than chance makes.
+    advised, `failing_nodes` which nodes fail more often than chance makes, `idle` who held idle GPUs, most first.
     """
 
     cluster: str
@@ -57,6 +59,7 @@ class Week:
     probation: tuple[str, ...] = ()
     tuned: TuneVerdict | None = None
     failing_nodes: str = ""
+    idle: tuple[IdleOfUser, ...] = ()
 
 
 def digest_notice(week: Week) -> Notice:
@@ -78,17 +81,22 @@ def digest_notice(week: Week) -> Notice:
             if week.failing_nodes
             else []
         ),
+        *([_idle_line(week.idle)] if week.idle else []),
         "",
         "To do: `sadvise report --since 7d` shows all of it; `sadvise status` shows the daemon now.",
     ]
     named = [f"  {label:<8} {text}" for label, text in labelled if label in _NAMED]
+    idle = [f"  user {of.user}: {plural(of.jobs, 'job')}, {gpu_time(of.gpu_hours)}" for of in week.idle[:_MOST_USERS]]
     return Notice(
         kind=NoticeKind.DIGEST,
         time=impact.until,
         cluster=week.cluster,
         subject=f"week to {instant(impact.until)[:10]}: {_headline(impact)}",
         text="\n".join(lines),
-        named_lines=("", "Who gained and gave most:", *named) if named else (),
+        named_lines=(
+            *(("", "Who gained and gave most:", *named) if named else ()),
+            *(("", "Who held idle GPUs:", *idle) if idle else ()),
+        ),
         figures=_figures(week),
     )
 
@@ -144,6 +152,12 @@ def _breaker_line(opened: Mapping[str, int]) -> str:
     if not opened:
         return "Circuit breakers: none opened."
     return f"Circuit breakers opened: {', '.join(f'{name} ({count}x)' for name, count in sorted(opened.items()))}."
+
+
+def _idle_line(idle: Sequence[IdleOfUser]) -> str:
+    jobs, users = sum(each.jobs for each in idle), plural(len(idle), "user")
+    hours = gpu_time(sum(each.gpu_hours for each in idle))
+    return f"Idle GPUs: {hours} held by {plural(jobs, 'running job')} of {users}; `sadvise idle` lists those of now."
 
 
 def _figures(week: Week) -> dict[str, Figure]:

@@ -10,6 +10,7 @@ from advisor.diagnose.turn import JobTurn, turn_of
 from advisor.domain.actions import SetNice
 from advisor.domain.diagnosis import CONTENTION
 from advisor.domain.forecast import ForecastBasis
+from advisor.domain.idle_gpus import IdleJob, IdleLook
 from advisor.domain.job import Job, JobHints
 from advisor.domain.lease import Lease
 from advisor.domain.particulars import NOTHING_ASKED, Particulars
@@ -19,6 +20,7 @@ from advisor.planning.plan_trial import is_tried
 from advisor.planning.timers import TimerOut, timers_out
 from advisor.view.documents import TimerDocument, document_of, shell, timer_document
 from advisor.view.explanations import Explanation, Obstacle, explanation, since_sentence
+from advisor.view.idle_words import job_sentence
 from advisor.view.lease_report import (
     EndedChangeDocument,
     HeldChangeDocument,
@@ -57,6 +59,7 @@ class JobDocument(Explanation):
     ended_changes: Sequence[EndedChangeDocument]
     turn: TurnDocument | None
     timers: tuple[TimerDocument, ...]
+    idle: IdleJob | None
     notes: tuple[str, ...]
 
 
@@ -64,7 +67,8 @@ class JobDocument(Explanation):
 class JobReport:
     """All that is known of a job; `changes` are in effect, `ended` are not any more.
 
-    `left_alone` names the rule by which it is not changed, and says what to do; "" for none.
+    `left_alone` names the rule by which it is not changed, and says what to do; "" for none. `idle` is what a running
+    job holds idle, in `idle_words`.
     """
 
     explained: Explanation
@@ -76,6 +80,8 @@ class JobReport:
     ended: Sequence[EndedChangeDocument] = field(default_factory=list)
     timers: Sequence[TimerOut] = ()
     left_alone: str = ""
+    idle: IdleJob | None = None
+    idle_words: str = ""
 
     def document(self) -> JobDocument:
         """Return the answer as published."""
@@ -92,6 +98,7 @@ class JobReport:
             ended_changes=self.ended,
             turn=None if self.turn is None else turn_document(self.turn, job.user),
             timers=tuple(map(timer_document, self.timers)),
+            idle=self.idle,
             notes=(note,) if note else (),
         )
 
@@ -118,12 +125,14 @@ class JobReport:
             yield from advice_sentences(self.turn, self.job.user)
         yield from forecast_lines(self.planned.record, self.job)
         yield from self._timers()
+        yield from self._idle()
         if self.left_alone:
             yield "advice", f"left alone by rule {self.left_alone}"
 
     def _first(self, *, is_long: bool) -> Iterator[Labelled]:
         first = self.explained.first
         yield "why", f"{first.text} ({first.cause})"
+        yield from self._idle()
         if self.job.is_pending:
             yield "since", since_sentence(self.job, self.planned.record.snapshot.taken_at)
         yield from _remedies(first, is_long=is_long)
@@ -166,6 +175,10 @@ class JobReport:
         for timer_out in self.timers:
             yield "timer", f"since {instant(timer_out.began_time)}: {timer_out_sentence(timer_out)}"
 
+    def _idle(self) -> Iterator[Labelled]:
+        if self.idle_words:
+            yield "idle", self.idle_words
+
     def _next_advice(self, cluster: str | None) -> Iterator[Labelled]:
         record, job_id = self.planned.record, self.job.job_id
         advice = [change for change in record.recommendations if change.job_id == job_id]
@@ -197,8 +210,13 @@ def job_answer(
     planned: Planned,
     bases: Sequence[ForecastBasis] = (),
     asked: Particulars | None = None,
+    look: IdleLook | None = None,
 ) -> JobReport:
-    """Return all that is known of a job; `asked` is what Slurm was asked about it beside the snapshot."""
+    """Return all that is known of a job; `asked` is what Slurm was asked about it beside the snapshot.
+
+    `look` is what the daemon last found idle.
+    """
+    idle = None if look is None else look.of(job.job_id)
     forecasts, memory = planned.record.forecasts.counted, planned.memory
     diagnosis = diagnose(seen, job.job_id, particulars=asked or NOTHING_ASKED)
     record = planned.record
@@ -218,6 +236,8 @@ def job_answer(
         ended=ended_changes_of(job.job_id, memory.leases),
         timers=timers_out(seen, job.job_id, settings.planning, settings.guard, forecasts, memory),
         left_alone=_left_alone(planned.record.left_alone.get(job.job_id), job, settings),
+        idle=idle,
+        idle_words="" if look is None or idle is None else job_sentence(idle, settings.utilisation, look.looked_time),
     )
 
 

@@ -281,7 +281,7 @@ _QUEUE = {*_READ, "ClusterShell"}
     [
         ("--version", 4, set()),
         ("--help", 10, {"typer", "typing"}),
-        ("config show", 36, _READ - {"numpy"}),
+        ("config show", 37, _READ - {"numpy"}),
         ("models list", 75, _READ),
         ("journal", 130, {*_QUEUE, "sqlite3"}),
         ("status", 147, {*_QUEUE, "sqlite3"}),

@@ -11,9 +11,9 @@ import pytest
 from advisor.domain.actions import Lever
 from advisor.domain.outcome import SeenChange
 from advisor.domain.tune_verdict import TuneVerdict
-from advisor.domain.units import HOUR_S
+from advisor.domain.units import DAY_S, HOUR_S
 from advisor.journal import SqliteJournal
-from advisor.journal.base import FAILING, TUNED
+from advisor.journal.base import FAILING, IDLE, TUNED
 from advisor.view.digest_words import tune_words
 from tests.builders import make_stretch
 from tests.cli.conftest import Sadvise
@@ -88,6 +88,27 @@ def test_the_digest_names_the_nodes_that_fail(sadvise: Sadvise, configured: Path
     shown = sadvise("notify", "--config", str(configured / "sadvise.toml"))
 
     assert "Nodes: n1 failed 3 times; `sadvise check` has the commands" in " ".join(shown.out.split())
+
+
+def test_the_digest_adds_up_who_held_idle_gpus_as_far_as_it_was_seen(sadvise: Sadvise, configured: Path) -> None:
+    now = time.time()
+    rows = (
+        [(7, "alice", 8, now - 5 * HOUR_S, now - 3 * HOUR_S), (8, "ben", 1, now - 20 * DAY_S, now - 3 * HOUR_S)],
+        [(7, "alice", 8, now - 5 * HOUR_S, now - 2 * HOUR_S), (9, "alice", 2, now - 4 * HOUR_S, now - 2 * HOUR_S)],
+        "another version",
+    )
+    with SqliteJournal(configured / "journal.sqlite") as journal:
+        for jobs in rows:
+            journal.note(now, IDLE, {"jobs": json.dumps(jobs)})
+
+    shown = sadvise("notify", "--config", str(configured / "sadvise.toml"))
+    [digest, _] = json.loads(sadvise("notify", "--config", str(configured / "sadvise.toml"), "--json").out)["notices"]
+
+    words = " ".join(shown.out.split())
+    # Job 7 for 3 h from the first sight to the last, job 9 for 2 h, job 8 since the week began.
+    assert "Idle GPUs: 193.0 GPU-hours held by 3 running jobs of 2 users; `sadvise idle` lists those of now." in words
+    assert "Who held idle GPUs: user ben: 1 job, 165.0 GPU-hours user alice: 2 jobs, 28.0 GPU-hours" in words
+    assert "ben" not in json.dumps(digest)
 
 
 def test_the_documents_of_the_webhook_name_no_user(sadvise: Sadvise, configured: Path) -> None:

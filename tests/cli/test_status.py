@@ -16,6 +16,7 @@ from advisor.cli.advice import print_stops
 from advisor.cli.check import _notices, _trust
 from advisor.clock import SystemClock
 from advisor.config import load_config
+from advisor.domain.idle_gpus import IdleJob, IdleLook
 from advisor.domain.lease import LeaseState
 from advisor.domain.mode import Mode
 from advisor.domain.probation import OrderLook, OrderProof
@@ -35,6 +36,11 @@ from tests.made_rounds import change, lease, make_round, put_off, receipt, step
 Status = Callable[..., Outcome]
 BAR = OpenBreaker(
     name="slurm_errors", keys=("max_reads_failed",), cause="5 reads failed", opened_time=0.0, looked_time=0.0
+)
+
+IDLE = (
+    IdleJob(job_id=7, gpus=8, idle_gpus=8, since_time=0.0),
+    IdleJob(job_id=9, gpus=8, idle_gpus=4, since_time=60.0, is_at_least=True),
 )
 
 
@@ -255,6 +261,29 @@ def test_nodes_that_fail_are_named(status: Status, tmp_path: Path) -> None:
     written(tmp_path, now_round(replace(make_round(step()), failing_nodes="n1 failed 3 times")))
 
     assert labelled(status())["nodes"].startswith("n1 failed 3 times, in 7 days; `sadvise check` has")
+
+
+@pytest.mark.parametrize(
+    ("look", "line"),
+    [
+        (IdleLook(looked_time=0.0, jobs=IDLE), "12 GPUs of 2 running jobs idle, {}; `sadvise idle` lists them"),
+        (IdleLook(looked_time=0.0), "no running job holds idle GPUs, {}"),
+        (
+            IdleLook(looked_time=0.0, unmapped=(7,), gap="squeue is late"),
+            "no running job holds idle GPUs, {}; 1 job on shared nodes not mapped to GPUs: squeue is late",
+        ),
+        (IdleLook(looked_time=0.0, fault="prometheus: no answer"), "idle GPUs are not known: prometheus: no answer"),
+    ],
+    ids=["some", "none", "not mapped", "a fault"],
+)
+def test_idle_gpus_of_running_jobs_are_counted(status: Status, tmp_path: Path, look: IdleLook, line: str) -> None:
+    looked = replace(look, looked_time=SystemClock().now() - 300.0)
+    written(tmp_path, now_round(replace(make_round(step()), idle=looked)))
+
+    assert labelled(status())["GPUs"] == line.format("5 min ago")
+    document = json.loads(status("--json").out)["last_round"]["idle"]
+    assert [job["job_id"] for job in document["jobs"]] == [job.job_id for job in look.jobs]
+    assert "user" not in json.dumps(document)
 
 
 def test_several_clusters_stand_in_one_table_and_the_worst_decides(sadvise: Sadvise, tmp_path: Path) -> None:

@@ -99,6 +99,12 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     ("limits", 2, "error: give either a TRACE or --demo"),
     ("maintenance --mail", 1, 'error: --mail needs [notify] users = "hint" or "all" in sadvise.toml'),
     ("maintenance 12", 2, "sadvise maintenance: got unexpected extra argument(s) (12) (see sadvise maintenance ..."),
+    ("idle", 1, "error: no measurements: set prometheus in [utilisation] of sadvise.toml"),
+    ("idle 12", 2, "sadvise idle: got unexpected extra argument(s) (12) (see sadvise idle --help)"),
+    ("idle --config prometheus.toml --mail", 1, 'error: --mail needs [notify] users = "hint" or "all" in ...'),
+    ("idle --config prometheus.toml -u ''", 2, "error: -u names nothing: an unset variable? leave it out to ..."),
+    ("idle --config label.toml", 1, "error: label.toml: utilisation: node_label must be the name of a label, ..."),
+    ("idle --config plain.toml", 1, "error: plain.toml: utilisation: prometheus must be https, or http on a ..."),
     ("limits notes.txt", 2, "error: --cluster is missing: give live, a file, or a short form such as ..."),
     ("limits absent.csv --cluster nodes=2,gpus=8", 1, "error: absent.csv: no such file: check the path"),
     ("limits --demo --top 0", 2, "sadvise limits: --top 0: must be at least 1 (see sadvise limits --help)"),
@@ -228,6 +234,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "unknown.toml": b"[planing]\ndepth = 5\n",
         "unit.toml": b'[planning]\nnode_timer_s = "10 min"\n',
         "range.toml": b"[daemon]\ninterval_s = -5\n",
+        "prometheus.toml": b'[utilisation]\nprometheus = "http://127.0.0.1:1"\n',
+        "label.toml": b'[utilisation]\nnode_label = "a\\"} or up"\n',
+        "plain.toml": b'[utilisation]\nprometheus = "http://prometheus.example.org"\n',
         "clash.toml": b'[mode]\nnice = "apply"\nnice = "off"\n',
     }
     for name, content in contents.items():

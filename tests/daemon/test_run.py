@@ -1,5 +1,6 @@
 """The daemon as a whole: rounds, signals, faults of its own, the end, and what the service manager hears."""
 
+import json
 import os
 import signal
 import socket
@@ -15,14 +16,16 @@ import pytest
 
 from advisor.clock import Clock, SystemClock
 from advisor.config import Config
-from advisor.daemon.run import Daemon, Notifier
+from advisor.daemon.run import Beside, Daemon, Notifier
 from advisor.daemon.service import Service
 from advisor.domain.failing_node import FailingNode
+from advisor.domain.idle_gpus import IdleJob, IdleLook, UtilisationSettings
 from advisor.domain.mode import Mode, Modes
+from advisor.domain.snapshot import Snapshot
 from advisor.domain.tune_verdict import TuneVerdict
-from advisor.errors import ConfigError, SlurmUnavailableError
+from advisor.errors import ConfigError, SlurmUnavailableError, UtilisationError
 from advisor.journal import SqliteJournal
-from advisor.journal.base import FAILING, TUNED
+from advisor.journal.base import FAILING, IDLE, TUNED
 from tests.daemon.rounds import Site
 from tests.fake_cluster import fragmented
 
@@ -87,6 +90,7 @@ class Running:
     refitted: list[Config] = field(default_factory=list)
     tuned: list[Config] = field(default_factory=list)
     failing: Sequence[FailingNode] = ()
+    look: IdleLook | UtilisationError = field(default_factory=lambda: IdleLook(looked_time=0.0))
     clock: Clock = field(default_factory=SystemClock)
 
     def run(self, *beside: Callable[[], None]) -> tuple[bool, float]:
@@ -119,9 +123,12 @@ class Running:
         return Daemon(
             self.service,
             reload=self.reloaded,
-            refit=self._refit,
-            tune=self._tune,
-            failing=lambda _config, _node_count: self.failing,
+            beside=Beside(
+                refit=self._refit,
+                tune=self._tune,
+                failing=lambda _config, _node_count: self.failing,
+                idle=self._look,
+            ),
             notifier=self.notifier,
             clock=self.clock,
             log=self.log,
@@ -141,6 +148,11 @@ class Running:
     def _tune(self, config: Config) -> TuneVerdict:
         self.tuned.append(config)
         return TuneVerdict(jobs=40, in_force="slurm")
+
+    def _look(self, _config: Config, _running: Snapshot) -> IdleLook:
+        if isinstance(self.look, UtilisationError):
+            raise self.look
+        return self.look
 
     def _refit(self, config: Config) -> str:
         self.refitted.append(config)
@@ -302,6 +314,35 @@ def test_nodes_that_fail_are_in_the_status_the_log_and_the_audit_also_of_the_nex
     assert rows == [{"nodes": text}]
     assert [said["nodes"] for said in running.log.said("nodes fail more often than chance makes")] == [text]
     assert [done.failing_nodes for done in running.site.told[-2:]] == [text, text]
+
+
+def test_idle_gpus_are_in_the_status_and_hourly_in_the_audit_and_a_fault_is_said(running: Running) -> None:
+    daemon, service = running.daemon(), running.service
+    before = service.running
+    daemon._look_at_gpus()
+    on = UtilisationSettings(prometheus="http://127.0.0.1:9090")
+    service.reconfigure(replace(service.config, utilisation=on))
+    service.round()
+    assert service.running is not None and all(job.allocation for job in service.running.jobs)
+    held = service.running.jobs[0]
+    found = IdleJob(job_id=held.job_id, gpus=8, idle_gpus=4, since_time=1000.0)
+    running.look = IdleLook(looked_time=9000.0, jobs=(found,))
+
+    daemon._look_at_gpus()
+    daemon._look_at_gpus()
+    first = service.round()
+    running.look = UtilisationError("prometheus: monitor gave no answer within 10 s")
+    daemon._look_at_gpus()
+    second = service.round()
+
+    with SqliteJournal.read_only(running.site.folder / "journal.sqlite") as journal:
+        rows = [row.detail["jobs"] for row in journal.audit() if row.event == IDLE]
+    assert [json.loads(str(row)) for row in rows] == [[[held.job_id, held.user, 4, 1000, 9000]]]
+    assert before is None
+    assert first.idle is not None and first.idle.jobs == (found,)
+    assert second.idle is not None and second.idle.fault == str(running.look) and not second.idle.jobs
+    service.reconfigure(replace(service.config, utilisation=UtilisationSettings()))
+    assert service.round().idle is None
 
 
 def test_a_fault_of_our_own_does_not_end_the_rounds(running: Running) -> None:

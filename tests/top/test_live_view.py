@@ -17,12 +17,13 @@ from textual.pilot import Pilot
 
 from advisor.backends.snapshot_file import write_snapshot
 from advisor.clock import ManualClock
+from advisor.domain.idle_gpus import IdleJob, IdleLook
 from advisor.domain.mode import Mode
 from advisor.journal import opened
 from advisor.site.status_file import status_after
 from advisor.site.status_words import Overlook
 from advisor.text import escaped
-from advisor.top.cells import health
+from advisor.top.cells import head, health
 from advisor.top.live_view import LEAST_REFRESH_S, LiveView
 from advisor.top.row_list import RowList, cell_text
 from advisor.watch.cluster_view import WaitingJob
@@ -262,6 +263,18 @@ def test_partition_that_is_down_does_not_hide_the_state_of_the_daemon(tmp_path: 
     _, text = health(ClusterLook(name="", view=seen, fault=""))
 
     assert text == "partition debug is not up; well: daemon running, mode apply"
+
+
+def test_idle_gpus_of_running_jobs_stand_in_the_head(tmp_path: Path) -> None:
+    found = IdleJob(job_id=1, gpus=8, idle_gpus=4, since_time=TAKEN_AT - 9000.0)
+    look = IdleLook(looked_time=TAKEN_AT, jobs=(found,))
+    done = replace(make_round(step()), started_time=TAKEN_AT, idle=look)
+    daemon = Overlook(now=TAKEN_AT, configured=Mode.OBSERVE, last=status_after(done), runs=True)
+    seen = replace(set_up(tmp_path).content().view(), daemon=daemon)
+
+    shown = head(ClusterLook(name="", view=seen, fault=""), TAKEN_AT, width=120, is_reading=False)
+
+    assert "4 GPUs of 1 running job idle, 0 s ago; `sadvise idle` lists them" in shown.plain
 
 
 def test_several_clusters_stand_in_one_view(site: Path) -> None:

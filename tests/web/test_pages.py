@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from advisor.config import Config
 from advisor.domain.actions import SetNice
 from advisor.domain.forecast import NO_FORECASTS
+from advisor.domain.idle_gpus import IdleJob, IdleLook
 from advisor.domain.mode import Mode
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError
@@ -30,7 +31,7 @@ from advisor.watch.planned import Planned, Remembered
 from advisor.watch.reading import Reading
 from advisor.web.content import Content
 from advisor.web.spellings import cost
-from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job, make_recommendation
+from tests.builders import HOUR_S, TAKEN_AT, make_cluster, make_gang, make_job, make_recommendation
 from tests.examples import examples
 from tests.made_rounds import change, lease, make_round, nice_action, receipt, step
 from tests.strategies import HOSTILE
@@ -151,6 +152,28 @@ def test_job_page_says_why_it_waits(client: FlaskClient, content: Content) -> No
 
     assert content.explained(job_id).explained.first.text in text
     assert client.get("/jobs/999999").status_code == 404
+
+
+def test_idle_gpus_are_on_the_page_of_the_cluster_of_the_daemon_and_of_the_job(stage: Stage) -> None:
+    job = next(job for job in stage.content().view().planned.record.snapshot.running_gpu_jobs)
+    found = IdleJob(job_id=job.job_id, gpus=8, idle_gpus=4, since_time=TAKEN_AT - 9 * HOUR_S)
+    done = replace(make_round(step()), idle=IdleLook(looked_time=TAKEN_AT, jobs=(found,)))
+    last = status_after(done)
+    assert last.planned is not None
+    planned = last.planned.model_copy(update={"cluster": stage.content().view().cluster})
+    runs = Overlook(now=TAKEN_AT, configured=Mode.OBSERVE, last=last.model_copy(update={"planned": planned}), runs=True)
+    elsewhere = replace(runs, last=last.model_copy(update={"planned": planned.model_copy(update={"cluster": "b"})}))
+
+    texts = [
+        Structure(client_of(overseen(stage, overlook)).get(path).text).text
+        for overlook, path in ((runs, "/"), (runs, "/daemon"), (runs, f"/jobs/{job.job_id}"))
+    ]
+    other = Structure(client_of(overseen(stage, elsewhere)).get(f"/jobs/{job.job_id}").text).text
+
+    assert "GPUs idle in jobs4 of 1 job" in texts[0]
+    assert "4 GPUs of 1 running job idle, 0 s ago; sadvise idle lists them" in texts[1]
+    assert "4 of its 8 GPUs at 1 % or less for 9.0 h: check whether" in texts[2]
+    assert "of its 8 GPUs" not in other
 
 
 def test_mode_is_the_one_in_force_while_a_daemon_runs(stage: Stage) -> None:

@@ -74,6 +74,8 @@ _REMOVED: Mapping[str, str] = {
     ),
     "daemon.adapt": "the performance model is no longer adapted to a site",
 }
+# Values of earlier versions, by key, each with what to do.
+_REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {"source.reader": {"json": "write text or auto"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,7 +351,10 @@ def _fault(error: ErrorDetails, origins: Mapping[str, str]) -> str:
     table, *keys = (str(step) for step in error["loc"])
     message = error["msg"].removeprefix("Value error, ")
     if keys:
-        return f"{origins[f'{table}.{keys[0]}']}: {table}.{keys[0]}: {message}, not {error['input']!r:.{_LONGEST}}"
+        key, value = f"{table}.{keys[0]}", error["input"]
+        hint = _REMOVED_VALUES.get(key, {}).get(str(value))
+        fault = f"{message}, not {value!r:.{_LONGEST}}" if hint is None else f"{value} was removed: {hint}"
+        return f"{origins[key]}: {key}: {fault}"
     # A check of several keys together failed; the message names them.
     blamed = {origins[key] for key in origins if key.startswith(f"{table}.") and key.split(".")[1] in message.split()}
     return f"{', '.join(sorted(blamed)) or table}: {table}: {message}"

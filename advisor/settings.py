@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from advisor.domain.notice import is_loopback
 from advisor.domain.units import DAY_S, HOUR_S
 
-Reader = Literal["auto", "text", "json", "pyslurm"]
+Reader = Literal["auto", "text", "pyslurm"]
 Level = Literal["debug", "info", "warning", "error"]
 Layout = Literal["auto", "logfmt", "json"]
 Fairness = Literal["user", "account", "lane", "trade", "site"]
@@ -203,7 +203,7 @@ class Limits:
 class SourceSettings:
     """How the cluster is read."""
 
-    reader: Annotated[Reader, "how Slurm is read: auto, text, json or pyslurm"] = "auto"
+    reader: Annotated[Reader, "how Slurm is read: auto, text or pyslurm"] = "auto"
     timeout_s: Annotated[float, "time limit of one Slurm command"] = 30.0
 
     def __post_init__(self) -> None:

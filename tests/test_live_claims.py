@@ -30,7 +30,7 @@ def test_requests_are_of_every_form_and_hold_what_can_bar_a_job() -> None:
 
 
 def test_wrong_claims_are_listed_below_the_counts() -> None:
-    wrong = {"release": "22.05", "seed": 3, "source": "text", "claim": "fits now", "request": "root: --gpus=1"}
+    wrong = {"release": "22.05", "seed": 3, "claim": "fits now", "request": "root: --gpus=1"}
     document = {
         "release": "22.05",
         "claims": {"fits now": 7},
@@ -43,7 +43,7 @@ def test_wrong_claims_are_listed_below_the_counts() -> None:
     lines = list(_table([document]))
 
     assert lines[1].split() == ["22.05", "7", "1", "0", "2", "3"]
-    assert lines[2] == "22.05 seed 3 text: fits now: root: --gpus=1 (PENDING Resources N/A; priority)"
+    assert lines[2] == "22.05 seed 3: fits now: root: --gpus=1 (PENDING Resources N/A; priority)"
 
 
 class Planned:
@@ -82,7 +82,6 @@ def test_impossible_job_that_slurm_expects_to_start_is_tried_on_the_emptied_clus
     trial = ClaimTrial(
         live=live,  # type: ignore[arg-type]  # what is used of a live cluster
         seed=1,
-        source="json",
         requests={1: []},
         said={1: ""},
         cluster="",
@@ -116,7 +115,6 @@ def test_a_job_with_fewer_gpus_than_it_asks_for_is_short(given: str, *, is_short
     trial = ClaimTrial(
         live=Live(),  # type: ignore[arg-type]  # what is used of a live cluster
         seed=1,
-        source="json",
         requests={},
         said={},
         cluster="",
@@ -151,7 +149,6 @@ def test_a_resize_is_sent_before_its_job_is_tried() -> None:
     trial = ClaimTrial(
         live=live,  # type: ignore[arg-type]  # what is used of a live cluster
         seed=1,
-        source="json",
         requests={1: []},
         said={1: ""},
         cluster="",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from advisor.backends import json_decode, pyslurm_child, text_decode
+from advisor.backends import pyslurm_child, text_decode
 from advisor.backends.assoc_text import COUNTS
 from advisor.backends.association_limits import CHECKED
 from advisor.backends.scontrol_text import partitions
@@ -17,39 +17,29 @@ from advisor.sim.slurm.slurm_settings import OTHERS_LEFT_OUT
 from tools import what_is_read as page
 from tools.what_is_read import Input
 
-SQUEUE_JOB = {"job_id": 1, "node_count": 1, "array_job_id": 1, "het_job_id": 1, "submit_time": 1}
-NODE = {"name": "n1", "cpus": 1, "alloc_cpus": 0, "real_memory": 1, "alloc_memory": 0, "weight": 1}
-NODE |= {"partitions": ["gpu"], "active_features": []}
-
 
 class Traced(dict[str, Any]):
-    """An answer that records the keys that a decoder looks for, those of nested objects as `outer.inner`."""
+    """Settings that record the keys that a decoder looks for."""
 
-    def __init__(self, values: Mapping[str, Any], prefix: str = "", seen: set[str] | None = None) -> None:
-        self.seen: set[str] = set() if seen is None else seen
-        self.prefix = prefix
-        nested = {key: value for key, value in values.items() if isinstance(value, dict)}
-        super().__init__({**values, **{key: Traced(value, f"{key}.", self.seen) for key, value in nested.items()}})
-
-    def note(self, key: str) -> None:
-        if not isinstance(dict.get(self, key), Traced):
-            self.seen.add(self.prefix + key)
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.seen: set[str] = set()
+        super().__init__(values)
 
     def get(self, key: str, default: Any = None) -> Any:
-        self.note(key)
+        self.seen.add(key)
         return super().get(key, default)
 
     def __getitem__(self, key: str) -> Any:
-        self.note(key)
+        self.seen.add(key)
         return super().__getitem__(key)
 
     def __contains__(self, key: object) -> bool:
-        self.note(str(key))
+        self.seen.add(str(key))
         return super().__contains__(key)
 
 
 def looked_for(decode: Callable[[Any], object], values: Mapping[str, Any]) -> set[str]:
-    """Return the keys that a decoder of JSON looks for."""
+    """Return the keys that a decoder of settings looks for."""
     raw = Traced(values)
     decode(raw)
     return raw.seen
@@ -62,25 +52,9 @@ def named(entries: Iterable[Input], reader: str) -> set[str]:
 JOB_ENTRIES = (*page.REQUESTS, *page.DOUBTS.values(), page.DESCRIBING)
 NODE_ENTRIES = (*page.NODES, page.FOR_SYSTEM, page.DESCRIBING_NODES)
 PARTITION_ENTRIES = (*page.PARTITIONS, page.DESCRIBING_PARTITIONS)
-PARTITION = {
-    "name": "gpu",
-    "partition": {"state": ["UP"]},
-    "nodes": {"configured": ""},
-    "maximums": {"oversubscribe": 1},
-    "minimums": {},
-    "defaults": {},
-    "priority": {"tier": 1},
-    "qos": {"assigned": ""},
-}
 READ: Mapping[str, tuple[set[Any], set[Any]]] = {
     "squeue": (set(text_decode.JOB_FIELDS), named(JOB_ENTRIES, "text") | text_decode.UNCOUNTED.keys()),
     "sinfo": (set(text_decode.NODE_FIELDS), named((*NODE_ENTRIES, *PARTITION_ENTRIES), "text")),
-    "jobs as JSON": (
-        looked_for(json_decode.job_record, SQUEUE_JOB),
-        named(JOB_ENTRIES, "json") | json_decode.UNCOUNTED.keys() | {"contiguous"},
-    ),
-    "nodes as JSON": (looked_for(json_decode.node_record, NODE), named(NODE_ENTRIES, "json")),
-    "partitions as JSON": (looked_for(json_decode.partition, PARTITION), named(PARTITION_ENTRIES, "json")),
     "jobs of pyslurm": (set(pyslurm_child.JOB), named(JOB_ENTRIES, "pyslurm")),
     "nodes of pyslurm": (set(pyslurm_child.NODE), named(NODE_ENTRIES, "pyslurm")),
     "partitions of pyslurm": (set(pyslurm_child.PARTITION), named(PARTITION_ENTRIES, "pyslurm")),
@@ -105,13 +79,11 @@ def test_the_page_names_what_is_read_of_an_answer_and_nothing_else(answer: str) 
     assert sorted(on_the_page - read) == []
 
 
-@pytest.mark.parametrize("answer", ["jobs", "nodes"])
+@pytest.mark.parametrize("answer", ["squeue", "sinfo"])
 def test_what_is_called_not_read_is_in_no_decoder(answer: str) -> None:
-    unread = page.UNREAD_REQUESTS if answer == "jobs" else page.UNREAD_NODES
-    answers = ("squeue", "jobs as JSON") if answer == "jobs" else ("sinfo", "nodes as JSON")
-    read = {field for name in answers for field in READ[name][0]}
+    unread = page.UNREAD_REQUESTS if answer == "squeue" else page.UNREAD_NODES
 
-    assert sorted((named(unread, "text") | named(unread, "json")) & read) == []
+    assert sorted(named(unread, "text") & READ[answer][0]) == []
 
 
 def test_settings_called_not_read_are_in_no_decoder() -> None:
@@ -137,6 +109,4 @@ def test_limits_called_not_read_are_not_checked() -> None:
 def test_every_doubted_option_stands_on_the_page() -> None:
     listed = " ".join(name for name, _, _ in page.doubted())
 
-    options = {*text_decode.UNCOUNTED.values(), *json_decode.UNCOUNTED.values()}
-
-    assert [option for option in sorted(options) if option not in listed] == []
+    assert [option for option in sorted(text_decode.UNCOUNTED.values()) if option not in listed] == []

@@ -59,8 +59,8 @@ ONLY_OTHERS: Final = frozenset((Cause.PRIORITY, Cause.NOT_TRIED, Cause.UNKNOWN, 
 _NODES_GIVEN: Final = re.compile(r"Nodes=(\S+) CPU_IDs=.*? GRES=(\S*)")
 _GPUS_GIVEN: Final = re.compile(r"\bgpu(?::[a-z]\w*)?:(\d+)\(")
 
-# By release and reader: the option of a job that Slurm does not show it, which the reader says of each queue.
-HIDDEN: Final = {("22.05", "text"): "--exclude", ("26.05", "json"): "--exclusive"}
+# By release: the option of a job that squeue does not show, which the reader says of each queue.
+HIDDEN: Final = {"22.05": "--exclude"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,6 @@ class Wrong:
     claim: str
     release: str
     seed: int
-    source: str
     request: str
     slurm_says: str
     sadvise_says: str
@@ -271,7 +270,6 @@ class ClaimTrial:
 
     live: LiveCluster
     seed: int
-    source: str
     requests: dict[int, list[str]]
     said: dict[int, str]
     cluster: str
@@ -280,7 +278,7 @@ class ClaimTrial:
 
     def uses_hidden(self, job_id: int) -> bool:
         """Return whether a job was submitted with an option that its release hides from the reader."""
-        hidden = HIDDEN.get((self.live.release, self.source))
+        hidden = HIDDEN.get(self.live.release)
         return hidden is not None and any(option.startswith(hidden) for option in self.requests.get(job_id, ()))
 
     def squeue(self, job: Job, layout: str) -> str:
@@ -322,7 +320,6 @@ class ClaimTrial:
             claim=claim,
             release=self.live.release,
             seed=self.seed,
-            source=self.source,
             request=request,
             slurm_says=f"{self.squeue(job, '%T %r %S')}{self._gives(job)}",
             sadvise_says=self.said[job.job_id],
@@ -399,8 +396,7 @@ def described(live: LiveCluster) -> str:
 def round_of(live: LiveCluster, draw: Random, seed: int, found: Found) -> None:
     """Fill a cluster once, and try every claim about its queue."""
     requests = fill(live, draw)
-    name = draw.choice(("text", "json"))
-    snapshot = snapshot_of(live, name)
+    snapshot = snapshot_of(live)
     waiting = [job for job in snapshot.pending if job.job_id in requests]
     diagnoses = {job.job_id: diagnosed(snapshot, job) for job in waiting}
     claimed = {job_id: claim_of(diagnosis) for job_id, diagnosis in diagnoses.items()}
@@ -414,9 +410,7 @@ def round_of(live: LiveCluster, draw: Random, seed: int, found: Found) -> None:
         job_id: "; ".join(f"{found.cause.value} {dict(found.evidence)}" for found in (each.first, *each.further))
         for job_id, each in diagnoses.items()
     }
-    trial = ClaimTrial(
-        live=live, seed=seed, source=name, requests=requests, said=said, cluster=described(live), found=found
-    )
+    trial = ClaimTrial(live=live, seed=seed, requests=requests, said=said, cluster=described(live), found=found)
     trial.is_hidden = any(trial.uses_hidden(job.job_id) for job in snapshot.jobs if not job.is_pending)
     # Those of the filling that wait, too: Slurm keeps nodes for them.
     eligible = [job for job in snapshot.pending if not job.held and job.eligible_time is not None
@@ -531,7 +525,7 @@ def _table(documents: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _line(wrong: dict[str, Any]) -> str:
-    where = f"{wrong['release']} seed {wrong['seed']} {wrong['source']}"
+    where = f"{wrong['release']} seed {wrong['seed']}"
     return f"{where}: {wrong['claim']}: {wrong['request']} ({wrong['slurm_says']}; {wrong['sadvise_says']})"
 
 

@@ -32,18 +32,17 @@ class Word(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A request or setting, and the fields that hold it: of squeue or sinfo, of Slurm's JSON, of pyslurm."""
+    """A request or setting, and the fields that hold it: of squeue or sinfo, of pyslurm."""
 
     name: str
     text: str = ""
-    json: str = ""
     pyslurm: str = ""
     remark: str = ""
 
     @property
     def remarks(self) -> str:
-        """Return the remark, and which of the three readers has no field for it."""
-        readers = {"text": self.text, "json": self.json, "pyslurm": self.pyslurm}
+        """Return the remark, and which of the two readers has no field for it."""
+        readers = {"text": self.text, "pyslurm": self.pyslurm}
         lacking = ", ".join(f"`{reader}`" for reader, fields in readers.items() if not fields)
         return "; ".join(part for part in (self.remark, f"not by the reader {lacking}" if lacking else "") if part)
 
@@ -52,93 +51,71 @@ class Input:
 DESCRIBING: Final = Input(
     "",
     "JobID State Reason Name UserName Comment NodeList SubmitTime StartTime EndTime Requeue",
-    "job_id job_state state_description state_reason name user_name comment nodes submit_time start_time end_time"
-    " requeue",
     "id state state_reason name user_name comment allocated_nodes submit_time start_time end_time is_requeueable",
 )
-DESCRIBING_NODES: Final = Input("", "NodeList PartitionName Reason", "name partitions reason", "name partitions reason")
-DESCRIBING_PARTITIONS: Final = Input("", "PartitionName", "name", "name")
+DESCRIBING_NODES: Final = Input("", "NodeList PartitionName Reason", "name partitions reason")
+DESCRIBING_PARTITIONS: Final = Input("", "PartitionName", "name")
 
 REQUESTS: Final = (
-    Input("--account", "Account", "account", "account"),
-    Input(
-        "--array",
-        "JobArrayID",
-        "array_job_id array_task_id array_task_string",
-        "array_id array_task_id array_tasks_parallel array_tasks_waiting",
-    ),
-    Input("--begin", "EligibleTime", "eligible_time", "eligible_time", "such a job is left alone until then"),
-    Input("--constraint=A, --constraint=A&B", "Feature", "features", "constraints"),
-    Input("--cpus-per-gpu", "cpus-per-tres", "cpus_per_tres", "cpus_per_gpu cpus_per_task"),
-    Input("--ntasks, --cpus-per-task", "NumTasks NumCPUs", "tasks cpus", "ntasks cpus",
-          "on 24.11 one task with more --gpus than a node has is doubted by the readers `text` and `pyslurm`, which do "
-          "not show whether it was asked for"),
-    Input("--ntasks-per-node", "NTPerNode", "tasks_per_node", "",
+    Input("--account", "Account", "account"),
+    Input("--array", "JobArrayID", "array_id array_task_id array_tasks_parallel array_tasks_waiting"),
+    Input("--begin", "EligibleTime", "eligible_time", "such a job is left alone until then"),
+    Input("--constraint=A, --constraint=A&B", "Feature", "constraints"),
+    Input("--cpus-per-gpu", "cpus-per-tres", "cpus_per_gpu cpus_per_task"),
+    Input("--ntasks, --cpus-per-task", "NumTasks NumCPUs", "ntasks cpus",
+          "on 24.11 one task with more --gpus than a node has is doubted, as neither reader shows whether it was "
+          "asked for"),
+    Input("--ntasks-per-node", "NTPerNode", "",
           "doubted above the number of tasks, and with --gpus or --gpus-per-task where that is no multiple of it: "
           "26.05 never starts these"),
-    Input("--mincpus", "MinCPUs", "minimum_cpus_per_node", "",
+    Input("--mincpus", "MinCPUs", "",
           "as CPUs that every node must have; doubted with --gpus-per-task and --ntasks-per-node, and beside several "
           "nodes where it is no multiple of --cpus-per-task"),
-    Input("--dependency", "Dependency", "dependency", "dependencies", "such a job is left alone"),
-    Input("--exclude", "ExcNodes", "excluded_nodes", "excluded_nodes", "22.05: not by the reader `text`"),
-    Input(
-        "--exclusive",
-        "OverSubscribe Exclusive",
-        "shared",
-        "resource_sharing",
-        "26.05: not by the readers `json` and `pyslurm`. `--exclusive=user`: not by the reader `pyslurm`",
-    ),
-    Input(
-        "--gpus, --tres-per-job",
-        "tres-per-job",
-        "tres_per_job",
-        "tres_per_job",
-        "with `pyslurm` only where AccountingStorageTRES counts gres/gpu",
-    ),
-    Input("--gpus-per-node, --gres", "tres-per-node", "tres_per_node", "tres_per_node gres_per_node"),
-    Input("--gpus-per-task, --tres-per-task", "tres-per-task", "tres_per_task", "tres_per_task"),
-    Input("heterogeneous jobs", "HetJobID HetJobOffset", "het_job_id het_job_offset",
-          "heterogeneous_id heterogeneous_offset", "they are left alone"),
-    Input("--hold, --priority", "PriorityLong", "priority", "priority"),
-    Input("--mem, --mem-per-cpu", "tres-alloc", "tres_alloc_str tres_req_str", "allocated_tres requested_tres"),
-    Input("--nice", "Nice", "nice", "nice"),
-    Input("--nodelist", "ReqNodes", "required_nodes", "required_nodes"),
-    Input("--nodes", "NumNodes MaxNodes", "node_count max_nodes", "num_nodes max_nodes"),
-    Input("--partition", "Partition", "partition", "partition"),
-    Input("--qos", "QOS", "qos", "qos"),
-    Input("--reservation", "Reservation", "resv_name", "reservation", "such a job is left alone"),
-    Input("scrontab jobs", "CronJob", "flags cron", "is_cronjob",
-          "they are left alone; 22.05 and 24.11: not by the reader `text`"),
-    Input("--switches", "ReqSwitch Wait4Switch", "required_switches minimum_switches maximum_switch_wait_time",
-          "required_switches max_wait_time_switches", "22.05: not by the reader `json`"),
-    Input("--time", "TimeLimit", "time_limit", "time_limit"),
-    Input("--time-min", "MinTime", "time_minimum", "time_limit_min"),
-    Input("--tmp", "MinTmpDisk", "minimum_tmp_disk_per_node", "", "see below"),
+    Input("--dependency", "Dependency", "dependencies", "such a job is left alone"),
+    Input("--exclude", "ExcNodes", "excluded_nodes", "22.05: not by the reader `text`"),
+    Input("--exclusive", "OverSubscribe Exclusive", "resource_sharing",
+          "26.05, and `--exclusive=user`: not by the reader `pyslurm`"),
+    Input("--gpus, --tres-per-job", "tres-per-job", "tres_per_job",
+          "with `pyslurm` only where AccountingStorageTRES counts gres/gpu"),
+    Input("--gpus-per-node, --gres", "tres-per-node", "tres_per_node gres_per_node"),
+    Input("--gpus-per-task, --tres-per-task", "tres-per-task", "tres_per_task"),
+    Input("heterogeneous jobs", "HetJobID HetJobOffset", "heterogeneous_id heterogeneous_offset",
+          "they are left alone"),
+    Input("--hold, --priority", "PriorityLong", "priority"),
+    Input("--mem, --mem-per-cpu", "tres-alloc", "allocated_tres requested_tres"),
+    Input("--nice", "Nice", "nice"),
+    Input("--nodelist", "ReqNodes", "required_nodes"),
+    Input("--nodes", "NumNodes MaxNodes", "num_nodes max_nodes"),
+    Input("--partition", "Partition", "partition"),
+    Input("--qos", "QOS", "qos"),
+    Input("--reservation", "Reservation", "reservation", "such a job is left alone"),
+    Input("scrontab jobs", "CronJob", "is_cronjob", "they are left alone; 22.05 and 24.11: not by the reader `text`"),
+    Input("--switches", "ReqSwitch Wait4Switch", "required_switches max_wait_time_switches"),
+    Input("--time", "TimeLimit", "time_limit"),
+    Input("--time-min", "MinTime", "time_limit_min"),
+    Input("--tmp", "MinTmpDisk", "", "see below"),
 )  # fmt: skip
 # By doubt: the requests that raise it, and the fields that no row above has.
 DOUBTS: Final[Mapping[Doubt, Input]] = {
-    Doubt.FEATURES: Input("--constraint in any other form", "Feature", "features", "constraints"),
-    Doubt.SHARES: Input("--gres=shard, --gres=mps", "tres-per-node", "tres_per_node", "gres_per_node"),
-    Doubt.OPTIONS: Input("GRES other than GPUs per task or job", "tres-per-task", "tres_per_task", "tres_per_task"),
+    Doubt.FEATURES: Input("--constraint in any other form", "Feature", "constraints"),
+    Doubt.SHARES: Input("--gres=shard, --gres=mps", "tres-per-node", "gres_per_node"),
+    Doubt.OPTIONS: Input("GRES other than GPUs per task or job", "tres-per-task", "tres_per_task"),
     Doubt.BARRED_NODES: Input(
         "GRES other than GPUs per node, --tmp",
         "tres-per-node",
-        "tres_per_node",
         "gres_per_node",
         "counted; where only some nodes have it, the job is left alone (`no_bar`)",
     ),
-    Doubt.SOCKETS: Input("--gpus-per-socket", "tres-per-socket", "tres_per_socket", "tres_per_socket sockets_per_node"),
-    Doubt.MEMORY: Input("no --mem", "tres-alloc", "tres_req_str", "requested_tres", "no memory is assumed"),
+    Doubt.SOCKETS: Input("--gpus-per-socket", "tres-per-socket", "tres_per_socket sockets_per_node"),
+    Doubt.MEMORY: Input("no --mem", "tres-alloc", "requested_tres", "no memory is assumed"),
     Doubt.NODE_COUNT: Input(
         "--ntasks or an open node count, where only more nodes than tasks, or than Slurm estimates, would do now",
         "NumTasks NumNodes",
-        "tasks node_count",
         "ntasks num_nodes",
     ),
     Doubt.NODE_LIMIT: Input(
         "as many --nodes at most as --ntasks, above MaxNodes of the partition",
         "MaxNodes",
-        "max_nodes",
         "max_nodes",
         "26.05 shows the tasks of other jobs so, too",
     ),
@@ -146,13 +123,10 @@ DOUBTS: Final[Mapping[Doubt, Input]] = {
         "--gpus or --gpus-per-task and --nodes of at least two, where fewer nodes have all GPUs and others have less",
         "tres-per-job tres-per-task",
         "tres_per_job tres_per_task",
-        "tres_per_job tres_per_task",
         "22.05, which can give the first nodes all of them and then has none for the others",
     ),
-    Doubt.GPUS_UNKNOWN: Input(
-        "forms of --gpus that pyslurm hides", "tres-per-job", "tres_per_job", "tres_per_job", "left alone"
-    ),
-    Doubt.PARTITION_UNKNOWN: Input("a partition that is not shown", "Partition", "partition", "partition"),
+    Doubt.GPUS_UNKNOWN: Input("forms of --gpus that pyslurm hides", "tres-per-job", "tres_per_job", "left alone"),
+    Doubt.PARTITION_UNKNOWN: Input("a partition that is not shown", "Partition", "partition"),
 }
 # Options that have a name of their own in the constant of the decoders.
 _SPELLED: Final = {
@@ -166,39 +140,35 @@ _ABOUT_THREADS: Final = frozenset(("--threads-per-core", "--ntasks-per-core"))
 
 _SIMULATED: Final = "in simulations only"
 NODES: Final = (
-    Input("State", "StateComplete", "state state_flags", "state", "[what each state means](node-states.md)"),
-    Input("CPUs", "CPUs CPUsState", "cpus alloc_cpus", "total_cpus allocated_cpus"),
-    Input("RealMemory", "Memory AllocMem", "real_memory alloc_memory", "real_memory allocated_memory"),
-    Input("Gres", "Gres GresUsed", "gres gres_used", "configured_gres allocated_tres"),
-    Input("Features", "features_act", "active_features", "active_features", "the active ones"),
-    Input("TmpDisk", "Disk", "temporary_disk"),
-    Input("ThreadsPerCore", "Threads", "threads"),
-    Input("Weight", "Weight", "weight", "weight", _SIMULATED),
+    Input("State", "StateComplete", "state", "[what each state means](node-states.md)"),
+    Input("CPUs", "CPUs CPUsState", "total_cpus allocated_cpus"),
+    Input("RealMemory", "Memory AllocMem", "real_memory allocated_memory"),
+    Input("Gres", "Gres GresUsed", "configured_gres allocated_tres"),
+    Input("Features", "features_act", "active_features", "the active ones"),
+    Input("TmpDisk", "Disk"),
+    Input("ThreadsPerCore", "Threads"),
+    Input("Weight", "Weight", "weight", _SIMULATED),
 )
 FOR_SYSTEM: Final = Input(
     "CoreSpecCount, CpuSpecList, MemSpecLimit",
     "",
-    "effective_cpus specialized_memory",
     "",
     "by `scontrol show node`, which is asked where slurm.conf has one of them: not of dynamic nodes "
     "beside a slurm.conf without any",
 )
 PARTITIONS: Final = (
-    Input("State", "Available", "partition.state", "state"),
-    Input("Nodes", "NodeList", "nodes.configured", "nodes"),
-    Input("MaxTime", "Time", "maximums.time", "max_time"),
-    Input("DefaultTime", "DefaultTime", "defaults.time", "default_time", "counted nowhere yet"),
-    Input("MaxNodes", "Size", "maximums.nodes", "max_nodes"),
-    Input("MinNodes", "Size", "minimums.nodes", "min_nodes"),
-    Input("MaxCPUsPerNode", "MaxCPUsPerNode", "maximums.cpus_per_node", "max_cpus_per_node"),
-    Input("OverSubscribe", "OverSubscribe", "partition.oversubscribe maximums.oversubscribe", "oversubscribe"),
-    Input("Exclusive", "", "partition.exclusive", "", "26.05; NODE and USER. The other readers read it of each job"),
-    Input("PriorityTier", "PriorityTier", "priority.tier", "priority_tier"),
-    Input("PriorityJobFactor", "PriorityJobFactor", "priority.job_factor", "priority_job_factor", _SIMULATED),
-    Input("Default", "Partition", "flags", "is_default", "before 26.05: not by the reader `json`"),
-    Input(
-        "QOS", "", "qos.assigned", "qos", "by `scontrol show partition`, before a job is resized, and in simulations"
-    ),
+    Input("State", "Available", "state"),
+    Input("Nodes", "NodeList", "nodes"),
+    Input("MaxTime", "Time", "max_time"),
+    Input("DefaultTime", "DefaultTime", "default_time", "counted nowhere yet"),
+    Input("MaxNodes", "Size", "max_nodes"),
+    Input("MinNodes", "Size", "min_nodes"),
+    Input("MaxCPUsPerNode", "MaxCPUsPerNode", "max_cpus_per_node"),
+    Input("OverSubscribe", "OverSubscribe", "oversubscribe"),
+    Input("PriorityTier", "PriorityTier", "priority_tier"),
+    Input("PriorityJobFactor", "PriorityJobFactor", "priority_job_factor", _SIMULATED),
+    Input("Default", "Partition", "is_default"),
+    Input("QOS", "", "qos", "by `scontrol show partition`, before a job is resized, and in simulations"),
 )
 SETTINGS: Final[Mapping[str, str]] = {
     "ClusterName": "",
@@ -237,37 +207,36 @@ NAMED_ONLY: Final[Mapping[str, str]] = {
 
 # By hand: what Slurm shows, by the fields that hold it, or hides, and no decoder reads.
 UNREAD_REQUESTS: Final = (
-    Input("--batch", "", "batch_features"),
-    Input("--bb, --bbf", "BurstBuffer", "burst_buffer", remark="stage-in delays a start"),
-    Input("--cluster-constraint, --clusters", "ClusterFeature", "cluster_features",
+    Input("--batch"),
+    Input("--bb, --bbf", "BurstBuffer", remark="stage-in delays a start"),
+    Input("--cluster-constraint, --clusters", "ClusterFeature",
           remark="jobs of a federation are left alone, by their ids"),
-    Input("--thread-spec", "", "thread_spec", remark="doubted by the reader `text`, which shows it as --core-spec"),
-    Input("--deadline", "Deadline", "deadline"),
-    Input("--delay-boot, --reboot", "DelayBoot", "delay_boot reboot"),
+    Input("--thread-spec", remark="doubted by the reader `text`, which shows it as --core-spec"),
+    Input("--deadline", "Deadline"),
+    Input("--delay-boot, --reboot", "DelayBoot"),
     Input("--exclusive=topo", remark="not in 22.05; bars blocks in which any other job runs. That such a job bars its "
-          "block to others is read as the state of its nodes, but on 24.11 not by the reader `json`"),
-    Input("--extra", "", "extra", remark="not in 22.05; bars nodes with SchedulerParameters=extra_constraints"),
-    Input("--gpu-bind, --gpu-freq, --tres-bind", "tres-bind tres-freq", "tres_bind tres_freq"),
+          "block to others is read as the state of its nodes"),
+    Input("--extra", remark="not in 22.05; bars nodes with SchedulerParameters=extra_constraints"),
+    Input("--gpu-bind, --gpu-freq, --tres-bind", "tres-bind tres-freq"),
     Input("--gres-flags", remark="enforce-binding, one-task-per-sharing and the like bar GPUs beside other CPUs"),
-    Input("--licenses", "Licenses", "licenses", remark="`explain` counts them once Slurm names them; plans do not"),
-    Input("--mcs-label", "", "mcs_label"),
-    Input("--mem-per-gpu", "mem-per-tres", "memory_per_tres",
+    Input("--licenses", "Licenses", remark="`explain` counts them once Slurm names them; plans do not"),
+    Input("--mcs-label"),
+    Input("--mem-per-gpu", "mem-per-tres",
           remark="its memory is read as Slurm adds it up for the present size, and counted so for other sizes"),
-    Input("--network", "Network", "network"),
-    Input("--ntasks-per-gpu", "", "tasks_per_tres", remark="Slurm sets the tasks by it, which are read"),
+    Input("--network", "Network"),
+    Input("--ntasks-per-gpu", remark="Slurm sets the tasks by it, which are read"),
     Input("--overcommit, --oversubscribe"),
-    Input("--prefer", "Prefer", "prefer"),
+    Input("--prefer", "Prefer"),
     Input("--resources", remark="not in 24.11"),
-    Input("--segment, --consolidate-segments, --spread-segments", "", "segment_size", remark="not in 22.05"),
+    Input("--segment, --consolidate-segments, --spread-segments", remark="not in 22.05"),
     Input("--spread-job, --use-min-nodes", remark="nodes are chosen in another way"),
 )  # fmt: skip
 UNREAD_NODES: Final = (
-    Input("Boards, Sockets, CoresPerSocket", "Sockets Cores", "boards sockets cores",
-          remark="so requests for them are doubted"),
+    Input("Boards, Sockets, CoresPerSocket", "Sockets Cores", remark="so requests for them are doubted"),
     Input("Cores and Links in gres.conf", remark="which CPUs stand beside which GPUs"),
-    Input("RestrictedCoresPerGPU", "", "res_cores_per_gpu gpu_spec", remark="not in 22.05"),
-    Input("features that a reboot can give (NodeFeaturesPlugins)", "features", "features"),
-    Input("owner and MCS label", "", "owner mcs_label"),
+    Input("RestrictedCoresPerGPU", remark="not in 22.05"),
+    Input("features that a reboot can give (NodeFeaturesPlugins)", "features"),
+    Input("owner and MCS label"),
     Input("ResumeTimeout, SuspendTimeout, ResumeRate", remark="a node that boots counts as if it were up"),
 )  # fmt: skip
 UNREAD_PARTITIONS: Final = (
@@ -275,7 +244,7 @@ UNREAD_PARTITIONS: Final = (
     Input("AllowAccounts, AllowGroups, AllowQos, DenyAccounts, DenyQos"),
     Input("RootOnly, DisableRootJobs, ReqResv"),
     Input("DefCpuPerGPU, DefMemPerCPU, DefMemPerGPU, DefMemPerNode", remark="no memory is assumed without --mem"),
-    Input("ExclusiveUser, ExclusiveTopo", remark="only the request of a job is, which shows it"),
+    Input("Exclusive, ExclusiveUser, ExclusiveTopo", remark="only the request of a job is, which shows it"),
     Input("LLN, SelectTypeParameters"),
     Input("MaxCPUsPerSocket", remark="not in 22.05"),
     Input("MaxMemPerCPU, MaxMemPerNode"),
@@ -362,7 +331,7 @@ def what_is_read_page(template: str) -> str:
 
 def _setting(name: str, remark: str) -> Input:
     """Return the entry of what does not depend on the reader."""
-    return Input(name, "scontrol", "scontrol", "scontrol", remark)
+    return Input(name, "scontrol", "scontrol", remark)
 
 
 def _code(names: str) -> str:

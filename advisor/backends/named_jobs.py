@@ -1,9 +1,9 @@
 """Reads jobs by their ids with squeue: whatever else is in the queue costs neither memory nor the answer."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Final
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
 
-from advisor.backends import json_decode
 from advisor.backends.process import Commands
 from advisor.backends.records import JobRecord, jobs_of
 from advisor.backends.site_reader import SiteReader
@@ -18,6 +18,8 @@ IDS_PER_COMMAND: Final = 10_000
 UNREADABLE: Final = "squeue prints fields of this job that cannot be read"
 
 _NO_SUCH_JOB: Final = "invalid job id"
+# Slurm's marks for "no value" and "no limit" where a release writes the bare number.
+_NO_VALUES: Final = frozenset((0xFFFFFFFE, 0xFFFFFFFF))
 
 
 def read_jobs(commands: Commands, job_ids: Collection[int], delimiter: Callable[[], str] = new_delimiter) -> list[Job]:
@@ -45,16 +47,17 @@ def hidden_ends(commands: Commands, job_ids: Collection[int]) -> dict[int, bool]
     ids = ",".join(map(str, sorted(job_ids)))
     try:
         answer = commands.ask("squeue", "-a", "--json", "-j", ids).output
-        listed = json_decode.parse(answer, command="squeue --json", key="jobs")
-        ends = [
-            (job_id, json_decode.upper_end(raw))
-            for raw in listed
-            if isinstance(job_id := raw.get("job_id"), int) and job_id in job_ids
-        ]
-        return {job_id: end == 0 for job_id, end in ends if end is not None}
-    except (SlurmRefusedError, DecodeError):
-        # A Slurm without JSON, or a release that dumps the whole queue and a queue that is too long.
+        # Slurm copies the bytes of users as they are, control characters and what is no UTF-8 too.
+        document = json.loads(answer.decode("utf-8", "replace"), strict=False)
+    except (SlurmRefusedError, DecodeError, ValueError, RecursionError):
+        # A Slurm without JSON, a damaged answer, or a release that dumps the whole queue and a queue that is too long.
         return {}
+    ends = {
+        job_id: _upper_end(raw)
+        for raw in _listed(document)
+        if isinstance(job_id := raw.get("job_id"), int) and job_id in job_ids
+    }
+    return {job_id: end == 0 for job_id, end in ends.items() if end is not None}
 
 
 def names_no_job(err: SlurmRefusedError) -> bool:
@@ -86,6 +89,25 @@ class NamedJobs:
         )
 
 
+def _listed(document: Any) -> list[dict[str, Any]]:
+    """Return the jobs of an answer of `squeue --json`; none if it does not list them."""
+    listed = document.get("jobs") if isinstance(document, dict) else None
+    return [raw for raw in listed if isinstance(raw, dict)] if isinstance(listed, list) else []
+
+
+def _upper_end(raw: Mapping[str, Any]) -> int | None:
+    """Return the most nodes that a pending job accepts, 0 where Slurm holds no number; None for other jobs and answers.
+
+    22.05 writes a plain number and one state, later releases `{"set", "infinite", "number"}` and a list of states.
+    """
+    if "PENDING" not in str(raw.get("job_state")).upper():
+        return None
+    most = raw.get("max_nodes")
+    if isinstance(most, dict):
+        most = most.get("number") if most.get("set") and not most.get("infinite") else None
+    return most if type(most) is int and most not in _NO_VALUES else None
+
+
 def _records(commands: Commands, job_ids: Iterable[int], delimiter: str) -> Iterator[JobRecord]:
     ids = ",".join(map(str, job_ids))
     try:
@@ -106,11 +128,9 @@ def _job(record: JobRecord) -> tuple[Job, ...]:
     try:
         return jobs_of((record,), ())
     except DecodeError:
-        return jobs_of((_unread(record.job_id, *record.states),), ())
+        return jobs_of((_unread(record.job_id, record.state),), ())
 
 
-def _unread(job_id: int, *states: str) -> JobRecord:
+def _unread(job_id: int, state: str) -> JobRecord:
     """Return the record of a job of which no more than its state could be read."""
-    return JobRecord(
-        job_id=job_id, states=tuple(state.strip() for state in states), submit_time=0.0, unseen=(UNREADABLE,)
-    )
+    return JobRecord(job_id=job_id, state=state, submit_time=0.0, unseen=(UNREADABLE,))

@@ -132,7 +132,7 @@ def job_record(raw: Raw, *, tres_counted: Counted, sharing_tells_exclusive: bool
     eligible_time = _instant(values, "eligible_time")
     return JobRecord(
         job_id=_number(values, "id") or 0,
-        states=(state,),
+        state=state,
         reason=_text(values, "state_reason"),
         name=optional_text(_text(values, "name")),
         user=optional_text(_text(values, "user_name")),

@@ -32,11 +32,7 @@ from advisor.domain.job import Allocation, ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.node import Node, is_known
 from advisor.errors import DecodeError
 
-# Slurm's flags of a job state come before its base state, in this order, wherever it prints one word.
-_STATE_FLAGS: Final = (
-    "COMPLETING", "STAGE_OUT", "CONFIGURING", "POWER_UP_NODE", "RESIZING", "REQUEUED", "REQUEUE_FED",
-    "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "EXPEDITING", "SIGNALING",
-)  # fmt: skip
+# Slurm prints one word: a flag of the state, if there is one, in place of the base state.
 _STATES: Mapping[str, JobState] = {
     "PENDING": JobState.PENDING,
     "RUNNING": JobState.RUNNING,
@@ -58,14 +54,10 @@ _STATES: Mapping[str, JobState] = {
     # It runs on another cluster of the federation.
     "REVOKED": JobState.OTHER,
 }
-# Flags that say nothing of whether a job waits or runs; JSON alone shows them, beside the others.
-_ASIDE: Final = frozenset(("LAUNCH_FAILED", "RECONFIG_FAIL", "UPDATE_DB"))
 _FINAL_STATES: Final = frozenset((
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
     "PREEMPTED", "TIMEOUT",
 ))  # fmt: skip
-_BASES: Final = frozenset(("PENDING", "RUNNING", "SUSPENDED")) | _FINAL_STATES
-_KNOWN: Final = _STATES.keys() | _BASES | _ASIDE
 _STARTED: Final = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING)
 
 # A user can make a dependency of 128 KiB. That a job depends is what decides; the head of the text is for people.
@@ -84,13 +76,12 @@ class JobRecord:
 
     `tres` is what is allocated, or requested while the job waits. `nodes_shown` is Slurm's own estimate of a
     waiting job's node count, `nodes_max` the most it accepts or 0; `nodes_open` is whether it leaves the count open,
-    `tasks_asked` whether it asks for its number of tasks, both None where the source cannot tell. `only_user` is
-    `--exclusive=user`, `uncounted` names options of the request that no fit counts. `unseen` names what could not be
-    read.
+    None where the source cannot tell. `only_user` is `--exclusive=user`, `uncounted` names options of the request that
+    no fit counts. `unseen` names what could not be read.
     """
 
     job_id: int
-    states: tuple[str, ...]
+    state: str
     reason: str = ""
     name: str = ""
     user: str = ""
@@ -102,7 +93,6 @@ class JobRecord:
     nodes_max: int = 0
     nodes_open: bool | None = None
     tasks: int = 1
-    tasks_asked: bool | None = None
     cpus: int = 1
     cpus_per_node: int = 1
     tasks_per_node: int = 0
@@ -297,7 +287,7 @@ def _made(
     No node has more than `most_gpus`; whether one task may have more than `doubted_above` is in doubt.
     """
     try:
-        if _state_word(record.states) in _FINAL_STATES:
+        if record.state in _FINAL_STATES:
             return None
         return _job(record, nodes_by_name, most_gpus, doubted_above)
     except (ValueError, DecodeError) as err:
@@ -306,9 +296,9 @@ def _made(
 
 
 def _job(record: JobRecord, nodes_by_name: Mapping[str, Node], most_gpus: int, doubted_above: int) -> Job:
+    state = _state(record.state)
     if record.submit_time is None:
         raise DecodeError(f"Slurm gives no submit time for job {record.job_id}: try another --source")
-    state = _STATES[_state_word(record.states)]
     started = state in _STARTED
     gang = _gang(record, most_gpus, doubted_above, pending=state is JobState.PENDING)
     limit_s = time_limit_s(record.limit_s)
@@ -421,15 +411,10 @@ def _tasks_and_cpus(record: JobRecord, nodes_max: int, *, pending: bool) -> tupl
 
 def _can_be_one_task_of(record: JobRecord, gpus: int) -> bool:
     """Return whether a job that leaves its nodes open can have asked for one task with more GPUs than `gpus`."""
-    if record.tasks_asked is not None or record.tasks > 1 or record.nodes_max > max(1, record.nodes_shown):
+    if record.tasks > 1 or record.nodes_max > max(1, record.nodes_shown):
         return False
     asked = gpu_counts(requested(record.requests.get(GpuScope.JOB, ())))
     return not record.cpus_per_gres and sum(gpu.count for gpu in asked) > gpus
-
-
-def _takes_one_node_by_its_task(record: JobRecord) -> bool:
-    """Return whether a job surely asks for one task, which Slurm gives one node, unless CPUs go with its GPUs."""
-    return record.tasks_asked is True and record.tasks == 1 and not record.nodes_max and not record.cpus_per_gres
 
 
 @lru_cache(CACHED_TEXTS)
@@ -468,8 +453,6 @@ def _node_range(record: JobRecord, *, pending: bool) -> tuple[int, int]:
         return shown, shown
     # What the user asked for at least stands in the TRES only; the node count shown is an estimate.
     nodes_min = record.tres.nodes or shown
-    if _takes_one_node_by_its_task(record):
-        return nodes_min, nodes_min
     return nodes_min, max(nodes_min, shown, record.nodes_max)
 
 
@@ -490,8 +473,6 @@ def _is_open(record: JobRecord, nodes_min: int, most_gpus: int) -> bool:
     squeue prints the most nodes of a range, and otherwise its estimate for both: the fewest that suffice, and one
     before the first try. Slurm refuses a fixed count that no nodes suffice for.
     """
-    if _takes_one_node_by_its_task(record):
-        return False
     # Of a job whose required nodes are reserved, the number of these is shown as the most.
     is_estimate = record.nodes_open is False and 0 < len(record.required_nodes) == record.nodes_max
     if record.nodes_open is not None and not is_estimate:
@@ -545,16 +526,8 @@ def _typed(counts: Iterable[GpuCount], whole: Mapping[str | None, int]) -> tuple
     return counts_of(totals)
 
 
-@lru_cache(CACHED_TEXTS)
-def _state_word(states: tuple[str, ...]) -> str:
-    """Return the one word that decides: the flag of a job that has started, else its base state, else another flag.
-
-    Raises `DecodeError` for a word that is not known: it could mean anything.
-    """
-    unknown = next((word for word in states if word not in _KNOWN), None)
-    flags = [flag for flag in _STATE_FLAGS if flag in states]
-    active = [flag for flag in flags if _STATES[flag] is not JobState.PENDING]
-    words = [*active, *(word for word in states if word in _BASES), *flags]
-    if unknown is not None or not words:
-        raise DecodeError(f"its state is {printable(unknown or '+'.join(states), 40) or 'empty'}, which is not known")
-    return words[0]
+def _state(word: str) -> JobState:
+    """Return the state of a job that has not ended; raises `DecodeError` for a word that is not known."""
+    if word not in _STATES:
+        raise DecodeError(f"its state is {printable(word, 40) or 'empty'}, which is not known")
+    return _STATES[word]

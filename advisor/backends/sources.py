@@ -1,6 +1,6 @@
 """Opens the reader that the configuration names, with text in its place where it fails or shows less of the queue.
 
-Text alone has no limit on the queue: it is read row by row, while JSON and what pyslurm prints are held as a whole.
+Text alone has no limit on the queue: it is read row by row, while what pyslurm prints is held as a whole.
 """
 
 import os
@@ -9,10 +9,15 @@ from dataclasses import replace
 from typing import Final
 
 from advisor.backends.commands import chosen_cluster
-from advisor.backends.json_source import LIMIT_BYTES, JsonSource
 from advisor.backends.process import OUTPUT_LIMIT_BYTES, Commands, SlurmCommands
-from advisor.backends.pyslurm_source import LIMIT_BYTES as PYSLURM_LIMIT_BYTES
-from advisor.backends.pyslurm_source import NO_EXCLUSIVE, PyslurmSource, does_not_fit, installed, types_not_counted
+from advisor.backends.pyslurm_source import (
+    LIMIT_BYTES,
+    NO_EXCLUSIVE,
+    PyslurmSource,
+    does_not_fit,
+    installed,
+    types_not_counted,
+)
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import Clock
@@ -22,11 +27,10 @@ from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, BudgetSpentError, ConfigError, TooLargeError
 
-READERS: Final = ("auto", "text", "json", "pyslurm")
+READERS: Final = ("auto", "text", "pyslurm")
 
-# The most requests to slurmctld that a snapshot costs, by reader; where JSON is too large after its one request for
-# the jobs, or pyslurm fails, text is read in its place.
-MOST_REQUESTS: Final[Mapping[str, int]] = {"text": 4, "json": 5, "pyslurm": 9, "auto": 9}
+# The most requests to slurmctld that a snapshot costs, by reader; where pyslurm fails, text is read in its place.
+MOST_REQUESTS: Final[Mapping[str, int]] = {"text": 4, "pyslurm": 9, "auto": 9}
 
 # The share of a command's time that pyslurm gets where text can be read in its place.
 _SHARE_OF_TIME: Final = 1 / 3
@@ -37,15 +41,14 @@ RETRY_S: Final = 600.0
 
 
 class _TextForAWhile:
-    """Reads text for a while in place of a reader, which is then tried again."""
+    """Reads text for a while in place of pyslurm, which is then tried again."""
 
-    def __init__(self, reader: str, text: TextSource, clock: Clock) -> None:
-        self._reader = reader
+    def __init__(self, text: TextSource, clock: Clock) -> None:
         self._text = text
         self._clock = clock
         self._text_since: float | None = None
         self._fault = ""
-        self.name = reader
+        self.name = "pyslurm"
 
     def snapshot(self) -> Snapshot:
         """Read the cluster as it is now; raises what the text reader raises."""
@@ -55,17 +58,17 @@ class _TextForAWhile:
         else:
             seen = self._text.snapshot()
             if self._fault:
-                unread = (*seen.unread, f"read as text since {self._reader} failed: {self._fault}")
+                unread = (*seen.unread, f"read as text since pyslurm failed: {self._fault}")
                 seen = replace(seen, unread=unread, reader_fault=self._fault)
         self.name = seen.source
         return seen
 
     def _tried(self) -> Snapshot | None:
-        """Read by the reader; None if text is to be read in its place."""
+        """Read by pyslurm; None if text is to be read in its place."""
         raise NotImplementedError
 
     def _is_due(self) -> bool:
-        """Return whether the reader is tried now: not for a while after text was preferred."""
+        """Return whether pyslurm is tried now: not for a while after text was preferred."""
         return self._text_since is None or not 0 <= self._clock.now() - self._text_since < RETRY_S
 
 
@@ -76,7 +79,7 @@ class AutoSource(_TextForAWhile):
         self, text: TextSource, pyslurm: PyslurmSource | None, site: SiteReader, commands: Commands, clock: Clock
     ) -> None:
         """Take both readers, pyslurm None if it cannot be used, and the commands that read pyslurm's version."""
-        super().__init__("pyslurm", text, clock)
+        super().__init__(text, clock)
         self._pyslurm = pyslurm
         self._site = site
         self._commands = commands
@@ -130,20 +133,20 @@ class AutoSource(_TextForAWhile):
         self.why = why
 
 
-class ChosenSource(_TextForAWhile):
-    """The cluster as the chosen reader shows it, and as text while the queue is too large for that reader.
+class ChosenPyslurm(_TextForAWhile):
+    """The cluster as pyslurm shows it, and as text while the queue is too large for pyslurm.
 
-    Users decide how large a queue is. The chosen reader is tried again after a while.
+    Users decide how large a queue is. pyslurm is tried again after a while.
     """
 
-    def __init__(self, chosen: ClusterSource, text: TextSource, clock: Clock) -> None:
-        super().__init__(chosen.name, text, clock)
-        self._chosen = chosen
+    def __init__(self, pyslurm: ClusterSource, text: TextSource, clock: Clock) -> None:
+        super().__init__(text, clock)
+        self._pyslurm = pyslurm
 
     def _tried(self) -> Snapshot | None:
-        """Read by the chosen reader; None if the queue is too large for it, raises what it raises otherwise."""
+        """Read by pyslurm; None if the queue is too large for it, raises what it raises otherwise."""
         try:
-            return self._chosen.snapshot()
+            return self._pyslurm.snapshot()
         except TooLargeError as err:
             self._text_since, self._fault = self._clock.now(), str(err)
             return None
@@ -160,7 +163,7 @@ def open_source(
     """Open a reader by name; `cluster` None means SLURM_CLUSTERS, or else the cluster of this host.
 
     `auto` reads with pyslurm where its release is Slurm's and the site counts every type of GPU as TRES, else text.
-    A queue that is too large for the named reader is read as text. `through` wraps every command,
+    A queue that is too large for pyslurm is read as text. `through` wraps every command,
     for example in a budget.
     """
     asked = chosen_cluster(cluster, os.environ)
@@ -174,14 +177,12 @@ def open_source(
     match name:
         case "text":
             return text
-        case "json":
-            return ChosenSource(JsonSource(commands_within(LIMIT_BYTES), clock, site), text, clock)
         case "pyslurm":
             if asked is not None:
                 raise ConfigError("pyslurm reads only the cluster of this host: use --source text with --clusters")
-            return ChosenSource(PyslurmSource(clock, site, commands_within(PYSLURM_LIMIT_BYTES)), text, clock)
+            return ChosenPyslurm(PyslurmSource(clock, site, commands_within(LIMIT_BYTES)), text, clock)
         case "auto":
-            quick = commands_within(PYSLURM_LIMIT_BYTES, _SHARE_OF_TIME)
+            quick = commands_within(LIMIT_BYTES, _SHARE_OF_TIME)
             pyslurm = PyslurmSource(clock, site, quick) if asked is None else None
             return AutoSource(text, pyslurm, site, quick, clock)
         case _:

@@ -42,7 +42,7 @@ _LONGEST_RANGE = 40
 
 @lru_cache(CACHED_TEXTS)
 def signed(number: int) -> int:
-    """Return a number of 32 bits with its sign, which the JSON of 22.05 leaves out: 4294966296 is -1000."""
+    """Return a number of 32 bits with its sign, which pyslurm can leave out: 4294966296 is -1000."""
     return number - 2**32 if 2**31 <= number < 2**32 else number
 
 

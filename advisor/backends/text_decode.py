@@ -186,7 +186,7 @@ def job_record(row: Row) -> JobRecord:
     """Read a job from its row."""
     return JobRecord(
         job_id=whole(row["JobID"], field="squeue JobID"),
-        states=(row["State"].strip(),),
+        state=row["State"].strip(),
         reason=row["Reason"],
         name=optional_text(row["Name"]),
         user=optional_text(row["UserName"]),

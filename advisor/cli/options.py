@@ -52,7 +52,6 @@ class Reader(StrEnum):
 
     AUTO = "auto"
     TEXT = "text"
-    JSON = "json"
     PYSLURM = "pyslurm"
 
 

@@ -17,9 +17,6 @@ _PRINTED = re.compile(r"\d{1,3}\.\d{1,3}(?:\.[0-9A-Za-z.-]+)?")
 _NUMBERS = re.compile(r"(\d{1,3})\.(\d{1,3})(?!\d)(?:\.(\d{1,4})(?![0-9A-Za-z]))?")
 _UNKNOWN_VERSION: Final[Version] = (0, 0, 0)
 
-# The keys of required switches in the job JSON: from v0.0.42 on, and before. One release prints several versions of it.
-SWITCHES_IN_JSON: Final = ("required_switches", "minimum_switches")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
@@ -45,9 +42,8 @@ class Traits:
     `cpus_per_gpu_update_keeps_priority` is whether a job with `--cpus-per-gpu` has its old priority again once an
     update of it is reverted.
 
-    `scontrol_json` is whether nodes and partitions come as JSON from scontrol; squeue has JSON in every release.
-    `switches_in_json` is whether the job JSON carries required switches. `sharing_tells_exclusive` is
-    whether a job that wants whole nodes for itself says so in what JSON and pyslurm give as its sharing.
+    `sharing_tells_exclusive` is whether a job that wants whole nodes for itself says so in what pyslurm gives as its
+    sharing.
     `shows_powered_down` is whether cloud nodes that are powered down are shown without PrivateData=cloud.
     `default_priority_type` is "" where it is not known. `tested` is whether a live cluster or recorded answers of it
     are part of the tests.
@@ -64,8 +60,6 @@ class Traits:
     mincpus_cut_to_limit: bool = False
     first_nodes_take_all: bool = False
     cpus_per_gpu_update_keeps_priority: bool = True
-    scontrol_json: bool = True
-    switches_in_json: bool = True
     sharing_tells_exclusive: bool = True
     shows_powered_down: bool = True
     default_priority_type: str = "priority/multifactor"
@@ -84,8 +78,6 @@ TRAITS: Final = (
         mincpus_cut_to_limit=True,
         first_nodes_take_all=True,
         cpus_per_gpu_update_keeps_priority=False,
-        scontrol_json=False,
-        switches_in_json=False,
         shows_powered_down=False,
         default_priority_type="priority/basic",
         squeue_array_unique=True,

@@ -12,8 +12,8 @@ from advisor.domain.units import MINUTE_S
 class Partition:
     """A partition; `max_time_s` None means unlimited, `nodes` stand in name order.
 
-    Not every reader shows `qos`, `min_nodes_per_job`, and whether it is the default. `over_subscribe` is as scontrol
-    spells it. `max_cpus_per_node` bounds what all of its jobs together hold on a node.
+    Not every reader shows `qos`. `over_subscribe` is as scontrol spells it. `max_cpus_per_node` bounds what all of its
+    jobs together hold on a node.
     """
 
     name: str

@@ -41,7 +41,7 @@ RULES_IN_WORDS: Final[Mapping[str, str]] = {
     "not_dependent": "It waits for another job. To see which: `squeue -j JOBID -O Dependency`.",
     "not_deferred": "Its begin time is in the future. To start it now: `scontrol update JobId=JOBID StartTime=now`.",
     "array_not_split": (
-        "It is part of an array, and an update would split the array or miss some of its tasks. `--source json` can "
+        "It is part of an array, and an update would split the array or miss some of its tasks. `--source pyslurm` can "
         "see more of arrays."
     ),
     "not_split_off": "It is a task that left its array. It changes with the waiting tasks of the array, or not at all.",
@@ -62,7 +62,7 @@ RULES_IN_WORDS: Final[Mapping[str, str]] = {
     "cooldown_over": "It was changed less than {guard.cooldown_s} ago (guard.cooldown_s). Wait.",
     "lifted_once": "It was moved ahead already, and still is. To see it: `sadvise journal -j JOBID`.",
     # Changes.
-    "field_shown": "The reader does not show the field, so that the change could not be checked. Try `--source json`.",
+    "field_shown": "The reader does not show the field, so that the change could not be checked. Try `--source text`.",
     "before_still_true": "The job has changed since it was read. The next round plans with its new values.",
     "lifts_only": "It would put the job back without an exchange. That is never done.",
     "place_given_once": "The job gave its place once already. It does so only once.",

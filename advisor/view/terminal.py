@@ -188,7 +188,6 @@ def short_instant(posix_s: float) -> str:
 
 _SOURCES = {
     "text": "squeue and sinfo",
-    "json": "squeue --json",
     "pyslurm": "pyslurm",
     "file": "a snapshot file",
     "demo": "the embedded queue",

@@ -9,7 +9,7 @@ from typing import Any
 from advisor.backends.process import Answer
 from advisor.backends.pyslurm_source import CHILD
 from advisor.errors import SlurmRefusedError
-from tests.backends import recorded, recorded_pyslurm
+from tests.backends import recorded_pyslurm
 from tests.backends.fake_slurm import FakeSlurm, Streaming, job_row, node_row
 
 JOB_ID = 7
@@ -19,7 +19,7 @@ _UPDATE = re.compile(r"(\w+)=(\S*)")
 
 @dataclass
 class OneQueue(Streaming):
-    """The job's fields as slurmctld holds them; `Commands` for text, JSON, pyslurm and scontrol.
+    """The job's fields as slurmctld holds them; `Commands` for text, pyslurm and scontrol.
 
     `gpus` is spelled as `--gpus` takes it, `switches` as scontrol does, times are in minutes.
     """
@@ -41,9 +41,7 @@ class OneQueue(Streaming):
         if str(CHILD) in arguments:
             return Answer(output=self._by_pyslurm())
         if "--json" in arguments:
-            return Answer(output=json.dumps(self._by_json(program, arguments)).encode())
-        if "partition" in arguments:
-            return Answer(output=(recorded.RECORDED / "22.05" / "partition.txt").read_bytes())
+            return Answer(output=self._by_json())
         slurm = FakeSlurm(jobs=[self._by_squeue()], nodes=[node_row(NodeList=f"n{n + 1:02}") for n in range(NODES)])
         slurm.texts["sinfo --version"] = f"slurm {self.release}\n"
         return slurm.ask(program, *arguments)
@@ -120,32 +118,10 @@ class OneQueue(Streaming):
             ReqNodes=self.named,
         )
 
-    def _by_json(self, program: str, arguments: tuple[str, ...]) -> dict[str, Any]:
-        if program != "squeue":
-            kind = arguments[arguments.index("show") + 1] + "s" if program == "scontrol" else "nodes"
-            answer: dict[str, Any] = json.loads(recorded.text(f"{kind}.json"))
-            return answer
-        base = next(each for each in json.loads(recorded.text("squeue.json"))["jobs"] if each["job_id"] == 4022)
-        count, minutes = self._wait
-        changed = {
-            "job_id": JOB_ID,
-            "tres_req_str": f"cpu=4,mem=4000M,node={self.nodes[0]},billing=4,gres/gpu={self._total}",
-            "tres_alloc_str": "",
-            "node_count": {"set": True, "infinite": False, "number": self.nodes[0]},
-            "max_nodes": {"set": True, "infinite": False, "number": self.nodes[1]},
-            "tres_per_node": "",
-            "tres_per_job": self.gpus,
-            "required_switches": count,
-            "maximum_switch_wait_time": minutes * 60,
-            "time_limit": {"set": True, "infinite": False, "number": self.limit},
-            "time_minimum": {"set": bool(self.time_min), "infinite": False, "number": self.time_min},
-            "nice": self.nice,
-            "required_nodes": self.named,
-        }
-        if self.release.startswith("22.05"):
-            changed.pop("required_switches")
-            base = {key: value for key, value in base.items() if key != "required_switches"}
-        return {"jobs": [{**base, **changed}]}
+    def _by_json(self) -> bytes:
+        """Return what the actuator looks for, where squeue shows one end of the node range."""
+        most = {"set": True, "infinite": False, "number": self.nodes[1]}
+        return json.dumps({"jobs": [{"job_id": JOB_ID, "job_state": ["PENDING"], "max_nodes": most}]}).encode()
 
     def _by_pyslurm(self) -> bytes:
         records = recorded_pyslurm.counted_records()

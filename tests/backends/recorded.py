@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from advisor.backends import assembly, json_decode, scontrol_text, text_decode
+from advisor.backends import assembly, text_decode
 from advisor.backends.site_config import config_lines, site_config, topology_kind
 from advisor.backends.site_reader import Site
 from advisor.backends.slurm_conf import shown_topology
+from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
 from tests.backends import recorded_scontrol
 
@@ -32,14 +33,15 @@ def site(folder: Path = FOLDER) -> Site:
 
 
 def text_snapshot() -> Snapshot:
-    """Decode what scontrol printed; its partitions were recorded as JSON only."""
+    """Decode what scontrol printed of jobs and nodes; its one partition, of all nodes, was not recorded as text."""
+    nodes = recorded_scontrol.node_records(text("nodes.txt"))
     return assemble(
         source="text",
         taken_at=0.0,
         site=site(),
         jobs=recorded_scontrol.job_records(text("jobs.txt")),
-        nodes=recorded_scontrol.node_records(text("nodes.txt")),
-        partitions=map(json_decode.partition, _listed("partitions")),
+        nodes=nodes,
+        partitions=[Partition(name="gpu", nodes=tuple(node.name for node in nodes))],
     )
 
 
@@ -65,18 +67,6 @@ def as_asked(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def json_snapshot() -> Snapshot:
-    """Decode the JSON answers."""
-    return assemble(
-        source="json",
-        taken_at=0.0,
-        site=site(),
-        jobs=[json_decode.job_record(raw) for raw in _listed("jobs", "squeue")],
-        nodes=map(json_decode.node_record, _listed("nodes")),
-        partitions=map(json_decode.partition, _listed("partitions")),
-    )
-
-
 def printed_snapshot(release: str, *, jobs_by_scontrol: bool = False) -> Snapshot:
     """Decode what squeue and sinfo of a live release printed; or scontrol, as to the jobs."""
     folder = RECORDED / release
@@ -98,24 +88,6 @@ def printed_snapshot(release: str, *, jobs_by_scontrol: bool = False) -> Snapsho
     )
 
 
-def dumped_snapshot(release: str) -> Snapshot:
-    """Decode the JSON answers of a live release."""
-    folder = RECORDED / release
-    found = site(folder)
-    traits = found.config.traits
-    nodes = _listed("nodes", None if traits.scontrol_json else "sinfo", folder)
-    return assemble(
-        source="json",
-        taken_at=0.0,
-        site=found,
-        jobs=[json_decode.job_record(raw) for raw in _listed("jobs", "squeue", folder)],
-        nodes=map(json_decode.node_record, nodes),
-        partitions=map(json_decode.partition, _listed("partitions", None, folder))
-        if traits.scontrol_json
-        else scontrol_text.partitions((folder / "partition.txt").read_text()),
-    )
-
-
 def _rows(folder: Path, name: str, ours: Sequence[str]) -> list[text_decode.Row]:
     """Split a recorded answer, whose fields commands.json names, into rows under our names."""
     how = json.loads((folder / "commands.json").read_text())
@@ -127,8 +99,3 @@ def _rows(folder: Path, name: str, ours: Sequence[str]) -> list[text_decode.Row]
         fields=[names.get(field.lower(), field) for field in asked],
         delimiter=how["separator"],
     )
-
-
-def _listed(key: str, name: str | None = None, folder: Path = FOLDER) -> list[dict[str, Any]]:
-    answer = (folder / f"{name or key}.json").read_bytes()
-    return json_decode.parse(answer, command=f"{name or key}.json", key=key)

@@ -97,7 +97,8 @@ def _pairs(line: str) -> Iterator[tuple[str, str]]:
 
 def _node(block: Row) -> NodeRecord:
     row = {ours: block[theirs] for ours, theirs in _NODE_KEYS.items()}
-    row["GresUsed"] = block.get("GresUsed", "")
+    row |= {"GresUsed": block.get("GresUsed", ""), "Disk": block.get("TmpDisk", "")}
+    row["Threads"] = block.get("ThreadsPerCore", "")
     row["Reason"] = _SET_BY.sub("", block.get("Reason", ""))
     return node_record(row, names(block.get("Partitions", "")))
 
@@ -123,6 +124,13 @@ def _job(block: Row) -> JobRecord:
         "HetJobID": block.get("HetJobId", ""),
         "HetJobOffset": block.get("HetJobOffset", ""),
         "CronJob": block.get("CronJob", ""),
+        "MinCPUs": block.get("MinCPUsNode", ""),
+        "MinTmpDisk": block.get("MinTmpDiskNode", ""),
+        "CoreSpec": block.get("CoreSpec", ""),
+        "Contiguous": block.get("Contiguous", ""),
+        "Sockets": block.get("Socks/Node", ""),
+        **_by_parts("NTPerNode Boards NTPerSocket NTPerCore", block.get("NtasksPerN:B:S:C", "")),
+        **_by_parts("Boards Sockets/Board Cores Threads", block.get("ReqB:S:C:T", "")),
     }
     if "Exclusive" in block:
         row["Exclusive"] = block["Exclusive"]
@@ -134,6 +142,11 @@ def _array_id(block: Row) -> str:
     if not base:
         return block["JobId"]
     return f"{base}_{task}" if task.isdecimal() else f"{base}_[{task}]"
+
+
+def _by_parts(fields: str, text: str) -> Row:
+    """Return numbers that scontrol prints together, such as `0:2:*:*`, by the fields of squeue."""
+    return dict(zip(fields.split(), text.split(":"), strict=False))
 
 
 def _node_counts(text: str, *, field: str) -> tuple[int, int | None]:

@@ -11,7 +11,6 @@ from advisor.apply.applier import INTENT_GRACE_S, Applier
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.step import Reconciled
 from advisor.backends.actuator import ScontrolActuator
-from advisor.backends.json_source import JsonSource
 from advisor.backends.pyslurm_source import PyslurmSource
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
@@ -34,7 +33,7 @@ from tests.backends.fake_slurm import root_site
 from tests.backends.one_queue import JOB_ID, OneQueue
 from tests.builders import size_of
 
-READERS = ("text", "json", "json of 22.05", "pyslurm")
+READERS = ("text", "pyslurm")
 NOW = 1_795_353_900.0
 
 # One change of each lever to a field of a pending job, from what the queue holds at first.
@@ -63,15 +62,8 @@ def _conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def opened(reader: str, queue: OneQueue) -> ClusterSource:
     """Open a reader of the queue."""
     clock = ManualClock(NOW)
-    queue.release = "22.05.8" if reader == "json of 22.05" else "25.11.7"
     site = root_site(queue, clock)
-    match reader:
-        case "text":
-            return TextSource(queue, clock, site)
-        case "pyslurm":
-            return PyslurmSource(clock, site, queue)
-        case _:
-            return JsonSource(queue, clock, site)
+    return TextSource(queue, clock, site) if reader == "text" else PyslurmSource(clock, site, queue)
 
 
 def reconciled(reader: str, queue: OneQueue, journal: MemoryJournal) -> Reconciled:
@@ -98,7 +90,7 @@ def test_readers_show_the_same_value_or_say_that_they_show_none(reader: str, lev
         assert change.held_by(before.jobs_by_id[JOB_ID]) == change.before
         assert change.held_by(after.jobs_by_id[JOB_ID]) == change.after
     else:
-        assert (reader, lever) in {("pyslurm", Lever.GPU_COUNT), ("json of 22.05", Lever.SWITCHES)}
+        assert (reader, lever) == ("pyslurm", Lever.GPU_COUNT)
 
 
 @pytest.mark.parametrize("state", [LeaseState.INTENDED, LeaseState.OUT, LeaseState.RETURNING])
@@ -141,10 +133,9 @@ def test_value_of_somebody_else_stays_under_any_reader(lever: Lever, reader: str
     assert [each.state for each in journal.leases()] == [LeaseState.HANDS_OFF]
 
 
-@pytest.mark.parametrize("reader", ["text", "json"])
 @pytest.mark.parametrize("state", [LeaseState.OUT, LeaseState.RETURNING])
 @pytest.mark.parametrize("limit", [30, 90, 600])
-def test_limit_that_a_person_set_stays_with_the_size(reader: str, state: LeaseState, limit: int) -> None:
+def test_limit_that_a_person_set_stays_with_the_size(state: LeaseState, limit: int) -> None:
     change, queue, journal = CHANGES[Lever.GPU_COUNT], OneQueue(), MemoryJournal()
     lease = intended(change, NOW - 2 * INTENT_GRACE_S, after_s=60.0)
     journal.keep(replace(lease, state=state))
@@ -152,7 +143,7 @@ def test_limit_that_a_person_set_stays_with_the_size(reader: str, state: LeaseSt
     queue.limit = limit
     held, sent = queue.held(), tuple(queue.sent)
 
-    reconciled(reader, queue, journal)
+    reconciled("text", queue, journal)
 
     assert (queue.held(), tuple(queue.sent)) == (held, sent)
     assert [each.state for each in journal.leases()] == [LeaseState.HANDS_OFF]

@@ -34,6 +34,32 @@ def test_no_ids_ask_nothing() -> None:
     assert read_jobs(slurm, []) == [] and hidden_ends(slurm, []) == {} and slurm.asked == []
 
 
+@pytest.mark.parametrize(
+    ("answer", "hidden"),
+    [
+        (b'{"jobs": [{"job_id": 7, "job_state": "PENDING", "max_nodes": 0, "name": "a\xff\n"}]}', {7: True}),
+        (b'{"jobs": [{"job_id": 7, "job_state": ["PENDING"], "max_nodes": {"set": true, "number": 4}}]}', {7: False}),
+        (b'{"jobs": [{"job_id": 8, "job_state": "PENDING", "max_nodes": 0}]}', {}),
+        (b'{"jobs": [{"job_id": 7, "job_state": ["RUNNING"], "max_nodes": 0}]}', {}),
+        (b'{"jobs": [{"job_id": 7, "job_state": "PENDING", "max_nodes": 4294967294}]}', {}),
+        (b'{"jobs": [{"job_id": 7, "job_state": "PENDING", "max_nodes": {"set": true, "infinite": true}}]}', {}),
+        (b'{"jobs": [{"job_id": 7, "job_state": "PENDING", "max_nodes": "0"}]}', {}),
+        (b'{"jobs": [{"job_id": [7], "job_state": "PENDING", "max_nodes": 0}, 7]}', {}),
+        (b'{"jobs": [{"job_id": 7, "job_state": "PENDING", "max_nodes": 0}', {}),
+        (b'{"jobs": null, "errors": [{"error": "x"}]}', {}),
+        (b"[]", {}),
+        (b"[" * 200_000, {}),
+        (b"", {}),
+    ],
+    ids=["0", "a number", "another job", "running", "no value", "infinite", "a text", "no ids", "cut", "no list",
+         "no object", "deep", "empty"],
+)  # fmt: skip
+def test_hidden_ends_are_those_that_a_whole_answer_shows(answer: bytes, hidden: dict[int, bool]) -> None:
+    slurm = FakeSlurm(texts={"squeue -a --json -j 7": answer})
+
+    assert hidden_ends(slurm, [7]) == hidden
+
+
 def test_a_single_job_that_slurm_no_longer_knows_is_not_there() -> None:
     gone = SlurmRefusedError("squeue failed with exit status 1: slurm_load_jobs error: Invalid job id specified")
 

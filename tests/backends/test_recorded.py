@@ -8,13 +8,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from advisor.backends.pyslurm_decode import Raw
+from advisor.backends.scontrol_text import partitions
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Lever
 from advisor.domain.gang import GangRequest, GpuCount, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, HetRecord, Job, JobHints, JobState
 from advisor.domain.node import GpuPool, Node
 from advisor.domain.plan import Recommendation
-from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
 from advisor.errors import DecodeError
@@ -39,51 +39,26 @@ def without_gpus_per_job(job: Job) -> Job:
     return replace(job, gang=gang, allocation=job.allocation and replace(job.allocation, gpus=()))
 
 
-# What a reader cannot see, by the reader: the only differences there may be, beside the default partition, which JSON
-# shows from 26.05 on. Partitions of the others were recorded as JSON.
-MISSING: Mapping[str, tuple[Callable[[Job], Job], Callable[[Node], Node]]] = {
-    "text": (lambda job: job, lambda node: node),
-    "json": (lambda job: job, lambda node: node),
-    "pyslurm": (without_gpus_per_job, without_gpu_use),
-}
-READERS: Mapping[str, Callable[[], Snapshot]] = {
-    "text": recorded.text_snapshot,
-    "json": recorded.json_snapshot,
-    "pyslurm": recorded_pyslurm.uncounted_snapshot,
-}
+def test_readers_agree_but_for_what_pyslurm_cannot_see() -> None:
+    whole, ours = recorded.text_snapshot(), recorded_pyslurm.uncounted_snapshot()
 
-
-@pytest.mark.parametrize("reader", READERS)
-def test_readers_agree_but_for_what_they_cannot_see(reader: str) -> None:
-    blind_job, blind_node = MISSING[reader]
-    whole = recorded.json_snapshot()
     expected = replace(
         whole,
-        source=reader,
-        jobs=tuple(map(blind_job, whole.jobs)),
-        nodes=tuple(map(blind_node, whole.nodes)),
-        partitions=tuple(replace(each, is_default=reader == "pyslurm") for each in whole.partitions),
-        hidden_levers=READERS[reader]().hidden_levers,
+        source="pyslurm",
+        jobs=tuple(map(without_gpus_per_job, whole.jobs)),
+        nodes=tuple(map(without_gpu_use, whole.nodes)),
+        partitions=tuple(replace(each, is_default=True) for each in whole.partitions),
+        hidden_levers=ours.hidden_levers,
     )
-
-    assert READERS[reader]() == expected
+    assert ours == expected
 
 
 def without_excluded_nodes(job: Job) -> Job:
     return replace(job, gang=replace(job.gang, excluded_nodes=()))
 
 
-def without_switches(job: Job) -> Job:
-    return replace(job, gang=replace(job.gang, switches=None))
-
-
-def without_exclusive(job: Job) -> Job:
-    return replace(job, gang=replace(job.gang, exclusive=False))
-
-
-# What squeue and the JSON of a live release cannot see, by the release.
+# What squeue of a live release cannot see, by the release.
 MISSING_IN_TEXT: Mapping[str, Callable[[Job], Job]] = {"22.05": without_excluded_nodes}
-MISSING_IN_JSON: Mapping[str, Callable[[Job], Job]] = {"22.05": without_switches, "26.05": without_exclusive}
 
 
 def seen_through(snapshot: Snapshot, *blind: Callable[[Job], Job] | None) -> Snapshot:
@@ -92,22 +67,6 @@ def seen_through(snapshot: Snapshot, *blind: Callable[[Job], Job] | None) -> Sna
     for leave_out in filter(None, blind):
         jobs = tuple(map(leave_out, jobs))
     return replace(snapshot, source="", jobs=jobs)
-
-
-def without_default(snapshot: Snapshot) -> Snapshot:
-    """Leave out which partition is the default, which JSON shows from 26.05 on."""
-    return replace(snapshot, partitions=tuple(replace(each, is_default=False) for each in snapshot.partitions))
-
-
-@pytest.mark.parametrize("release", recorded.LIVE_RELEASES)
-def test_text_and_json_of_a_live_release_agree_but_for_what_they_cannot_see(release: str) -> None:
-    text, dump = recorded.printed_snapshot(release), recorded.dumped_snapshot(release)
-
-    in_json = seen_through(text, MISSING_IN_JSON.get(release))
-    if release == "24.11":
-        in_json = without_default(in_json)
-    assert in_json == seen_through(dump, MISSING_IN_TEXT.get(release))
-    assert len(text.jobs) > 45
 
 
 @pytest.mark.parametrize("release", recorded.LIVE_RELEASES)
@@ -126,6 +85,14 @@ def test_squeue_and_scontrol_of_a_live_release_agree_but_for_what_squeue_cannot_
     by_scontrol = recorded.printed_snapshot(release, jobs_by_scontrol=True)
 
     assert seen_through(by_squeue) == seen_through(by_scontrol, MISSING_IN_TEXT.get(release))
+    assert len(by_squeue.jobs) > 45
+
+
+@pytest.mark.parametrize("release", recorded.LIVE_RELEASES)
+def test_sinfo_and_scontrol_of_a_live_release_agree_on_partitions(release: str) -> None:
+    by_scontrol = partitions((recorded.RECORDED / release / "partition.txt").read_text())
+
+    assert recorded.printed_snapshot(release).partitions == by_scontrol
 
 
 @pytest.mark.parametrize("release", recorded.LIVE_RELEASES)
@@ -149,9 +116,8 @@ def test_requests_of_a_live_release_are_what_was_submitted(release: str) -> None
 
 
 @pytest.mark.parametrize("release", recorded.LIVE_RELEASES)
-@pytest.mark.parametrize("read", [recorded.printed_snapshot, recorded.dumped_snapshot])
-def test_time_min_of_a_live_release_is_what_was_submitted(release: str, read: Callable[[str], Snapshot]) -> None:
-    jobs = {job.name: job for job in read(release).jobs}
+def test_time_min_of_a_live_release_is_what_was_submitted(release: str) -> None:
+    jobs = {job.name: job for job in recorded.printed_snapshot(release).jobs}
 
     assert (jobs["time-min"].time_min_s, jobs["time-min"].time_limit_s) == (1800.0, 86_400.0)
     assert jobs["gres-8"].time_min_s is None
@@ -219,13 +185,12 @@ def test_recorded_peculiarities_are_kept() -> None:
     assert jobs[4031].het == HetRecord(het_job_id=4030, offset=1)
 
 
-def test_recorded_nodes_partitions_and_topology_are_whole() -> None:
+def test_recorded_nodes_and_topology_are_whole() -> None:
     snapshot = recorded.text_snapshot()
 
     assert snapshot.nodes[5].gpus == (GpuPool(gpu_type="a100", total=8, used=7),)
     assert (snapshot.nodes[7].state, snapshot.nodes[7].flags) == ("IDLE", ("DRAIN",))
     assert snapshot.nodes[7].reason == "ECC error gpu3"
-    assert snapshot.partitions == (Partition(name="gpu", nodes=FIRST + LAST),)
     assert snapshot.topology == Topology(
         kind=TopologyKind.TREE,
         switches=(

@@ -7,7 +7,7 @@ import pytest
 from advisor.backends.commands import chosen_cluster
 from advisor.backends.process import Answer, SlurmCommands
 from advisor.backends.pyslurm_source import CHILD, PyslurmSource
-from advisor.backends.sources import RETRY_S, AutoSource, ChosenSource, open_source
+from advisor.backends.sources import RETRY_S, AutoSource, ChosenPyslurm, open_source
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
 from advisor.cycle import ClusterSource
@@ -23,7 +23,7 @@ def _no_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_CLUSTERS", raising=False)
 
 
-READER_KINDS = [("text", TextSource), ("json", ChosenSource), ("pyslurm", ChosenSource), ("auto", AutoSource)]
+READER_KINDS = [("text", TextSource), ("pyslurm", ChosenPyslurm), ("auto", AutoSource)]
 
 
 def opened(name: str, cluster: str | None = None) -> ClusterSource:
@@ -44,7 +44,7 @@ def test_pyslurm_reads_no_other_cluster() -> None:
 
 
 def test_unknown_reader_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="there is no reader 'rest': choose one of auto, text, json, pyslurm"):
+    with pytest.raises(ConfigError, match="there is no reader 'rest': choose one of auto, text, pyslurm"):
         opened("rest")
 
 
@@ -250,46 +250,46 @@ def test_release_whose_exclusive_jobs_pyslurm_does_not_show_is_read_as_text() ->
 
 @dataclass
 class Growing:
-    """A chosen reader that refuses a queue which has grown too large, and counts how often it is asked."""
+    """A pyslurm that refuses a queue which has grown too large, and counts how often it is asked."""
 
     error: DecodeError | None = None
     asked: int = 0
-    name: str = "json"
+    name: str = "pyslurm"
 
     def snapshot(self) -> Snapshot:
         """Read the cluster."""
         self.asked += 1
         if self.error is not None:
             raise self.error
-        return make_snapshot([make_job(7)], source="json")
+        return make_snapshot([make_job(7)], source="pyslurm")
 
 
-def chosen(reader: Growing) -> tuple[ChosenSource, ManualClock]:
+def chosen(reader: Growing) -> tuple[ChosenPyslurm, ManualClock]:
     slurm, clock = FakeSlurm(), ManualClock(5000.0)
     site = root_site(slurm, clock)
-    return ChosenSource(reader, TextSource(slurm, clock, site), clock), clock
+    return ChosenPyslurm(reader, TextSource(slurm, clock, site), clock), clock
 
 
-def test_queue_that_is_too_large_for_the_chosen_reader_is_read_as_text() -> None:
+def test_queue_that_is_too_large_for_pyslurm_is_read_as_text() -> None:
     reader = Growing()
     source, clock = chosen(reader)
 
     before = source.snapshot()
-    reader.error = TooLargeError("squeue answered with more than 9 bytes")
+    reader.error = TooLargeError("python3 answered with more than 9 bytes")
     grown, soon = source.snapshot(), source.snapshot()
     reader.error = None
     clock.advance(RETRY_S)
     again = source.snapshot()
 
-    assert [each.source for each in (before, grown, soon, again)] == ["json", "text", "text", "json"]
-    assert grown.reader_fault == soon.reader_fault == "squeue answered with more than 9 bytes"
-    assert grown.unread[-1] == "read as text since json failed: squeue answered with more than 9 bytes"
+    assert [each.source for each in (before, grown, soon, again)] == ["pyslurm", "text", "text", "pyslurm"]
+    assert grown.reader_fault == soon.reader_fault == "python3 answered with more than 9 bytes"
+    assert grown.unread[-1] == "read as text since pyslurm failed: python3 answered with more than 9 bytes"
     assert [job.job_id for job in grown.jobs] == [7]
-    assert (again.reader_fault, source.name, reader.asked) == ("", "json", 3)
+    assert (again.reader_fault, source.name, reader.asked) == ("", "pyslurm", 3)
 
 
-def test_chosen_reader_that_fails_otherwise_is_not_replaced() -> None:
-    source, _ = chosen(Growing(error=DecodeError("squeue --json gave no whole JSON answer")))
+def test_chosen_pyslurm_that_fails_otherwise_is_not_replaced() -> None:
+    source, _ = chosen(Growing(error=DecodeError("pyslurm gave no whole answer")))
 
-    with pytest.raises(DecodeError, match="no whole JSON answer"):
+    with pytest.raises(DecodeError, match="no whole answer"):
         source.snapshot()

@@ -1,6 +1,5 @@
 """Unknown words in the answers of Slurm: each costs its own row, with a line that says so, and nothing else."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,25 +11,22 @@ from hypothesis import strategies as st
 
 from advisor.backends import pyslurm_decode
 from advisor.backends.assembly import assemble
-from advisor.backends.json_source import JsonSource
 from advisor.backends.pyslurm_decode import Counted, Raw
 from advisor.backends.records import record_or_unread, row_or_unread
 from advisor.backends.text_decode import JOB_FIELDS, NODE_FIELDS
-from advisor.clock import ManualClock
 from advisor.diagnose.causes import diagnose
 from advisor.domain.diagnosis import Cause
 from advisor.domain.node import NodeService
 from advisor.domain.snapshot import Snapshot
 from tests.backends import recorded, recorded_pyslurm
-from tests.backends.fake_slurm import FakeSlurm, job_row, node_row, root_site, text_reader
-from tests.backends.test_json_source import slurm
+from tests.backends.fake_slurm import FakeSlurm, job_row, node_row, text_reader
 from tests.examples import examples
 
 WORDS: Final = st.from_regex(
     r"[A-Z]{3,9}(_[A-Z]{2,6})?|[a-z]{2,6}:[a-z]{2,6}(:[a-z_]{2,9}){0,2}(:[0-9])?", fullmatch=True
 )
 # What a job, a node or a partition is called tells one from another.
-NAMES: Final = frozenset(("JobID", "NodeList", "PartitionName", "job_id", "name", "id"))
+NAMES: Final = frozenset(("JobID", "NodeList", "PartitionName", "name", "id"))
 JOBS: Final = (job_row(JobID="7", JobArrayID="7"), job_row(JobID="8", JobArrayID="8", tres_per_node="gres/gpu:8"))
 NODES: Final = (
     node_row(),
@@ -47,11 +43,6 @@ many_words = settings(max_examples=examples(150), suppress_health_check=[HealthC
 
 def text(fake: FakeSlurm) -> Snapshot:
     return text_reader(fake, 5000.0).snapshot()
-
-
-def dumped(fake: FakeSlurm) -> Snapshot:
-    clock = ManualClock(5000.0)
-    return JsonSource(fake, clock, root_site(fake, clock)).snapshot()
 
 
 def check(changed: Snapshot, whole: Snapshot, kind: str, name: object) -> None:
@@ -102,27 +93,6 @@ def test_unknown_word_of_sinfo_costs_its_own_node_or_partition(field: str, word:
     # Whatever the word: it is no claim that the node is out of service, nor that its partition is down.
     assert all(node.service is not NodeService.OUT for node in changed.nodes)
     assert all(partition.is_up for partition in changed.partitions)
-
-
-@pytest.mark.parametrize("kind", ["job", "node", "partition"])
-@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data(), word=WORDS)
-def test_unknown_word_of_json_costs_its_own_row(kind: str, data: st.DataObject, word: str) -> None:
-    commands = {"job": "squeue -a --json", "node": "scontrol -a show node --json"}
-    command = commands.get(kind, "scontrol -a show partition --json")
-    whole, fake = dumped(slurm("25.11.7")), slurm("25.11.7")
-    dump = json.loads(str(fake.texts[command]))
-    row = data.draw(st.sampled_from(dump[f"{kind}s"]))
-    name = row["job_id" if kind == "job" else "name"]
-    key = data.draw(st.sampled_from(sorted(set(row) - NAMES)))
-    row[key] = [word] if isinstance(row[key], list) else word
-    fake.texts[command] = json.dumps(dump)
-
-    changed = dumped(fake)
-
-    if kind == "job" and name not in whole.jobs_by_id:
-        return
-    check(changed, whole, kind, name)
 
 
 @many_words

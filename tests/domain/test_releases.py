@@ -52,16 +52,16 @@ def test_version_has_the_traits_of_the_last_row_that_is_not_newer(
 
 
 # Versions of equal traits, and whether they know soft limits, keep them for running jobs, keep the priority of jobs
-# with --cpus-per-gpu, have JSON in scontrol, have switches in JSON, and say in the sharing that a job is exclusive.
+# with --cpus-per-gpu, and say in the sharing that a job is exclusive.
 BEHAVIOUR = [
-    (("20.11.9", "22.05", "22.05.8", "22.05.11"), (False, False, False, False, False, True)),
-    (("23.02.7",), (False, False, True, True, True, True)),
-    (("23.11.0", "23.11.4", "24.05.3", "24.11.5"), (True, False, True, True, True, True)),
-    (("25.05", "25.05.0-0rc1", "25.05.3", "25.05.3-1", "25.05.x"), (True, False, True, True, True, True)),
-    (("25.05.4", "25.05.4-1", "25.05.4.1", "25.05.10", "25.08.1"), (True, True, True, True, True, True)),
-    (("25.11.0", "25.11.7"), (True, True, True, True, True, True)),
-    (("26.05.0-0rc1", "26.05.5", "27.11.1"), (True, True, True, True, True, False)),
-    (("", "unknown"), (False, False, False, True, True, False)),
+    (("20.11.9", "22.05", "22.05.8", "22.05.11"), (False, False, False, True)),
+    (("23.02.7",), (False, False, True, True)),
+    (("23.11.0", "23.11.4", "24.05.3", "24.11.5"), (True, False, True, True)),
+    (("25.05", "25.05.0-0rc1", "25.05.3", "25.05.3-1", "25.05.x"), (True, False, True, True)),
+    (("25.05.4", "25.05.4-1", "25.05.4.1", "25.05.10", "25.08.1"), (True, True, True, True)),
+    (("25.11.0", "25.11.7"), (True, True, True, True)),
+    (("26.05.0-0rc1", "26.05.5", "27.11.1"), (True, True, True, False)),
+    (("", "unknown"), (False, False, False, False)),
 ]
 
 
@@ -75,8 +75,6 @@ def test_release_behaves_as_it_was_seen_to(version: str, behaviour: tuple[bool, 
         traits.soft_limits,
         traits.soft_limits_outlast_start,
         traits.cpus_per_gpu_update_keeps_priority,
-        traits.scontrol_json,
-        traits.switches_in_json,
         traits.sharing_tells_exclusive,
     )
 

@@ -31,9 +31,7 @@ LATER_S: Final = 2 * HOUR_S
 RECORDED: Final[Mapping[str, Callable[[], Snapshot]]] = {
     "demo": functools.partial(read_snapshot, DEMO / "snapshot.json"),
     **{f"{release}-text": functools.partial(recorded.printed_snapshot, release) for release in recorded.LIVE_RELEASES},
-    **{f"{release}-json": functools.partial(recorded.dumped_snapshot, release) for release in recorded.LIVE_RELEASES},
     "25.11-text": recorded.text_snapshot,
-    "25.11-json": recorded.json_snapshot,
     "25.11-pyslurm": recorded_pyslurm.uncounted_snapshot,
     "25.11-tres-text": recorded_pyslurm.text_snapshot,
     "25.11-tres-pyslurm": recorded_pyslurm.counted_snapshot,

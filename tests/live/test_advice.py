@@ -177,8 +177,7 @@ def test_advice_for_a_queue_of_every_request_form_can_be_done_and_undone(
         try_out(cluster, change)
 
 
-@pytest.mark.parametrize("source", ["text", "json"])
-def test_split_array_is_left_alone_by_every_reader(release: str, source: str) -> None:
+def test_split_array_is_left_alone(release: str) -> None:
     with started(LiveCluster(release)) as live:
         for _ in range(8):
             live.submit("--gres=gpu:8", "-n8", "--time=2-00:00:00")
@@ -187,7 +186,7 @@ def test_split_array_is_left_alone_by_every_reader(release: str, source: str) ->
             live.submit("--gres=gpu:1", "--time=00:10:00", "--nice=5")
         live.run("scontrol", "update", f"JobId={array}_2", "Nice=7")
 
-        document = json.loads(sadvise(live, "recommend", "--json", "--source", source))
+        document = json.loads(sadvise(live, "recommend", "--json", "--source", "text"))
 
         assert {"job_id": array, "rule": "array_not_split"} in document["skipped"]
         assert array not in {change["job_id"] for change in document["recommendations"]}

@@ -80,9 +80,9 @@ def requeue(live: LiveCluster, task: str) -> None:
     live.wait_for(lambda: live.run("squeue", "-h", "-t", "COMPLETING", "-o", "%A") == "", 60.0)
 
 
-def applier_on(journal: SqliteJournal, source: str) -> Applier:
+def applier_on(journal: SqliteJournal) -> Applier:
     return Applier(
-        source=open_source(source, cluster=None, timeout_s=30.0, clock=SystemClock()),
+        source=open_source("text", cluster=None, timeout_s=30.0, clock=SystemClock()),
         actuator=ScontrolActuator(COMMANDS),
         cycle=Cycle(),
         journal=journal,
@@ -144,16 +144,15 @@ def test_a_requeued_task_is_lifted_with_its_array_unless_a_person_gave_it_anothe
     assert set(nice_of_tasks(live, "RUNNING").values()) == {0}
 
 
-@pytest.mark.parametrize("source", ["text", "json"])
 def test_a_lease_ends_with_the_start_of_the_last_task_and_a_requeued_task_loses_the_lift(
-    live: LiveCluster, tmp_path: Path, source: str
+    live: LiveCluster, tmp_path: Path
 ) -> None:
     array = submitted(live, "0-4%2", runs=2)
     lift = SetNice(job_id=array, before=0, after=-1000)
     with opened(tmp_path / "journal.sqlite") as journal:
         journal.keep(replace(intended(lift, SystemClock().now(), after_s=3600.0), state=LeaseState.OUT))
         ScontrolActuator(COMMANDS).apply(lift)
-        applier = applier_on(journal, source)
+        applier = applier_on(journal)
         live.run("scancel", f"{array}_0", f"{array}_1")
         live.wait_for(lambda: 3 in nice_of_tasks(live, "RUNNING"), 60.0)
         applier.reconcile(applier.source.snapshot())
@@ -174,15 +173,14 @@ def test_a_lease_ends_with_the_start_of_the_last_task_and_a_requeued_task_loses_
     assert (task.nice, task.job_id != array) == (0, True)
 
 
-@pytest.mark.parametrize("source", ["text", "json"])
 def test_the_guard_allows_a_nice_of_an_array_of_which_tasks_run_and_no_other_change(
-    live: LiveCluster, source: str
+    live: LiveCluster,
 ) -> None:
     array = submitted(live, "0-9", runs=4)
     requeue(live, f"{array}_0")
     nice = make_recommendation(SetNice(job_id=array, before=0, after=-37))
     soft = make_recommendation(SetTimeMin(job_id=array, before=None, after=300.0))
-    snapshot = open_source(source, cluster=None, timeout_s=30.0, clock=SystemClock()).snapshot()
+    snapshot = open_source("text", cluster=None, timeout_s=30.0, clock=SystemClock()).snapshot()
     known = circumstances(snapshot, Limits(min_job_age_s=0.0))
 
     verdicts = judge(Plan(recommendations=(nice, soft)), snapshot, known)

@@ -9,7 +9,7 @@ import pytest
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.budget import BudgetedCommands, RpcBudget
 from advisor.backends.diagnostics import read_load
-from advisor.backends.json_source import JsonSource
+from advisor.backends.named_jobs import hidden_ends
 from advisor.backends.particulars_reader import read_priority_factors
 from advisor.backends.process import Answer, Commands, failure
 from advisor.backends.site_reader import Identity, SiteReader, running_config
@@ -83,12 +83,13 @@ def test_budget_counts_what_slurmctld_counts(limited: LiveCluster, monkeypatch: 
         read_load(commands)
         source.snapshot()
         outcomes += [actuator.apply(change).outcome, actuator.apply(change.swapped()).outcome]
-    JsonSource(commands, SystemClock(), SiteReader(commands, SystemClock())).snapshot()
+    hidden_ends(commands, (job_id, job_id + 1))
     read_priority_factors(commands, job_id)
     running_config(commands)
     commands.ask("scontrol", "ping")
     commands.ask("scontrol", "-o", "show", "assoc_mgr", "flags=assoc,qos")
     commands.ask("scontrol", "-o", "-a", "show", "partition")
+    commands.ask("scontrol", "show", "node")
     commands.ask("scontrol", "-o", "show", "job", str(job_id))
 
     sent = counted(limited) - before
@@ -98,7 +99,7 @@ def test_budget_counts_what_slurmctld_counts(limited: LiveCluster, monkeypatch: 
     assert {name: sent[name] for name in expected} == dict(expected)
     # Nodes that register are the only others who ask.
     assert {name for name in sent if name not in expected} <= {"MESSAGE_NODE_REGISTRATION_STATUS"}
-    assert sum(budget.rpcs.values()) == ROUNDS * (5 + 2 * 5) + 4 + 1 + 2 + 1 + 1 + 1 + 2
+    assert sum(budget.rpcs.values()) == ROUNDS * (5 + 2 * 5) + 1 + 1 + 2 + 1 + 1 + 1 + 2 + 2
     limited.run("scancel", str(job_id))
 
 

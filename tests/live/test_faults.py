@@ -54,14 +54,11 @@ def test_ordinary_user_who_sees_only_own_jobs_gets_one_plain_line(
     )
 
 
-@pytest.mark.parametrize("source", ["text", "json"])
-def test_wrong_slurm_conf_is_named(faulty: LiveCluster, source: str) -> None:
+def test_wrong_slurm_conf_is_named(faulty: LiveCluster) -> None:
     (faulty.folder / "wrong.conf").write_text("Nonsense=1\n")
 
-    assert "wrong.conf" in complaint(
-        faulty, "recommend", "--source", source, slurm_conf=str(faulty.folder / "wrong.conf")
-    )
-    assert "is not there" in complaint(faulty, "recommend", "--source", source, slurm_conf="/nonexistent.conf")
+    assert "wrong.conf" in complaint(faulty, "recommend", slurm_conf=str(faulty.folder / "wrong.conf"))
+    assert "is not there" in complaint(faulty, "recommend", slurm_conf="/nonexistent.conf")
 
 
 def test_stopped_controller_is_named_within_the_deadline(faulty: LiveCluster) -> None:

@@ -1,14 +1,14 @@
-"""The readers against real clusters: what they see, that they agree, and what they cost."""
+"""The text reader against real clusters: what it sees, that scontrol shows the same, and what it costs."""
 
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
-from advisor.backends.json_source import JsonSource
+from advisor.backends import scontrol_text
+from advisor.backends.assembly import assemble
 from advisor.backends.particulars_reader import read_priority_factors
-from advisor.backends.process import Answer, SlurmCommands
+from advisor.backends.process import SlurmCommands, text_of
 from advisor.backends.site_reader import SiteReader, running_config
 from advisor.backends.slurm_conf import shown_topology
 from advisor.backends.sources import open_source
@@ -16,18 +16,15 @@ from advisor.backends.text_decode import JOB_FIELDS, field_list, unknown_fields
 from advisor.clock import SystemClock
 from advisor.cycle import ClusterSource
 from advisor.domain.job import Job, JobState
-from advisor.domain.releases import traits_of
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
 from advisor.errors import SlurmUnavailableError
-from tests.backends import source_contract
-from tests.backends.fake_slurm import Streaming
+from tests.backends import recorded_scontrol, source_contract
 from tools.stage import LiveCluster
 
 pytestmark = pytest.mark.live
 
 TIMEOUT_S = 30.0
-READERS = ("text", "json")
 # The fields that squeue does not have, by release.
 LACKING = {
     "22.05": {"ExcNodes", "Exclusive", "CronJob"},
@@ -54,32 +51,25 @@ def _here(cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_CLUSTERS", raising=False)
 
 
-def opened(name: str) -> ClusterSource:
-    return open_source(name, cluster=None, timeout_s=TIMEOUT_S, clock=SystemClock())
+def opened() -> ClusterSource:
+    return open_source("text", cluster=None, timeout_s=TIMEOUT_S, clock=SystemClock())
 
 
 def seen_through(snapshot: Snapshot, blind: Callable[[Job], Job] | None) -> Snapshot:
-    """Return a snapshot as another reader would see it, which cannot see everything."""
-    # What squeue prints of an open node count looks like a fixed one.
-    guessed = [replace(job, gang=replace(job.gang, nodes_open=False)) for job in snapshot.jobs]
-    jobs = tuple(guessed if blind is None else map(blind, guessed))
+    """Return a snapshot without what one of two commands does not show."""
+    jobs = snapshot.jobs if blind is None else tuple(map(blind, snapshot.jobs))
     all_told = replace(snapshot, hidden_levers=(), hides_bars=False)
     return replace(all_told, source="", taken_at=0.0, unread=(), splits_told=True, jobs=jobs)
 
 
-def without_default(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot as JSON before 26.05 shows it: without which partition is the default."""
-    return replace(snapshot, partitions=tuple(replace(each, is_default=False) for each in snapshot.partitions))
-
-
 def still(read: Callable[[], Snapshot]) -> tuple[Snapshot, Snapshot]:
-    """Read with the text reader and with another in a moment in which the queue stands still.
+    """Read with the text reader and otherwise in a moment in which the queue stands still.
 
     Slurm plans anew all the time, so expected starts, reasons and priorities move; two equal readings on either
     side show that they did not.
     """
     for _ in range(30):
-        before, other, after = opened("text").snapshot(), read(), opened("text").snapshot()
+        before, other, after = opened().snapshot(), read(), opened().snapshot()
         if replace(before, taken_at=0.0) == replace(after, taken_at=0.0):
             return after, other
     raise AssertionError("the queue did not stand still")
@@ -88,56 +78,33 @@ def still(read: Callable[[], Snapshot]) -> tuple[Snapshot, Snapshot]:
 MISSING_IN_TEXT: Mapping[str, Callable[[Job], Job]] = {
     "22.05": lambda job: replace(job, gang=replace(job.gang, excluded_nodes=())),
 }
-MISSING_IN_JSON: Mapping[str, Callable[[Job], Job]] = {
-    "22.05": lambda job: replace(job, gang=replace(job.gang, switches=None)),
-    "26.05": lambda job: replace(job, gang=replace(job.gang, exclusive=False)),
-}
 
 
 @pytest.mark.usefixtures("mixed")
-def test_text_and_json_agree_but_for_what_they_cannot_see(cluster: LiveCluster) -> None:
-    text, dump = still(opened("json").snapshot)
+def test_squeue_and_sinfo_show_what_scontrol_shows(cluster: LiveCluster) -> None:
+    commands = SlurmCommands(timeout_s=TIMEOUT_S)
 
-    in_json = seen_through(text, MISSING_IN_JSON.get(cluster.release))
-    if cluster.release == "24.11":
-        in_json = without_default(in_json)
-    assert in_json == seen_through(dump, MISSING_IN_TEXT.get(cluster.release))
+    def by_scontrol() -> Snapshot:
+        jobs, nodes, partitions = (
+            text_of(commands.ask("scontrol", "-d", "-a", "show", what).output) for what in ("job", "node", "partition")
+        )
+        return assemble(
+            source="scontrol",
+            taken_at=0.0,
+            site=SiteReader(commands, SystemClock()).read(),
+            jobs=recorded_scontrol.job_records(jobs),
+            nodes=recorded_scontrol.node_records(nodes),
+            partitions=scontrol_text.partitions(partitions),
+        )
 
+    text, shown = still(by_scontrol)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OneParser(Streaming):
-    """Slurm's commands, made to speak one version of their JSON."""
-
-    commands: SlurmCommands
-    parser: str
-    cluster: str | None = None
-
-    def ask(self, program: str, *arguments: str) -> Answer:
-        """Ask for JSON of that version."""
-        spoken = (f"--json={self.parser}" if each == "--json" else each for each in arguments)
-        return self.commands.ask(program, *spoken)
-
-
-@pytest.mark.usefixtures("mixed")
-def test_every_version_of_json_that_a_release_speaks_reads_the_same(cluster: LiveCluster) -> None:
-    answer = cluster.ask("squeue", "--json=list")
-    spoken = sorted(set(re.findall(r"v0\.0\.\d+", answer.stdout + answer.stderr)))
-    assert len(spoken) >= 3 or not traits_of(cluster.version).scontrol_json
-
-    for parser in spoken:
-        commands = OneParser(commands=SlurmCommands(timeout_s=TIMEOUT_S), parser=parser)
-        site = SiteReader(commands, SystemClock())
-        text, dump = still(JsonSource(commands, SystemClock(), site).snapshot)
-
-        # What the newest version lacks, the older ones of the same release still tell.
-        blind = MISSING_IN_JSON.get(cluster.release) if parser == spoken[-1] else None
-        in_json, seen = seen_through(text, blind), seen_through(dump, MISSING_IN_TEXT.get(cluster.release))
-        assert without_default(in_json) == without_default(seen), parser
+    assert len(text.jobs) > 45
+    assert seen_through(text, None) == seen_through(shown, MISSING_IN_TEXT.get(cluster.release))
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_reader_sees_the_jobs_that_were_submitted(mixed: dict[str, int], reader: str) -> None:
-    jobs = opened(reader).snapshot().jobs_by_id
+def test_reader_sees_the_jobs_that_were_submitted(mixed: dict[str, int]) -> None:
+    jobs = opened().snapshot().jobs_by_id
 
     assert {name for name, job_id in mixed.items() if jobs[job_id].name != name} == set()
     assert jobs[mixed["run-gang"]].state is JobState.RUNNING
@@ -149,9 +116,8 @@ def test_reader_sees_the_jobs_that_were_submitted(mixed: dict[str, int], reader:
 
 
 @pytest.mark.usefixtures("mixed")
-@pytest.mark.parametrize("reader", READERS)
-def test_snapshot_costs_four_requests(cluster: LiveCluster, reader: str) -> None:
-    source = opened(reader)
+def test_snapshot_costs_four_requests(cluster: LiveCluster) -> None:
+    source = opened()
 
     costs = []
     for _ in range(2):
@@ -193,15 +159,14 @@ def test_slurmctld_is_asked_where_there_is_no_file(cluster: LiveCluster, monkeyp
     assert by_request == by_file
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_hostile_names_forge_nothing(cluster: LiveCluster, reader: str) -> None:
+def test_hostile_names_forge_nothing(cluster: LiveCluster) -> None:
     cluster.reset()
     ids = [
         cluster.submit("--hold", f"--job-name={name}", f"--comment={name}", "--gres=gpu:1") for name in HOSTILE_NAMES
     ]
     cluster.run("scontrol", "update", "NodeName=n01", "State=DRAIN", "Reason=bad\nNodeName=n99 State=IDLE")
 
-    snapshot = opened(reader).snapshot()
+    snapshot = opened().snapshot()
 
     assert [(job.job_id, job.name) for job in snapshot.jobs] == list(zip(ids, HOSTILE_NAMES, strict=True))
     assert [node.name for node in snapshot.nodes] == [f"n{number:02d}" for number in range(1, 9)]
@@ -209,13 +174,12 @@ def test_hostile_names_forge_nothing(cluster: LiveCluster, reader: str) -> None:
     assert snapshot.nodes[0].flags == ("DRAIN",)
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_reader_keeps_the_contract(cluster: LiveCluster, reader: str) -> None:
+def test_reader_keeps_the_contract(cluster: LiveCluster) -> None:
     cluster.reset()
     for _ in range(3):
         cluster.submit("--hold", "--gpus=4")
 
-    snapshot = source_contract.check(opened(reader))
+    snapshot = source_contract.check(opened())
 
     assert [job.job_id for job in snapshot.jobs] == [1, 2, 3]
 
@@ -236,6 +200,6 @@ def test_slurmctld_that_is_down_can_be_asked_again_later(cluster: LiveCluster) -
     cluster.stop_controller()
     try:
         with pytest.raises(SlurmUnavailableError, match="squeue cannot reach slurmctld: check that it runs"):
-            opened("text").snapshot()
+            opened().snapshot()
     finally:
         cluster.start_controller()

@@ -31,13 +31,13 @@ SETTLED_S = 40.0
 
 
 @pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[[LiveCluster, str], Snapshot]:
-    """Read a cluster by one of the readers."""
+def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[[LiveCluster], Snapshot]:
+    """Read a cluster."""
 
-    def read(live: LiveCluster, reader: str = "text") -> Snapshot:
+    def read(live: LiveCluster) -> Snapshot:
         monkeypatch.setenv("PATH", live.env["PATH"])
         monkeypatch.setenv("SLURM_CONF", live.env["SLURM_CONF"])
-        return open_source(reader, cluster=None, timeout_s=30.0, clock=SystemClock()).snapshot()
+        return open_source("text", cluster=None, timeout_s=30.0, clock=SystemClock()).snapshot()
 
     return read
 
@@ -91,14 +91,13 @@ def cloud(release: str, *, private_data: str = "cloud") -> Iterator[LiveCluster]
         yield live
 
 
-@pytest.mark.parametrize("reader", ["text", "json"])
-def test_nodes_that_boot_take_jobs(release: str, reader: str, shown: Callable[[LiveCluster, str], Snapshot]) -> None:
+def test_nodes_that_boot_take_jobs(release: str, shown: Callable[[LiveCluster], Snapshot]) -> None:
     with cloud(release) as live:
         first = live.submit("--nodelist=n02", "--gres=gpu:5", "-n2", "--mem=100", LONG)
         in_state(live, first, "CONFIGURING")
         second = live.submit("--nodelist=n02", "--gres=gpu:3", "-n2", "--mem=100", SHORT, "--hold")
 
-        snapshot = shown(live, reader)
+        snapshot = shown(live)
 
         assert startable(snapshot) == (27, 0)
         assert Cause.NODES_UNAVAILABLE not in {each.cause for each in explained(snapshot, second).further}
@@ -107,22 +106,21 @@ def test_nodes_that_boot_take_jobs(release: str, reader: str, shown: Callable[[L
 
 
 @pytest.mark.releases("22.05")
-def test_hidden_nodes_are_no_impossibility(release: str, shown: Callable[[LiveCluster, str], Snapshot]) -> None:
+def test_hidden_nodes_are_no_impossibility(release: str, shown: Callable[[LiveCluster], Snapshot]) -> None:
     with cloud(release, private_data="") as live:
         busy = live.submit("--nodelist=n03", "--gres=gpu:8", "-n2", "--mem=100", SHORT)
         in_state(live, busy, "CONFIGURING")
         wide = live.submit("-N3", "--gres=gpu:8", "--exclude=n01", "--ntasks-per-node=1", "--mem=100", SHORT)
         for_reason(live, wide, "Resources")
 
-        for reader in ("text", "json"):
-            snapshot = shown(live, reader)
-            answer = explained(snapshot, wide)
-            checks = {check.name: check for check in site_checks(snapshot, Limits())}
+        snapshot = shown(live)
+        answer = explained(snapshot, wide)
+        checks = {check.name: check for check in site_checks(snapshot, Limits())}
 
-            assert answer.first.cause is Cause.NODES_UNAVAILABLE, reader
-            assert "powered down and hidden" in answer.first.text
-            assert checks["PrivateData"].status is Status.LACKS
-            assert "powered down" in checks["PrivateData"].text
+        assert answer.first.cause is Cause.NODES_UNAVAILABLE
+        assert "powered down and hidden" in answer.first.text
+        assert checks["PrivateData"].status is Status.LACKS
+        assert "powered down" in checks["PrivateData"].text
 
 
 @pytest.mark.releases("22.05")
@@ -138,7 +136,7 @@ def test_commands_answer_where_every_node_is_hidden(release: str) -> None:
             assert (answer.exit_code, "PrivateData=nodes" in answer.out + answer.err) == (0, False), answer
 
 
-def test_reservation_counts_by_what_it_holds(release: str, shown: Callable[[LiveCluster, str], Snapshot]) -> None:
+def test_reservation_counts_by_what_it_holds(release: str, shown: Callable[[LiveCluster], Snapshot]) -> None:
     with LiveCluster(release, node_count=2, gpu_types=["a100"] * 2, shards={}) as live:
         for node, part in (("n01", "corecnt=6"), ("n02", "")):
             what = [f"nodes={node}", *([part] if part else []), "users=root", "duration=01:00:00", "starttime=now"]
@@ -152,18 +150,17 @@ def test_reservation_counts_by_what_it_holds(release: str, shown: Callable[[Live
             lambda: live.run("squeue", "-h", "-j", str(wide), "-o", "%r").strip() not in ("None", ""), SETTLED_S
         )
 
-        for reader in ("text", "json"):
-            snapshot = shown(live, reader)
-            assert node_table(snapshot).gpus_startable.sum() == 8, reader
-            assert gpus(snapshot).unavailable == 8
-            assert [node.cpus_reserved for node in snapshot.nodes] == [6, None]
-            assert explained(snapshot, wide).first.cause is not Cause.NODES_UNAVAILABLE
+        snapshot = shown(live)
+        assert node_table(snapshot).gpus_startable.sum() == 8
+        assert gpus(snapshot).unavailable == 8
+        assert [node.cpus_reserved for node in snapshot.nodes] == [6, None]
+        assert explained(snapshot, wide).first.cause is not Cause.NODES_UNAVAILABLE
         live.run("scontrol", "release", str(job))
         in_state(live, job, "RUNNING")
 
 
 def test_jobs_share_the_cpus_of_a_partition_that_forces_them_to(
-    release: str, shown: Callable[[LiveCluster, str], Snapshot]
+    release: str, shown: Callable[[LiveCluster], Snapshot]
 ) -> None:
     with LiveCluster(release, topology="flat", node_count=1, gpu_types=["a100"], shards={}) as live:
         for partition in ("gpu", "debug"):
@@ -172,18 +169,16 @@ def test_jobs_share_the_cpus_of_a_partition_that_forces_them_to(
         in_state(live, running, "RUNNING")
         second = live.submit("--gres=gpu:2", "-n16", "--mem=100", SHORT, "--hold")
 
-        snapshots = [shown(live, reader) for reader in ("text", "json")]
+        beside = shown(live)
         live.run("scontrol", "release", str(second))
         in_state(live, second, "RUNNING")
-        full = shown(live, "text")
+        full = shown(live)
 
-        assert [startable(snapshot) for snapshot in snapshots] == [(3, 0), (3, 0)]
+        assert startable(beside) == (3, 0)
         assert gpus(full).idle is not None and gpus(full).idle.by_cpus == 1  # type: ignore[union-attr]
 
 
-def test_licences_that_a_reservation_holds_are_not_free(
-    release: str, shown: Callable[[LiveCluster, str], Snapshot]
-) -> None:
+def test_licences_that_a_reservation_holds_are_not_free(release: str, shown: Callable[[LiveCluster], Snapshot]) -> None:
     with LiveCluster(release, topology="flat", node_count=1, shards={}, extra_lines=("Licenses=matlab:5",)) as live:
         live.run(
             "scontrol", "create", "reservation", "reservation=course", "starttime=now", "duration=03:00:00",
@@ -192,7 +187,7 @@ def test_licences_that_a_reservation_holds_are_not_free(
         waiting = live.submit("--gres=gpu:1", "-n1", "--mem=100", "-L", "matlab:4", SHORT)
         for_reason(live, waiting, "Licenses")
 
-        answer = explained(shown(live, "text"), waiting)
+        answer = explained(shown(live), waiting)
 
         assert answer.first.cause is Cause.LICENSES
         assert "of which 2 of 5 are free; 3 are reserved (reservation course) until" in answer.first.text
@@ -200,7 +195,7 @@ def test_licences_that_a_reservation_holds_are_not_free(
 
 
 def test_slice_of_a_gpu_does_not_stand_in_for_a_whole_one(
-    release: str, shown: Callable[[LiveCluster, str], Snapshot]
+    release: str, shown: Callable[[LiveCluster], Snapshot]
 ) -> None:
     with LiveCluster(release, topology="flat", node_count=2, gpu_types=["h200", "h200_2g.35gb"], shards={}) as live:
         running = live.submit("--gpus=h200:8", "-n1", "--mem=100", LONG)
@@ -208,7 +203,7 @@ def test_slice_of_a_gpu_does_not_stand_in_for_a_whole_one(
         whole = live.submit("--gpus=h200:1", "-n1", "--mem=100", SHORT)
         for_reason(live, whole, "Resources")
 
-        answer = explained(shown(live, "text"), whole)
+        answer = explained(shown(live), whole)
 
         assert answer.first.cause is Cause.GPUS
         assert not any("any type of GPU" in remedy for remedy in answer.first.remedies)
@@ -217,7 +212,7 @@ def test_slice_of_a_gpu_does_not_stand_in_for_a_whole_one(
 @pytest.mark.timeout(400)
 @pytest.mark.releases("22.05")
 def test_job_whose_reservation_has_ended_is_pending_and_held(
-    release: str, shown: Callable[[LiveCluster, str], Snapshot]
+    release: str, shown: Callable[[LiveCluster], Snapshot]
 ) -> None:
     with LiveCluster(release, topology="flat", node_count=1, gpu_types=["a100"], shards={}) as live:
         live.run(
@@ -233,14 +228,13 @@ def test_job_whose_reservation_has_ended_is_pending_and_held(
             what="the reservation has ended",
         )
 
-        for reader in ("text", "json"):
-            snapshot = shown(live, reader)
-            answer = explained(snapshot, left)
+        snapshot = shown(live)
+        answer = explained(snapshot, left)
 
-            assert (snapshot.jobs_by_id[left].state, snapshot.jobs_by_id[left].held) == (JobState.PENDING, True), reader
-            assert answer.first.cause is Cause.HELD
-            assert answer.first.remedies[0] == f"the user or an operator: scontrol release {left}"
-            assert overview(snapshot).jobs.held == 1
+        assert (snapshot.jobs_by_id[left].state, snapshot.jobs_by_id[left].held) == (JobState.PENDING, True)
+        assert answer.first.cause is Cause.HELD
+        assert answer.first.remedies[0] == f"the user or an operator: scontrol release {left}"
+        assert overview(snapshot).jobs.held == 1
         live.run("scontrol", "release", str(left))
         live.wait_for(lambda: "RESV_DEL" not in live.run("squeue", "-h", "-j", str(left), "-o", "%T"), SETTLED_S)
 
@@ -268,7 +262,7 @@ NODE_COUNTS: Final[dict[str, tuple[bool, bool | None]]] = {
 
 
 def test_node_counts_beyond_what_slurm_gives_are_not_promised(
-    release: str, shown: Callable[[LiveCluster, str], Snapshot]
+    release: str, shown: Callable[[LiveCluster], Snapshot]
 ) -> None:
     narrow = "PartitionName=narrow Nodes=n[01-04] MaxTime=UNLIMITED State=UP MaxNodes=2"
     with LiveCluster(
@@ -285,11 +279,10 @@ def test_node_counts_beyond_what_slurm_gives_are_not_promised(
         jobs = {
             live.submit(*options.split(), SHORT, "--begin=now+1day", user="games"): options for options in NODE_COUNTS
         }
-        for reader in ("text", "json"):
-            snapshot = shown(live, reader)
-            for job_id, options in jobs.items():
-                promised = diagnose(snapshot, job_id).tier_now is not None
-                assert promised == NODE_COUNTS[options][0], (reader, options)
+        snapshot = shown(live)
+        for job_id, options in jobs.items():
+            promised = diagnose(snapshot, job_id).tier_now is not None
+            assert promised == NODE_COUNTS[options][0], options
 
         for job_id, options in jobs.items():
             if NODE_COUNTS[options][1] is not None:
@@ -303,39 +296,36 @@ def test_node_counts_beyond_what_slurm_gives_are_not_promised(
                 assert live.run("squeue", "-h", "-j", str(job_id), "-o", "%T").strip() == "PENDING", options
 
 
-# Options, and whether each reader promises that they fit now on nodes of 4 GPUs. Slurm starts all but the first.
-LONE_TASKS: Final[dict[str, dict[str, bool]]] = {
-    "--gpus=6 --ntasks=1": {"text": False, "json": False},
-    "--gpus=6": {"text": True, "json": True},
-    "--gpus=6 --ntasks=2": {"text": True, "json": True},
-    "--gpus=4 --ntasks=1": {"text": True, "json": True},
+# Options, and whether Slurm starts them on nodes of 4 GPUs, which is promised.
+LONE_TASKS: Final[dict[str, bool]] = {
+    "--gpus=6 --ntasks=1": False,
+    "--gpus=6": True,
+    "--gpus=6 --ntasks=2": True,
+    "--gpus=4 --ntasks=1": True,
 }
 
 
 @pytest.mark.releases("24.11", "26.05")
-def test_one_task_is_not_promised_gpus_of_several_nodes(
-    release: str, shown: Callable[[LiveCluster, str], Snapshot]
-) -> None:
+def test_one_task_is_not_promised_gpus_of_several_nodes(release: str, shown: Callable[[LiveCluster], Snapshot]) -> None:
     with LiveCluster(
         release, topology="flat", node_count=2, gpus_per_node=4, gpu_types=["a100"] * 2, shards={}
     ) as live:
         jobs = {live.submit(*options.split(), SHORT, "--begin=now+1day"): options for options in LONE_TASKS}
-        for reader in ("text", "json"):
-            snapshot = shown(live, reader)
-            for job_id, options in jobs.items():
-                answer, promised = diagnose(snapshot, job_id), LONE_TASKS[options][reader]
-                if (release, reader, options) == ("24.11", "text", "--gpus=6"):
-                    # It looks there like the first.
-                    promised = False
-                assert (answer.tier_now is not None) == promised, (reader, options)
-                causes = {finding.cause for finding in (answer.first, *answer.further)}
-                assert (Cause.IMPOSSIBLE in causes) == (reader == "json" and not promised), (reader, options)
+        snapshot = shown(live)
+        for job_id, options in jobs.items():
+            answer, promised = diagnose(snapshot, job_id), LONE_TASKS[options]
+            if (release, options) == ("24.11", "--gpus=6"):
+                # It looks there like the first.
+                promised = False
+            assert (answer.tier_now is not None) == promised, options
+            causes = {finding.cause for finding in (answer.first, *answer.further)}
+            assert Cause.IMPOSSIBLE not in causes, options
 
         for job_id, options in jobs.items():
             live.run("scontrol", "update", f"JobId={job_id}", "StartTime=now")
-            if LONE_TASKS[options]["json"]:
+            if LONE_TASKS[options]:
                 in_state(live, job_id, "RUNNING")
                 live.run("scancel", str(job_id))
                 in_state(live, job_id, "CANCELLED", "")
-        [lone] = (job_id for job_id, options in jobs.items() if not LONE_TASKS[options]["json"])
+        [lone] = (job_id for job_id, options in jobs.items() if not LONE_TASKS[options])
         assert live.run("squeue", "-h", "-j", str(lone), "-o", "%T").strip() == "PENDING"

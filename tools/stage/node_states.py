@@ -48,14 +48,13 @@ UPDATE: Final = ("scontrol", "update")
 class NodeRow:
     """A node in a state, and what became of a job that asks for one GPU of it.
 
-    `words` are those of sinfo, `json_words` those of `scontrol show node --json`, empty where the release has none.
-    `starts` is "now", "later" if Slurm expects a start of it or starts it without an operator, or "never"; `resume` is
-    what State=RESUME does then: "opens", "no effect" or "refused", "" for a node that has started the job.
+    `words` are those of sinfo. `starts` is "now", "later" if Slurm expects a start of it or starts it without an
+    operator, or "never"; `resume` is what State=RESUME does then: "opens", "no effect" or "refused", "" for a node that
+    has started the job.
     """
 
     how: str
     words: str
-    json_words: tuple[str, ...] = ()
     starts: str
     reason: str = ""
     resume: str = ""
@@ -302,7 +301,7 @@ def states_cluster(release: str) -> Iterator[tuple[LiveCluster, Mapping[str, Sta
 
 def rows(cluster: LiveCluster, recipes: Mapping[str, StateRecipe]) -> Mapping[str, NodeRow]:
     """Submit a job to each node, and return by its name what became of it."""
-    words, json_words = _words(cluster), _json_words(cluster)
+    words = _words(cluster)
     probes = {name: cluster.submit(f"--nodelist={name}", "--nice=10", *PROBE) for name in recipes}
     time.sleep(SETTLE_S)
     before = _jobs(cluster)
@@ -326,7 +325,6 @@ def rows(cluster: LiveCluster, recipes: Mapping[str, StateRecipe]) -> Mapping[st
         found[name] = NodeRow(
             how=recipe.how,
             words=words.get(name, NOT_SHOWN),
-            json_words=tuple(json_words.get(name, ())),
             starts="now" if now else "later" if came or start not in ("N/A", "") else "never",
             reason="" if now else re.sub(r"[,(].*", "", reason),
             resume="" if now or came else "opens" if opened else answers[name],
@@ -355,13 +353,6 @@ def _words(cluster: LiveCluster) -> Mapping[str, str]:
     }
 
 
-def _json_words(cluster: LiveCluster) -> Mapping[str, Sequence[str]]:
-    answer = cluster.ask("scontrol", "-a", "show", "node", "--json")
-    if answer.returncode != 0 or not answer.stdout.startswith("{"):
-        return {}
-    return {node["name"]: node["state"] for node in json.loads(answer.stdout)["nodes"]}
-
-
 def _jobs(cluster: LiveCluster) -> Mapping[int, tuple[str, str, str]]:
     lines = cluster.run("squeue", "-h", "-a", "-o", "%A|%T|%S|%r").splitlines()
     split = (line.split("|", 3) for line in lines)
@@ -371,10 +362,7 @@ def _jobs(cluster: LiveCluster) -> Mapping[int, tuple[str, str, str]]:
 def read_states() -> Mapping[str, tuple[NodeRow, ...]]:
     """Return the rows that were recorded, by release."""
     recorded = json.loads(RECORDED.read_text())
-    return {
-        release: tuple(NodeRow(**{**row, "json_words": tuple(row["json_words"])}) for row in listed)
-        for release, listed in recorded.items()
-    }
+    return {release: tuple(NodeRow(**row) for row in listed) for release, listed in recorded.items()}
 
 
 def node_with(words: Sequence[str]) -> Node:
@@ -396,8 +384,7 @@ def disagreement(row: NodeRow, node: Node) -> str:
     if "REBOOT_REQUESTED" in words or "REBOOT_ISSUED" in words or "POWER_DOWN" in words:
         # The words do not show what comes after the reboot.
         answers |= {NodeService.LATER}
-    if "REBOOT_REQUESTED" in words or ("BLOCKED" in words and "BLOCKED" not in (node.state, *node.flags)):
-        # Nor the JSON of 24.11 that a node is blocked.
+    if "REBOOT_REQUESTED" in words:
         answers |= {NodeService.NOW}
     if node.service not in answers:
         return f"{node.service}: it starts {row.starts}"
@@ -438,8 +425,7 @@ def page(states: Mapping[str, Sequence[NodeRow]]) -> str:
         "ALLOCATED is a node that takes jobs and has no room. A reservation of a part of a node takes the CPUs and",
         "GPUs that `scontrol show reservation` names; the rest of the node takes jobs. Slurm spells some states alike",
         "that differ in what comes next: a reboot that leaves the node down, and on 22.05 one that is requested with",
-        "`nextstate=RESUME`, after which no job starts there until it has rebooted. The JSON of 24.11 does not show",
-        "that a node is blocked.",
+        "`nextstate=RESUME`, after which no job starts there until it has rebooted.",
         "",
     ]
     return "\n".join(lines)

@@ -279,7 +279,6 @@ def test_snapshot_with_nothing_to_simulate_is_refused() -> None:
 
 RECORDED: dict[str, Callable[[], Snapshot]] = {
     "25.11 text": recorded.text_snapshot,
-    "25.11 json": recorded.json_snapshot,
     **{f"{release} printed": partial(recorded.printed_snapshot, release) for release in recorded.LIVE_RELEASES},
 }
 

@@ -15,7 +15,7 @@ from tests.live.controller import Typed, typed
 from tests.live.past import make_past
 from tests.live.present import Present
 from tests.live.walk import DAEMON, HISTORY, LOOK, QUEUE, WITHOUT_SLURMDBD, WRONG, faults, walk
-from tools.live.compressed_site import CompressedSite
+from tools.live.compressed_site import CompressedSite, PlannedArm
 from tools.live.window import Cut
 from tools.stage import LiveCluster
 from tools.stage.daemon import daemon, write_config
@@ -60,7 +60,7 @@ def test_every_command_of_the_evening_prints_what_it_has_to(release: str, tmp_pa
     trace = read_trace(Path(str(files("advisor") / "demo" / "trace.csv")))
     tables = {"forecasts": {"models": f"{tmp_path}/models"}}
     config = write_config(tmp_path, 2.0, tables)
-    with started(SITE.cluster()) as live:
+    with started(SITE.cluster(PlannedArm.of("none"))) as live:
         past = make_past(live, SITE, trace, CUT, weeks=WEEKS)
         shell = Shell(live, tmp_path, config)
         arriving = Present(live, past.trace, at_once=16, every_s=3.0, shortest_s=4.0, longest_s=12.0)

@@ -179,7 +179,7 @@ def test_no_value_of_a_job_or_a_forecast_raises_in_a_cycle(
 def test_a_job_that_cannot_be_costs_its_own_advice_only(line: list[Job], impossible: dict[str, float]) -> None:
     values = {
         "job_id": 30,
-        "states": ("PENDING",),
+        "state": "PENDING",
         "partitions": ("gpu",),
         "submit_time": TAKEN_AT - 60.0,
         **impossible,

@@ -55,7 +55,7 @@ _EVENT: Final = "submit_table"
 _PURPOSE: Final = f"lifted at submission, by the submit table: it should start next ({Reason.SHORT_WORK_FIRST})"
 _PURPOSE_OF_INTERACTIVE: Final = (
     "lifted at submission, as it is interactive: it stands first, and in simulations half of such jobs start within "
-    f"2 min ({INTERACTIVE_FIRST})"
+    f"3 min where jobs end often ({INTERACTIVE_FIRST})"
 )
 
 

@@ -261,9 +261,13 @@ return function(path, log, notebooks)
   -- Return the nice of an interactive job that fits in what is left of its pool, and for its user.
   local function interactive_nice(job, user, rows, now)
     local partition = job.partition or rows.default or ""
-    local pool, minutes, gpus = rows.pools[partition], job.time_limit, gpus_of(job)
+    local pool = rows.pools[partition]
     local room = pool and rows.rooms[pool]
-    if not room or rows.excluded[job.account or job.default_account or ""]
+    if not room then
+      return nil
+    end
+    local minutes, gpus = job.time_limit, gpus_of(job)
+    if rows.excluded[job.account or job.default_account or ""]
       or type(minutes) ~= "number" or minutes <= 0 or minutes > room.minutes
       or gpus <= 0 or (gpus > 1 and job.max_nodes ~= 1) or (is_set(job.script) and not notebooks[partition]) then
       return nil

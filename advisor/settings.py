@@ -132,6 +132,12 @@ class Limits:
         "at fairness lane, the share of a pool's GPU-time that goes to lifted jobs in each fairness_window_s, by their "
         "expected run times",
     ] = 0.02
+    interactive_ratio: Annotated[
+        float,
+        "share of a pool's GPUs that jobs which salloc and srun submit have at most by being lifted at submission, "
+        "waiting and running; one user has half of it; it needs daemon.submit_table; 0 lifts none",
+    ] = 0.0
+    interactive_limit_s: Annotated[float, "longest time limit of the interactive jobs that are lifted"] = 8 * HOUR_S
     max_lateness_s: Annotated[float, "a job that starts this much later than without advice goes before all others"] = (
         14 * DAY_S
     )
@@ -185,6 +191,10 @@ class Limits:
             raise ValueError("max_limit_ratio must be at least 1")
         if not self.lane_ratio <= 1:
             raise ValueError("lane_ratio must be at most 1")
+        if not self.interactive_ratio <= 1:
+            raise ValueError("interactive_ratio must be at most 1")
+        if not self.interactive_limit_s <= 7 * DAY_S:
+            raise ValueError("interactive_limit_s must be at most 604800")
         if not _LOWEST_NICE <= self.nice_min <= 0:
             raise ValueError(f"nice_min must not be above 0, nor below {_LOWEST_NICE}")
 

@@ -130,6 +130,10 @@ local function read_site()
   end
   site.rules = read_rules(written.rules)
   site.submit_table = text_or_nil(written.submit_table)
+  site.notebooks = {}
+  for _, name in ipairs(type(written.notebooks) == "table" and written.notebooks or {}) do
+    site.notebooks[tostring(name)] = true
+  end
   site.holds_requests = written.hold_requests == true
   site.pins_gangs = written.pin_gangs == true
   site.gpus_per_node = read_numbers(written.gpus_per_node)
@@ -217,7 +221,7 @@ local function lifter()
   if not reader then
     error(fault, 0)
   end
-  return reader()(SITE.submit_table, log)
+  return reader()(SITE.submit_table, log, SITE.notebooks)
 end
 
 local lifts, lift = pcall(lifter)

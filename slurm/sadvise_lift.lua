@@ -87,9 +87,45 @@ function READERS.bound(loaded, rest)
   return bound.gpu_s and bound.share
 end
 
+-- The GPUs that are left for interactive jobs of a pool, and how many one user can have.
+function READERS.room(loaded, rest)
+  local pool, nice, minutes, gpus, each = string.match(rest, "^(%S+) (%S+) (%S+) (%S+) (%S+)$")
+  if not pool or loaded.rooms[pool] then
+    return false
+  end
+  local room = {
+    nice = number(nice, INTEGER, LOWEST_NICE, -1),
+    minutes = number(minutes, INTEGER, 0, LONGEST_LIMIT_MINUTES),
+    gpus = number(gpus, INTEGER, 0, MOST_GPUS),
+    each = number(each, INTEGER, 0, MOST_GPUS),
+    held = {},
+  }
+  loaded.rooms[pool] = room
+  return room.nice and room.minutes and room.gpus and room.each
+end
+
+function READERS.held(loaded, rest)
+  local pool, user, gpus = string.match(rest, "^(%S+) (%S+) (%S+)$")
+  local room, key = pool and loaded.rooms[pool], user and number(user, "^%d+$", 0, NO_VALUE)
+  if not room or not key or room.held[key] then
+    return false
+  end
+  room.held[key] = number(gpus, INTEGER, 0, MOST_GPUS)
+  return room.held[key]
+end
+
+function READERS.interactive(loaded, rest)
+  local name, pool = string.match(rest, "^(%S+) (%S+)$")
+  if not name or not loaded.rooms[pool] or loaded.pools[name] then
+    return false
+  end
+  loaded.pools[name] = pool
+  return true
+end
+
 -- Return the table in a text; nil where any line of it is not understood.
 local function parse(text)
-  local loaded = { excluded = {}, partitions = {} }
+  local loaded = { excluded = {}, partitions = {}, rooms = {}, pools = {} }
   local count, ended = 0, false
   for line in string.gmatch(text, "([^\n]*)\n") do
     local word, rest = string.match(line, "^(%l+) (.+)$")
@@ -182,9 +218,12 @@ local function is_plain(job)
 end
 
 -- Return the function that gives a job its nice, by the table at a path; `log` writes a line into slurmctld's log.
-return function(path, log)
+-- Jobs without a script are interactive, and so are those of the partitions that `notebooks` has.
+return function(path, log, notebooks)
   local loaded, read_time, last_text
   local counted, count = nil, 0
+  -- The interactive jobs that were lifted since the snapshot of the table.
+  local given_lately = {}
 
   local function table_now(now)
     if not read_time or now < read_time or now - read_time >= READ_EVERY_S then
@@ -219,12 +258,48 @@ return function(path, log)
     return entry.nice - entry.step * math.max(0, math.min(class, entry.classes))
   end
 
+  -- Return the nice of an interactive job that fits in what is left of its pool, and for its user.
+  local function interactive_nice(job, user, rows, now)
+    local partition = job.partition or rows.default or ""
+    local pool = rows.pools[partition]
+    local room = pool and rows.rooms[pool]
+    if not room then
+      return nil
+    end
+    local minutes, gpus = job.time_limit, gpus_of(job)
+    if rows.excluded[job.account or job.default_account or ""]
+      or type(minutes) ~= "number" or minutes <= 0 or minutes > room.minutes
+      or gpus <= 0 or (gpus > 1 and job.max_nodes ~= 1) or (is_set(job.script) and not notebooks[partition]) then
+      return nil
+    end
+    local left, of_user, kept = room.gpus, room.each - (room.held[user] or 0), {}
+    for _, each in ipairs(given_lately) do
+      if each.time >= rows.written - CLOCK_S then
+        kept[#kept + 1] = each
+        left = left - (each.pool == pool and each.gpus or 0)
+        of_user = of_user - (each.pool == pool and each.user == user and each.gpus or 0)
+      end
+    end
+    given_lately = kept
+    if gpus > left or gpus > of_user then
+      return nil
+    end
+    kept[#kept + 1] = { time = now, pool = pool, user = user, gpus = gpus }
+    return room.nice
+  end
+
   return function(job)
     if not is_plain(job) then
       return
     end
-    local rows = table_now(os.time())
+    local now = os.time()
+    local rows = table_now(now)
     if not rows then
+      return
+    end
+    local first = interactive_nice(job, job.user_id, rows, now)
+    if first then
+      job.nice = NICE_OFFSET + first
       return
     end
     if counted ~= rows.written then

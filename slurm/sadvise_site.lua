@@ -27,6 +27,10 @@ return {
   -- "" gives none. sadvise_lift.lua has to stand beside job_submit.lua.
   submit_table = "",
 
+  -- Partitions whose batch jobs are notebooks, as JupyterHub submits them: they count as interactive jobs for
+  -- guard.interactive_ratio, as those of salloc and srun do everywhere.
+  notebooks = {},
+
   -- true puts the nice of a job that sadvise lifted back at once when its user changes what the job asks for, in place
   -- of in the next round of sadvised. A shorter time limit keeps the nice.
   hold_requests = false,

@@ -1,5 +1,6 @@
 """`sadvise check`: what this site offers, and what each lack costs."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def check(reading: AnyQueue, output: Form) -> None:
     seen = opened.snapshot()
     checks = [*site_checks(seen, settings.guard), *_models(settings), *_what_if(seen)]
     if reading.is_live:
-        checks += [*_trust(settings, seen.taken_at), *_notices(settings)]
+        checks += [*_trust(settings, seen.taken_at), *_notices(settings), *_interactive(settings)]
         timeout_s = reading.timeout_of(settings)
         commands = SlurmCommands(timeout_s=timeout_s, cluster=reading.cluster)
         checks = [
@@ -159,6 +160,25 @@ def _notices(settings: Config) -> Iterator[Check]:
     if last is not None and last.undelivered:
         text = f"not delivered: {last.undelivered}; to do: `sadvise notify --test`"
         yield Check(name="notices", status=Status.LACKS, text=text, cost="people do not learn of breakers and the like")
+
+
+def _interactive(settings: Config) -> Iterator[Check]:
+    """Check that interactive jobs can be lifted where the site wants it."""
+    if not settings.guard.interactive_ratio:
+        return
+    name, cost = "interactive jobs", "no interactive job is lifted at its submission"
+    path, beside = settings.daemon.submit_table, Path(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent
+    if not path:
+        text = "guard.interactive_ratio needs daemon.submit_table, which names no file"
+        yield Check(name=name, status=Status.LACKS, text=text, cost=cost)
+    elif not Path(path).exists():
+        text = f"{path} is not there: the daemon writes it in each round in mode apply"
+        yield Check(name=name, status=Status.LACKS, text=text, cost=cost)
+    elif not (beside / "sadvise_lift.lua").exists():
+        text = f"{beside} holds no sadvise_lift.lua on this machine; slurmctld needs it beside job_submit.lua"
+        yield Check(name=name, status=Status.UNKNOWN, text=text, cost=cost)
+    else:
+        yield Check(name=name, status=Status.OK, text=f"{path} and sadvise_lift.lua are there")
 
 
 def _on_probation(settings: Config, trust: Trust) -> str | None:

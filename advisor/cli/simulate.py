@@ -29,7 +29,7 @@ from advisor.cli.simulation_options import (
     SpeedSource,
 )
 from advisor.config import load_config
-from advisor.domain.units import plural
+from advisor.domain.units import duration, plural
 from advisor.sim.study.comparison import PairedDifference
 from advisor.sim.study.result import RunResult
 from advisor.text import escaped
@@ -115,5 +115,12 @@ def _print(study: Study, results: Sequence[RunResult], differences: Sequence[Pai
         )
         print_labelled("paired", basis(own[0].change))
     for result in results:
+        if (waits := result.interactive) is not None:
+            text = (
+                f"{result.summary.policy}: half of {plural(waits.jobs, 'interactive job')} start within "
+                f"{duration(waits.p50_queueing_delay_s)}, nine of ten within {duration(waits.p90_queueing_delay_s)}; "
+                f"the mean JCT of the others is {duration(waits.mean_jct_of_others_s)}"
+            )
+            print_labelled("interactive", text)
         if ends_in_words(result.ends):
             print_labelled("ends", f"{result.summary.policy}: {ends_in_words(result.ends)}")

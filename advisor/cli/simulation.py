@@ -226,6 +226,7 @@ def publish(
 ) -> None:
     """Write the report, if any, and print a JSON document or what `show` prints; `subject` says what was simulated."""
     differences = compare(results, seed=study.seeds[0])
+    interactive = [values for result in results if (values := _interactive_values(result))]
     if report is not None:
         write_report(results, report, origin=study.origin, seed=study.seeds[0])
     if json:
@@ -235,6 +236,7 @@ def publish(
                 "runs": [result.summary for result in results],
                 "ends": [_end_values(result) for result in results],
                 "changes": [_change_values(difference) for difference in differences],
+                **({"interactive": interactive} if interactive else {}),
             }
         )
     else:
@@ -305,6 +307,14 @@ def _end_values(result: RunResult) -> dict[str, object]:
     """Return how the jobs of a run ended, as published."""
     summary = result.summary
     return {"policy": summary.policy, "trace": summary.trace, "seed": summary.seed, **asdict(result.ends)}
+
+
+def _interactive_values(result: RunResult) -> dict[str, object]:
+    """Return the waits of the interactive jobs of a run as published; empty where there are none."""
+    summary, waits = result.summary, result.interactive
+    if waits is None:
+        return {}
+    return {"policy": summary.policy, "trace": summary.trace, "seed": summary.seed, **asdict(waits)}
 
 
 def _change_values(difference: PairedDifference) -> dict[str, object]:

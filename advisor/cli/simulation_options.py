@@ -32,6 +32,7 @@ class RequestsMade(StrEnum):
 
     USUAL = "usual"
     OPEN = "open"
+    INTERACTIVE = "interactive"
 
 
 class Spread(StrEnum):
@@ -93,7 +94,7 @@ DrawnRequests = Annotated[
     _simulated(
         "--requests",
         "How requests that a trace lacks are drawn. usual: as in public job scripts; open: more gangs leave node "
-        "counts and sizes open.",
+        "counts and sizes open; interactive: as usual, and 5 % of the jobs are interactive.",
         RUNS,
     ),
 ]

@@ -20,6 +20,7 @@ from advisor.domain.plan import UNPUBLISHED, Expected, Facts, Kind, Recommendati
 from advisor.features.queue import ANY_TYPE, QueueTable, by_place
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
+from advisor.planning.interactive import interactive_nice
 from advisor.planning.lift_gain import Outlook
 from advisor.planning.lifts import Bounds, Stakes, lifts
 from advisor.planning.objective import Floats, Waiting, is_overdue, objective_of, owed_to, waiting_of
@@ -117,9 +118,17 @@ class _Line:
         """Return the GPU-time that was lifted in this line within the window, by user."""
         since, pool = case.snapshot.taken_at - case.limits.fairness_window_s, self.queue.pool[self.rows[0]]
         spent: dict[str, float] = {}
+        # Interactive jobs have a share of their own.
+        interactive = interactive_nice(case.limits)
         for lease in case.memory.leases:
             asked = lease.request
-            if not lease.is_lift or lease.applied_time <= since or lease.ending is Ending.NOT_APPLIED or asked is None:
+            if (
+                not lease.is_lift
+                or lease.action.after == interactive
+                or lease.applied_time <= since
+                or lease.ending is Ending.NOT_APPLIED
+                or asked is None
+            ):
                 continue
             # Of partitions that no job names any more: it could be this line.
             if self.queue.pool_by_partitions.get(asked.partitions, pool) == pool:

@@ -13,7 +13,7 @@ import pytest
 
 from advisor.backends.snapshot_file import read_snapshot
 from advisor.cli.advice import print_stops
-from advisor.cli.check import _notices, _trust
+from advisor.cli.check import _interactive, _notices, _trust
 from advisor.clock import SystemClock
 from advisor.config import load_config
 from advisor.domain.idle_gpus import IdleJob, IdleLook
@@ -351,3 +351,22 @@ def test_order_of_the_run_time_model_stands_beside_that_of_limits_unless_its_pro
     assert "order     run_time site-1 orders 95.0 % of the GPU-time in question right, time limits 90.0 %" in text
     assert document["last_round"]["run_time_order"]["order"]["ordered_ratio"] == 0.95
     assert "\norder" not in aside and "probation" in aside
+
+
+def test_check_says_what_interactive_jobs_lack_to_be_lifted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, script = tmp_path / "submit-table", tmp_path / "sadvise_lift.lua"
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    off = load_config(None, {})
+    alone = load_config(None, {"SADVISE_GUARD__INTERACTIVE_RATIO": "0.1"})
+    wanted = load_config(None, {"SADVISE_GUARD__INTERACTIVE_RATIO": "0.1", "SADVISE_DAEMON__SUBMIT_TABLE": str(table)})
+
+    found = [list(_interactive(off)), list(_interactive(alone)), list(_interactive(wanted))]
+    table.touch()
+    found.append(list(_interactive(wanted)))
+    script.touch()
+    found.append(list(_interactive(wanted)))
+
+    assert [[str(check.status) for check in checks] for checks in found] == [
+        [], ["lacks"], ["lacks"], ["unknown"], ["ok"],
+    ]  # fmt: skip
+    assert "daemon.submit_table" in found[1][0].text and str(table) in found[2][0].text

@@ -234,3 +234,98 @@ def test_user_whom_the_directory_service_did_not_know_gets_a_bound_once_it_does(
 
     assert unknown == ["*"]
     assert [text.split()[2] for text in site.lines() if text.startswith("bound")] == ["*", "0"]
+
+
+# A tenth of 32 GPUs, 3, of which one user has 2.
+SHARED = Limits(fairness="site", interactive_ratio=0.1)
+INTERACTIVE_NICE = -1_999_999_997
+
+
+def room_lines(site: Publishing) -> list[str]:
+    """Return the lines of the table about interactive jobs."""
+    return [line for line in site.lines() if line.split()[0] in ("room", "held", "interactive")]
+
+
+def asks(site: Publishing, *, gpus: int = 1, limit_h: float = 8.0, nice: int = INTERACTIVE_NICE) -> None:
+    """Let an interactive job of root arrive."""
+    job = make_job(
+        30, gpus=gpus, nice=nice, user="root", submitted_ago_s=1.0, time_limit_s=limit_h * HOUR_S, priority=99
+    )
+    site.cluster.jobs[30] = job
+
+
+def test_table_has_the_gpus_that_are_left_for_interactive_jobs_and_who_holds_some(site: Publishing) -> None:
+    service = site.service()
+    service.reconfigure(site.config(guard=SHARED))
+    service.round()
+    before = room_lines(site)
+    asks(site)
+
+    service.round()
+
+    assert before == [f"room 0 {INTERACTIVE_NICE} 480 3 2", "interactive gpu 0"]
+    assert room_lines(site) == [f"room 0 {INTERACTIVE_NICE} 480 2 2", "held 0 0 1", "interactive gpu 0"]
+
+
+def test_table_has_room_for_interactive_jobs_where_nothing_waits(site: Publishing) -> None:
+    site.cluster.jobs.clear()
+    service = site.service()
+    service.reconfigure(site.config(guard=SHARED))
+
+    service.round()
+
+    assert [line for line in site.lines() if line.startswith("partition")] == [] and len(room_lines(site)) == 2
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"guard": Limits(fairness="site")},
+        {"guard": SHARED, "mode": Modes(default=Mode.APPLY, partitions="gpu=recommend")},
+        {"guard": SHARED, "mode": Modes(default=Mode.RECOMMEND)},
+    ],
+    ids=["off", "a partition below apply", "all below apply"],
+)
+def test_interactive_jobs_have_no_room_where_nothing_can_be_changed(
+    site: Publishing, tables: dict[str, object]
+) -> None:
+    service = site.service()
+    service.reconfigure(replace(site.config(), **tables))  # type: ignore[arg-type]  # a test's own
+
+    service.round()
+
+    assert not site.table.exists() or room_lines(site) == []
+
+
+@pytest.mark.parametrize("by_next_daemon", [False, True], ids=["this daemon", "the next daemon"])
+def test_interactive_job_is_adopted_with_a_reason_of_its_own_and_reverted_when_due(
+    site: Publishing, *, by_next_daemon: bool
+) -> None:
+    service = site.service()
+    service.reconfigure(site.config(guard=SHARED))
+    service.round()
+    if by_next_daemon:
+        service = site.service()
+        service.reconfigure(site.config(guard=SHARED))
+    asks(site)
+
+    done = service.round()
+    lease = the_lease(site)
+    site.cluster.now += 25 * HOUR_S
+    service.round()
+
+    assert lease.action == SetNice(job_id=30, before=0, after=INTERACTIVE_NICE) and done.strays == ()
+    assert site.shown[1].purposes[30, Lever.NICE].reason == "interactive_first"
+    assert site.cluster.jobs[30].nice == 0 and site.journal_leases() == ()
+
+
+@pytest.mark.parametrize("grown", [{"gpus": 4}, {"limit_h": 9.0}], ids=str)
+def test_interactive_job_that_grew_before_the_round_loses_the_nice(site: Publishing, grown: dict[str, int]) -> None:
+    service = site.service()
+    service.reconfigure(site.config(guard=SHARED))
+    service.round()
+    asks(site, **grown)
+
+    service.round()
+
+    assert site.cluster.jobs[30].nice == 0 and site.journal_leases() == ()

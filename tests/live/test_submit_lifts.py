@@ -1,8 +1,10 @@
 """The submit table on live clusters: jobs are lifted as they are submitted, adopted by the daemon, and put back."""
 
+import itertools
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -294,18 +296,223 @@ def test_daemon_writes_the_table_adopts_the_jobs_and_puts_them_back(running: Liv
             purpose = kept.purposes([adopted])[short, adopted.lever]
         adopted_log = (tmp_path / "log").read_text()
     # The daemon is killed: a person puts the job back.
-    revert = subprocess.run(
-        [sys.executable, *PROGRAM, "revert", "--all", "--config", str(config)],
-        env=running.env, capture_output=True, text=True, timeout=60.0, check=False,
-    )  # fmt: skip
+    reverted = revert(running, config)
 
     assert given < -1000 and -given % 10 == 7
     assert [nice_of(running, job_id) for job_id in waiting] == [0, 0, 0]
     assert adopted.action == SetNice(job_id=short, before=0, after=given) and adopted.state is LeaseState.OUT
     assert adopted.undo.after == 0 and adopted.due_time is not None and purpose.reason == "short_work_first"
     assert "carries the mark" not in adopted_log
-    assert revert.returncode == 0 and nice_of(running, short) == 0, revert.stderr
+    assert reverted.returncode == 0 and nice_of(running, short) == 0, reverted.stderr
     assert _leases(journal) == ()
+
+
+# No job of another size is lifted by this table; of 4 GPUs that are left for interactive jobs one user can have 2.
+INTERACTIVE_NICE = -1_999_999_997
+ROOM = (f"room 0 {INTERACTIVE_NICE} 480 4 2", "interactive gpu 0")
+ONE = ("--gpus=1", "--time=60", "-pgpu")
+_names = itertools.count()
+
+
+def interactive_table(*lines: str) -> str:
+    """Return a table with room for interactive jobs, and none for others."""
+    written = int(time.time())
+    head = ("sadvise submit table 1", f"written {written}", f"valid {written + 300}", "lifts 20", "default gpu")
+    body = (*head, *ROOM, *lines)
+    return "".join(f"{line}\n" for line in (*body, f"end {len(body)}"))
+
+
+def asked_by(live: LiveCluster, command: str, *options: str, user: str | None = None) -> int:
+    """Submit a job with salloc or srun, which wait for it in a thread until it is cancelled; return its id."""
+    name = f"asked-{next(_names)}"
+    words = ("--no-shell",) if command == "salloc" else ()
+    argv = (command, f"--job-name={name}", *words, *options, *(() if words else ("sleep", "600")))
+    threading.Thread(target=live.ask, args=argv, kwargs={"user": user}, daemon=True).start()
+    live.wait_for(lambda: bool(live.run("squeue", "-h", "-n", name, "-o", "%A").strip()))
+    return int(live.run("squeue", "-h", "-n", name, "-o", "%A"))
+
+
+@pytest.fixture
+def emptied(lifting: LiveCluster) -> Iterator[LiveCluster]:
+    """The cluster whose nodes never start, its jobs cancelled afterwards, which ends salloc and srun."""
+    yield lifting
+    lifting.run("scancel", "--partition=gpu")
+    lifting.wait_for(lambda: not lifting.run("squeue", "-h", "-p", "gpu").strip())
+
+
+@pytest.mark.parametrize("command", ["salloc", "srun"])
+def test_job_of_salloc_or_srun_stands_first_and_a_batch_job_does_not(emptied: LiveCluster, command: str) -> None:
+    place(emptied, interactive_table())
+
+    batch, wrapped = emptied.submit(*ONE), emptied.run("sbatch", "--parsable", "--wrap=true", "-o/dev/null", *ONE)
+    asked = asked_by(emptied, command, *ONE)
+
+    assert [nice_of(emptied, job_id) for job_id in (batch, int(wrapped), asked)] == [0, 0, INTERACTIVE_NICE]
+
+
+def test_share_is_kept_for_all_and_half_of_it_for_one_user(emptied: LiveCluster) -> None:
+    place(emptied, interactive_table("held 0 5 1"))
+
+    root = [nice_of(emptied, asked_by(emptied, "salloc", *ONE)) for _ in range(3)]
+    games = [nice_of(emptied, asked_by(emptied, "salloc", *ONE, user="games")) for _ in range(2)]
+    daemon = [nice_of(emptied, asked_by(emptied, "salloc", *ONE, user="daemon")) for _ in range(2)]
+
+    assert root == [INTERACTIVE_NICE, INTERACTIVE_NICE, 0]
+    assert games == [INTERACTIVE_NICE, 0]
+    assert daemon == [INTERACTIVE_NICE, 0]
+
+
+def test_jobs_that_a_new_table_has_not_seen_still_count(emptied: LiveCluster) -> None:
+    place(emptied, interactive_table())
+    before = [asked_by(emptied, "salloc", *ONE) for _ in range(2)]
+    # Written again at once, without the restart of the script that `place` makes.
+    (emptied.folder / "submit-table").write_text(interactive_table("exclude theory"))
+    time.sleep(6.0)
+
+    after = asked_by(emptied, "salloc", *ONE)
+
+    assert [nice_of(emptied, job_id) for job_id in (*before, after)] == [INTERACTIVE_NICE, INTERACTIVE_NICE, 0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--time=481",),
+        ("--gpus=2",),
+        ("--gpus=3", "-N1"),
+        ("-N2", "--gpus=2"),
+        ("--nice=5",),
+        ("--exclusive",),
+        ("--account=theory",),
+        ("--comment=sadvise: off",),
+        ("-pdebug",),
+    ],
+    ids=" ".join,
+)
+def test_interactive_job_out_of_the_ordinary_is_left_alone(emptied: LiveCluster, options: tuple[str, ...]) -> None:
+    place(emptied, interactive_table("exclude theory"))
+
+    job_id = asked_by(emptied, "salloc", *ONE, *options)
+
+    nice = nice_of(emptied, job_id)
+    emptied.run("scancel", str(job_id))
+    assert nice == (5 if "--nice=5" in options else 0)
+
+
+def test_gang_on_one_node_is_interactive(emptied: LiveCluster) -> None:
+    place(emptied, interactive_table())
+
+    assert nice_of(emptied, asked_by(emptied, "salloc", *ONE, "--gpus=2", "-N1")) == INTERACTIVE_NICE
+
+
+def test_batch_job_of_a_partition_for_notebooks_is_interactive(emptied: LiveCluster) -> None:
+    place(emptied, interactive_table())
+    path = emptied.folder / "submit-table"
+    install_scripts(emptied, f'return {{ submit_table = "{path}", notebooks = {{ 7, {{}}, "gpu" }} }}\n')
+
+    assert nice_of(emptied, emptied.submit(*ONE)) == INTERACTIVE_NICE
+
+
+ROOMLESS: Mapping[str, str] = {
+    "no room": "interactive gpu 1",
+    "a partition twice": "interactive gpu 0",
+    "a room twice": ROOM[0],
+    "a user twice": "held 0 5 1\nheld 0 5 1",
+    "a user without a room": "held 1 5 1",
+    "a user by name": "held 0 games 1",
+    "a share below 0": "room 1 -7 480 -1 2",
+    "a nice of 0": "room 1 0 480 4 2",
+    "a limit of years": "room 1 -7 1000001 4 2",
+    "half a GPU": "room 1 -7 480 0.5 2",
+    "a line too short": "room 1 -7 480 4",
+}
+
+
+@pytest.mark.parametrize("unsound", ROOMLESS)
+def test_interactive_job_is_left_alone_where_the_table_is_not_sound(emptied: LiveCluster, unsound: str) -> None:
+    place(emptied, interactive_table(*ROOMLESS[unsound].splitlines()))
+
+    assert nice_of(emptied, asked_by(emptied, "salloc", *ONE)) == 0
+
+
+# On one node of 8 GPUs; more GPU-time than any batch job that waits, so that it is not lifted for its size.
+LONG = ("--gpus=1", "--time=480", "-pgpu")
+
+
+def site_with(live: LiveCluster, folder: Path, ratio: float) -> Path:
+    """Fill the node, let short jobs wait behind, and return a configuration that writes the table."""
+    live.reset()
+    place(live, None)
+    whole = ("--gpus=8", "-n1", "-pgpu")
+    holding = live.submit(*whole, "--time=60")
+    live.wait_for(lambda: state(live, holding) == "RUNNING")
+    for _ in range(2):
+        live.submit(*whole, "--time=3")
+    table: dict[str, str | float] = {"submit_table": str(live.folder / "submit-table"), "interval_max_s": 2.0}
+    guard = {"min_job_age_s": 3600.0, "interactive_ratio": ratio}
+    config = write_config(folder, 1.0, {"daemon": table, "guard": guard})
+    config.write_text(config.read_text() + ROOMY)
+    return config
+
+
+def test_daemon_adopts_an_interactive_job_counts_it_and_puts_it_back(running: LiveCluster, tmp_path: Path) -> None:
+    # Of a quarter of 8 GPUs one user has one.
+    config, path = site_with(running, tmp_path, 0.25), running.folder / "submit-table"
+    journal = tmp_path / "journal.sqlite"
+
+    with daemon(running, config, tmp_path / "log"):
+        running.wait_for(lambda: path.exists() and "room 0" in path.read_text(), 60.0, what="the table is written")
+        install_scripts(running, f'return {{ submit_table = "{path}" }}\n')
+        asked = [asked_by(running, "salloc", *LONG) for _ in range(2)]
+        given = [nice_of(running, job_id) for job_id in asked]
+        running.wait_for(lambda: bool(_leases(journal)), 60.0, what="the job is adopted")
+        running.wait_for(lambda: "held 0 0 1" in path.read_text(), 60.0, what="the table counts the job")
+        adopted = _leases(journal)
+        with SqliteJournal.read_only(journal) as kept:
+            reasons = [purpose.reason for purpose in kept.purposes(adopted).values()]
+        log = (tmp_path / "log").read_text()
+    reverted = revert(running, config)
+
+    assert given == [INTERACTIVE_NICE, 0]
+    assert [lease.action for lease in adopted] == [SetNice(job_id=asked[0], before=0, after=INTERACTIVE_NICE)]
+    assert reasons == ["interactive_first"] and "carries the mark" not in log
+    assert reverted.returncode == 0 and nice_of(running, asked[0]) == 0, reverted.stderr
+    running.reset()
+
+
+def test_interactive_job_is_left_alone_without_a_share(running: LiveCluster, tmp_path: Path) -> None:
+    config, path = site_with(running, tmp_path, 0.0), running.folder / "submit-table"
+
+    with daemon(running, config, tmp_path / "log"):
+        running.wait_for(lambda: path.exists() and "bound gpu" in path.read_text(), 60.0, what="the table is written")
+        table = path.read_text()
+        install_scripts(running, f'return {{ submit_table = "{path}" }}\n')
+        asked = asked_by(running, "salloc", *LONG)
+
+    assert "room" not in table and "interactive" not in table
+    assert nice_of(running, asked) == 0
+    running.reset()
+
+
+def test_interactive_job_starts_before_jobs_that_were_submitted_before_it(running: LiveCluster) -> None:
+    running.reset()
+    place(running, interactive_table())
+    holding = running.submit("--gpus=8", "-n1", "-pgpu", "--time=60")
+    running.wait_for(lambda: state(running, holding) == "RUNNING")
+    waiting = running.submit("--gpus=8", "-n1", "-pgpu", "--time=600")
+    asked = asked_by(running, "salloc", "--gpus=1", "--time=480", "-pgpu")
+
+    running.run("scancel", str(holding))
+    running.wait_for(lambda: "RUNNING" in (state(running, waiting), state(running, asked)))
+
+    assert (state(running, waiting), state(running, asked)) == ("PENDING", "RUNNING")
+    running.reset()
+
+
+def revert(live: LiveCluster, config: Path) -> subprocess.CompletedProcess[str]:
+    """Put all changes back, as a person does."""
+    argv = [sys.executable, *PROGRAM, "revert", "--all", "--config", str(config)]
+    return subprocess.run(argv, env=live.env, capture_output=True, text=True, timeout=60.0, check=False)
 
 
 def _leases(journal: Path) -> tuple[Lease, ...]:

@@ -185,11 +185,11 @@ def test_no_job_is_lifted_where_jobs_of_others_are_not_to_be_passed(fairness: Fa
 
 def test_a_lane_lifts_no_more_than_its_share_of_the_window_also_once_what_it_lifted_runs() -> None:
     # 0.4 GPU-hours of the 32 GPUs in an hour, and each short job is expected to take as much.
-    limits = Limits(fairness="lane", lane_ratio=1 / 80, fairness_window_s=HOUR_S)
+    limits = Limits(fairness="lane", lane_ratio=1 / 80, fairness_window_s=HOUR_S, interactive_ratio=0.1)
     first, second = shorts(2)
 
-    def lifts_after(age_s: float) -> set[int]:
-        lift = SetNice(job_id=7, before=0, after=-5)
+    def lifts_after(age_s: float, nice: int = -5) -> set[int]:
+        lift = SetNice(job_id=7, before=0, after=nice)
         asked = replace(request_of(first), gpu_s=0.4 * HOUR_S)
         lease = intended(lift, TAKEN_AT - age_s, job=replace(first, job_id=7), request=asked)
         ended = replace(lease, state=LeaseState.OUT).ended(Ending.NO_LONGER_PENDING, TAKEN_AT - 60.0)
@@ -198,6 +198,8 @@ def test_a_lane_lifts_no_more_than_its_share_of_the_window_also_once_what_it_lif
 
     assert lifts_after(HOUR_S - 1.0) == set()
     assert lifts_after(HOUR_S) == {10}
+    # That of an interactive job, which has a share of its own.
+    assert lifts_after(HOUR_S - 1.0, nice=-1_999_999_997) == {10}
 
 
 def test_a_lane_counts_what_forecasts_expect() -> None:

@@ -64,7 +64,7 @@ class Experiment(BaseModel):
     # The settings of slurm.conf of which each trace takes the best, as one more policy; empty: none.
     tuned: tuple[str, ...] = ()
     seeds: PositiveInt = 1
-    requests: Literal["usual", "open"] = "usual"
+    requests: Literal["usual", "open", "interactive"] = "usual"
     # Of leaf uplinks; and what a node can send, in Gb/s.
     oversubscription: tuple[Annotated[float, Field(ge=1.0)], ...] = ()
     nic: PositiveFloat = 100.0

@@ -15,6 +15,7 @@ import numpy as np
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration
 from advisor.errors import SimulationError
 from advisor.settings import Fairness
+from advisor.sim.policies.at_submission import AtSubmission
 from advisor.sim.policies.exchanger import Exchanger
 from advisor.sim.policies.learning import LearnedRunTimes
 from advisor.sim.policies.lifter import Lifter
@@ -62,21 +63,26 @@ class Changer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lift:
-    """The options of `lift`: which run times are known, and whose jobs change places.
+    """The options of `lift`: which run times are known, whose jobs change places, and the share of interactive jobs.
 
-    Without a `fairness` it is that of the settings.
+    Without a `fairness` or a share, in percent, it is that of the settings.
     """
 
     run_times: Known = "limits"
     fairness: Fairness | None = None
+    interactive: float | None = None
 
     def __call__(self, problem: Problem, slurm: Slurm) -> Run:
         """Return the loop of a run."""
+        limits = problem.options.limits
         if self.fairness is not None:
-            limits = replace(problem.options.limits, fairness=self.fairness)
-            problem = replace(problem, options=replace(problem.options, limits=limits))
+            limits = replace(limits, fairness=self.fairness)
+        if self.interactive is not None:
+            limits = replace(limits, interactive_ratio=self.interactive / 100.0)
+        problem = replace(problem, options=replace(problem.options, limits=limits))
         mover = self._make(problem)(problem, slurm, RUN_TIMES[self.run_times](problem, slurm))
-        return partial(changed_slurm, mover, problem.options.advise_every_s)
+        run = partial(changed_slurm, mover, problem.options.advise_every_s)
+        return partial(AtSubmission(problem, mover).run, run) if limits.interactive_ratio > 0.0 else run
 
     def _make(self, problem: Problem) -> MakeMover:
         return Lifter if problem.options.limits.lifts_pass_others else Exchanger
@@ -100,6 +106,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 # What a site sets in its submit script, and in slurm.conf: fields of `SlurmParameters`; with lifts or without.
 _PINS: Final[Mapping[str, tuple[str, ...]]] = {"pin": ("yes", "no")}
 _TIMES: Final = {"reserve-after": "bf_min_age_reserve_s", "backfill-every": "bf_interval_s"}
+_PERCENT: Final = re.compile(r"\d{1,2}(\.\d)?|100")
 _TIME: Final = re.compile(r"(\d{1,5})([smhd])")
 _UNITS_S: Final = {"s": 1.0, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
 
@@ -117,11 +124,14 @@ def policy_with(name: str) -> SlurmPolicy:
         option, _, value = text.partition("=")
         if option in _TIMES and (time := _TIME.fullmatch(value)):
             parameters[_TIMES[option]] = float(time[1]) * _UNITS_S[time[2]]
+        elif base == LIFT and option == "interactive" and _PERCENT.fullmatch(value):
+            chosen[option] = float(value)
         elif value in choices.get(option, ()):
             chosen[option.replace("-", "_")] = value
         else:
             known = "; ".join(f"{key} = {', '.join(values)}" for key, values in choices.items())
             known += f"; {', '.join(_TIMES)} = a time such as 31s, 6h, 3d"
+            known += "; interactive = a percentage of the GPUs" if base == LIFT else ""
             raise SimulationError(f"policy {name!r}: {text!r} is no option of {base}: known are {known}")
     pins = chosen.pop("pin", "no") == "yes"
     options = Lift(**chosen)

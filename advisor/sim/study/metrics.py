@@ -62,6 +62,16 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InteractiveWaits:
+    """The waits of the interactive jobs of a run, and the mean JCT of all other jobs."""
+
+    jobs: int
+    p50_queueing_delay_s: float
+    p90_queueing_delay_s: float
+    mean_jct_of_others_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TierTimes:
     """GPU-seconds held by gangs of several GPUs per locality tier; as in `gpu_allocated_ratio`, once per job."""
 
@@ -133,6 +143,21 @@ def count_ends(run: Run) -> Ends:
         impossible=int(counts[End.IMPOSSIBLE]),
         not_ended=int(counts[End.NOT] + counts[End.DEPENDENCY]),
         preempted=int(counts[End.PREEMPTED]),
+    )
+
+
+def interactive_waits(run: Run) -> InteractiveWaits | None:
+    """Return how long interactive jobs waited; None where none started."""
+    is_interactive = run.trace.jobs["interactive"] == 1
+    delay, jct = queueing_delay_s(run)[is_interactive], jct_s(run)[~is_interactive]
+    started = delay[~np.isnan(delay)]
+    if not len(started):
+        return None
+    return InteractiveWaits(
+        jobs=len(started),
+        p50_queueing_delay_s=_quantile(started, 0.50),
+        p90_queueing_delay_s=_quantile(started, 0.90),
+        mean_jct_of_others_s=_mean(jct[~np.isnan(jct)]),
     )
 
 

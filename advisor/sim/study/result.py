@@ -15,11 +15,13 @@ from advisor.files import replacing
 from advisor.sim.run_outcome import End, Run
 from advisor.sim.study.metrics import (
     Ends,
+    InteractiveWaits,
     RunSummary,
     TierTimes,
     bounded_slowdown,
     count_ends,
     gpus_over_time,
+    interactive_waits,
     jct_s,
     makespan_s,
     queueing_delay_s,
@@ -56,6 +58,7 @@ class RunResult:
     sampled: tuple[str, ...]
     per_job: NDArray[np.float64]
     tiers: TierTimes = field(default_factory=TierTimes)
+    interactive: InteractiveWaits | None = None
 
     @property
     def cell(self) -> CellName:
@@ -88,6 +91,7 @@ def result_of(run: Run) -> RunResult:
         sampled=run.trace.sampled,
         per_job=np.stack([jct_s(run), queueing_delay_s(run), bounded_slowdown(run)]),
         tiers=tier_times(run),
+        interactive=interactive_waits(run),
     )
 
 
@@ -124,6 +128,7 @@ class _Line(BaseModel):
     cluster_gpus: int
     curve: GpuCurve
     tiers: TierTimes
+    interactive: Annotated[InteractiveWaits | None, BeforeValidator(_nan_for_null)]
     sampled: tuple[str, ...]
 
 

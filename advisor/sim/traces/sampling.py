@@ -92,7 +92,7 @@ class Requests:
     gangs that leave their node count open. `several_below_8` and `several_at_8`: rigid gangs of fewer than 8 and of 8
     GPUs that ask for several nodes though one would hold them. `checkpoint`: jobs of an hour and more that resume from
     a checkpoint. `array`: submissions that are arrays. `usual_limit`: time limits that are the nearest of the 22 usual
-    values; the others are round numbers.
+    values; the others are round numbers. `interactive`: jobs that somebody waits for, all of them on one node.
     """
 
     elastic: float
@@ -102,6 +102,7 @@ class Requests:
     checkpoint: float
     array: float
     usual_limit: float
+    interactive: float = 0.0
 
 
 # Of 398 public job scripts (docs/traces.md). None asks for a range of sizes. 5 to 22 of 273 gangs leave the node count
@@ -126,7 +127,10 @@ OPEN: Final = Requests(
     array=0.0,
     usual_limit=0.0,
 )
-REQUESTS: Final[Mapping[str, Requests]] = {"usual": USUAL, "open": OPEN}
+INTERACTIVE: Final = replace(USUAL, interactive=0.05)
+REQUESTS: Final[Mapping[str, Requests]] = {"usual": USUAL, "open": OPEN, "interactive": INTERACTIVE}
+# Interactive jobs are drawn from those of one node with a time limit up to this. Ours.
+LONGEST_INTERACTIVE_S: Final = 8 * HOUR_S
 
 # Columns in which the tasks of one array differ; and those that belong to a user, drawn or not.
 _OF_TASK: Final = frozenset({"job_id", "submit_time", "run_time_s", "recorded_start_time", "array_id"})
@@ -178,6 +182,9 @@ def fill(
     if requests.array and lacks_nodes and not np.any(jobs["array_id"]):
         _sample_arrays(jobs, frozenset(sampled), _stream(seed, "array_id"), requests.array)
         sampled.append("array_id")
+    if requests.interactive and not np.any(jobs["interactive"]):
+        _sample_interactive(jobs, gpus_per_node, _stream(seed, "interactive"), requests.interactive)
+        sampled.append("interactive")
     if not sampled:
         return trace
     note = trace.note
@@ -293,6 +300,18 @@ def _sample_arrays(jobs: NDArray[np.void], sampled: frozenset[str], stream: np.r
         for name in drawn:
             values = jobs[name][tasks]
             jobs[name][tasks] = values.max() if name == "time_limit_s" else values[0]
+
+
+def _sample_interactive(jobs: NDArray[np.void], gpus_per_node: int, stream: np.random.Generator, share: float) -> None:
+    """Mark jobs as interactive until they are a share of all jobs; nobody submits several of them at a time."""
+    order = np.lexsort((jobs["submit_time"], jobs["user"]))
+    user, submit_time = jobs["user"][order], jobs["submit_time"][order]
+    follows = np.zeros(len(jobs), dtype=bool)
+    follows[order[1:]] = (np.diff(user) == 0) & (np.diff(submit_time) <= BURST_S)
+    fits = (jobs["gpus"] == 1) | ((jobs["nodes_max"] == 1) & (jobs["gpus"] > 0) & (jobs["gpus"] <= gpus_per_node))
+    fits &= (jobs["time_limit_s"] <= LONGEST_INTERACTIVE_S) & (jobs["array_id"] == 0) & ~follows
+    rows = np.flatnonzero(fits)
+    jobs["interactive"][stream.permutation(rows)[: round(share * len(jobs))]] = 1
 
 
 def _with_names(trace: Trace, seed: int) -> tuple[Trace, list[str]]:

@@ -43,6 +43,7 @@ TRACE_DTYPE = np.dtype(
         ("required_nodes", np.int32),  # a node list, as is the next
         ("excluded_nodes", np.int32),
         ("reservation", np.int32),
+        ("interactive", np.int8),  # 1: submitted by salloc or srun, for somebody who waits
     ]
 )
 

@@ -121,6 +121,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
         _name("required_nodes"),
         _name("excluded_nodes"),
         _name("reservation"),
+        _whole("interactive", 1),
     )
 }
 REQUIRED: Final = tuple(name for name, column in COLUMNS.items() if column.is_required)

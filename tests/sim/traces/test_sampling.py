@@ -16,7 +16,9 @@ from advisor.sim.traces.sampling import (
     BURST_S,
     CHECKPOINT_FROM_S,
     CHECKPOINT_INTERVALS_S,
+    INTERACTIVE,
     LIMIT_RATIOS,
+    LONGEST_INTERACTIVE_S,
     LONGEST_LIMIT_S,
     MODEL_WEIGHTS,
     OPEN,
@@ -357,3 +359,25 @@ def test_a_filled_trace_is_valid_and_survives_a_file(
     assert found.jobs.tobytes() == filled.jobs[order].tobytes()
     assert (found.users, found.accounts, found.models) == (filled.users, filled.accounts, filled.models)
     assert (found.sampled, found.seed) == (filled.sampled, seed)
+
+
+def test_interactive_jobs_are_a_share_of_all_short_and_on_one_node() -> None:
+    drawn, usual = (fill(bare_trace(), MODELS, 3, requests=requests) for requests in (INTERACTIVE, USUAL))
+    marked = drawn.jobs[drawn.jobs["interactive"] == 1]
+
+    assert len(marked) == 200 and drawn.sampled == (*ALL_SAMPLED, "interactive")
+    assert np.all(marked["time_limit_s"] <= LONGEST_INTERACTIVE_S) and not np.any(marked["array_id"])
+    assert np.all((marked["gpus"] == 1) | (marked["nodes_max"] == 1))
+    others = [name for name in TRACE_DTYPE.names or () if name != "interactive"]
+    assert all(np.array_equal(drawn.jobs[name], usual.jobs[name], equal_nan=True) for name in others)
+
+
+def test_nobody_submits_several_interactive_jobs_at_a_time() -> None:
+    trace = bare_trace(1000, run_time_s=60.0, gpus=1)
+    trace.jobs["time_limit_s"], trace.jobs["submit_time"] = 600.0, np.arange(1000) // 20 * 100.0
+
+    jobs = fill(trace, MODELS, 3, requests=replace(INTERACTIVE, interactive=1.0)).jobs
+    marked = jobs[jobs["interactive"] == 1]
+
+    pairs = set(zip(marked["user"].tolist(), marked["submit_time"].tolist(), strict=True))
+    assert 0 < len(marked) == len(pairs) < 1000

@@ -260,9 +260,10 @@ def test_explain_names_what_holds_each_job_up_with_the_number_and_the_command(us
     held_up = submitted(live)
 
     def all_judged() -> bool:
-        """Slurm has looked at every job"""
+        """Slurm has looked at every job, and those without a name of their own run"""
         reasons = live.run("squeue", "-h", "-a", "-t", "PENDING", "-o", "%r|%j").splitlines()
-        return not any(reason.startswith(("None|", "Dependency|never")) for reason in reasons)
+        waiting = ("None|", "Dependency|never")
+        return not any(reason.startswith(waiting) or reason.endswith("|sbatch") for reason in reasons)
 
     live.wait_for(all_judged, 60.0, what="every job has its reason")
     commands = Running(live=live)

@@ -250,7 +250,8 @@ def test_arm_says_what_its_site_sets_its_daemon_keeps_to_and_what_simulates_it()
 
 
 @pytest.mark.parametrize(
-    "text", ["nothing", "default:site", "none:fairness=user", "default:run-times=truth", "a=:pin=yes"]
+    "text",
+    ["nothing", "default:site", "none:fairness=user", "default:run-times=truth", "default:interactive=9", "a=:pin=yes"],
 )
 def test_unknown_policies_and_options_of_clusters_are_refused(text: str) -> None:
     with pytest.raises(SimulationError, match="policy"):

@@ -69,7 +69,7 @@ class PlannedArm:
         head, _, options = text.partition(":")
         label, _, name = head.rpartition("=")
         for policy in POLICIES:
-            if policy == name and "run-times" not in options:
+            if policy == name and not any(alone in options for alone in _SIMULATED_ALONE):
                 base = PLAIN if policy == "none" else LIFT
                 site = policy_with(f"{base}:{options}") if options else SlurmPolicy(name=base, summary="")
                 return cls(
@@ -107,6 +107,7 @@ class PlannedArm:
 # The model of a live cluster has its slurm.conf.
 _IN_MODEL: Final = ("reserve-after=", "backfill-every=")
 _FAIRNESS: Final = "fairness="
+_SIMULATED_ALONE: Final = ("run-times", "interactive")
 
 
 def _with(policy: str, options: Sequence[str]) -> str:

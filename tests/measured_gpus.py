@@ -1,4 +1,4 @@
-"""A real Prometheus with recorded series of GPUs, and a web server that answers in its place as it is told."""
+"""A real Prometheus with recorded series of GPUs, and a web server that answers in its place."""
 
 import json
 import re
@@ -96,17 +96,17 @@ class StandIn:
 @contextmanager
 def stand_in() -> Iterator[StandIn]:
     """Run such a server while the block runs."""
-    told = StandIn()
+    peer = StandIn()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            told.requests.append(self)
-            if told.hang is not None:
-                told.hang.wait(60.0)
-            body = told.answers[min(len(told.requests), len(told.answers)) - 1] if told.answers else b""
-            self.send_response(told.status)
-            if told.location:
-                self.send_header("Location", told.location)
+            peer.requests.append(self)
+            if peer.hang is not None:
+                peer.hang.wait(60.0)
+            body = peer.answers[min(len(peer.requests), len(peer.answers)) - 1] if peer.answers else b""
+            self.send_response(peer.status)
+            if peer.location:
+                self.send_header("Location", peer.location)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -118,12 +118,12 @@ def stand_in() -> Iterator[StandIn]:
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    told.url = f"http://127.0.0.1:{server.server_address[1]}"
+    peer.url = f"http://127.0.0.1:{server.server_address[1]}"
     try:
-        yield told
+        yield peer
     finally:
-        if told.hang is not None:
-            told.hang.set()
+        if peer.hang is not None:
+            peer.hang.set()
         server.shutdown()
         server.server_close()
         thread.join()

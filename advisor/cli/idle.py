@@ -11,14 +11,13 @@ from advisor.cli.options import OUTPUT, Json, LiveQueue, option
 from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.domain.idle_gpus import IdleJob, IdleLook
-from advisor.domain.notice import ALL
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ConfigError
-from advisor.site.delivery import mail_users
+from advisor.site.delivery import check_mail, mail_users
 from advisor.site.idle_watch import look_for_idle
 from advisor.view.documents import meta
 from advisor.view.idle_words import HEADER, idle_notice, idle_row, measured_words, total_words, unmapped_words
-from advisor.view.terminal import console, print_json, print_labelled, print_table
+from advisor.view.terminal import console, print_json, print_labelled, print_mailed, print_table
 from advisor.watch.reading import open_queue
 
 SCHEMA: Final = "sadvise.idle/1"
@@ -40,8 +39,8 @@ def idle(
     settings = reading.load_config()
     if not settings.utilisation.is_on:
         raise ConfigError("no measurements: set prometheus in [utilisation] of sadvise.toml")
-    if mail and not settings.notify.reaches_users:
-        raise ConfigError('--mail needs [notify] users = "hint" or "all" in sadvise.toml')
+    if mail:
+        check_mail(settings.notify)
     wanted = job_filter(partition, user, account)
     opened = open_queue(reading, settings)
     seen = opened.snapshot()
@@ -63,7 +62,7 @@ def _mailed(jobs: Sequence[IdleJob], seen: Snapshot, settings: Config) -> dict[s
     held, notices = seen.jobs_by_id, []
     for user in dict.fromkeys(held[job.job_id].user for job in jobs):
         mine = [job for job in jobs if held[job.job_id].user == user]
-        if settings.notify.users == ALL or any(held[job.job_id].hints.wants_mail for job in mine):
+        if settings.notify.reaches(held[job.job_id].hints.wants_mail for job in mine):
             notices.append(idle_notice(mine, seen, settings.utilisation))
     return mail_users(notices, settings.notify)
 
@@ -76,8 +75,7 @@ def _print(jobs: Sequence[IdleJob], look: IdleLook, seen: Snapshot, results: dic
     if jobs:
         console().print()
         print_table(HEADER, [idle_row(job, seen) for job in jobs], right=(0, 4, 5, 7))
-    for user, fault in results.items():
-        print_labelled("mail", f"{user}: {fault or 'accepted'}")
+    print_mailed(results)
 
 
 def _print_json(jobs: Sequence[IdleJob], look: IdleLook, seen: Snapshot, reader: str, results: dict[str, str]) -> None:

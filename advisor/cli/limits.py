@@ -37,7 +37,7 @@ from advisor.journal import SqliteJournal
 from advisor.sim.study.cell import drawn, perturbed
 from advisor.sim.study.limit_advice import LimitAdvice, LimitStudy, NoAdvice, Suggestion, suggested, users_by_waste
 from advisor.sim.traces.trace import Trace
-from advisor.site.delivery import mail_users
+from advisor.site.delivery import check_mail, mail_users
 from advisor.text import escaped, named
 from advisor.view.frontier_report import drawn_notes
 from advisor.view.limit_words import (
@@ -48,7 +48,7 @@ from advisor.view.limit_words import (
     limit_notice,
     refusal_document,
 )
-from advisor.view.terminal import console, print_json, print_labelled, print_table
+from advisor.view.terminal import console, print_json, print_labelled, print_mailed, print_table
 from advisor.watch.reading import journal_file
 
 SCHEMA: Final = "sadvise.limits/1"
@@ -92,8 +92,8 @@ def limits(
     if replayed.is_demo and mail:
         raise OptionsError("--mail excludes --demo: its users are made up")
     settings = load_config(config, os.environ)
-    if mail and not settings.notify.reaches_users:
-        raise ConfigError('--mail needs [notify] users = "hint" or "all" in sadvise.toml')
+    if mail:
+        check_mail(settings.notify)
     # Run times are those that were recorded, whatever nodes the replay chooses.
     setting = setting_of([policy], Execution.IDEAL, "estimated", settings)
     command = spelled_command(
@@ -186,8 +186,7 @@ def _print(
         print_labelled(trace.users[refusal.user], f"no suggestion: {refusal.reason}", width=12)
     if not advice and not refusals:
         print_labelled("users", "none has enough jobs with a time limit that they do not use")
-    for user, fault in results.items():
-        print_labelled("mail", f"{user}: {fault or 'accepted'}")
+    print_mailed(results)
 
 
 def _print_json(

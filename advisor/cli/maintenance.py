@@ -10,14 +10,12 @@ from advisor.backends.reservations import read_reservations
 from advisor.cli.options import OUTPUT, Json, LiveQueue, option
 from advisor.config import Config
 from advisor.diagnose.held_up import HeldUp, coming_maintenance, held_up
-from advisor.domain.notice import ALL
 from advisor.domain.particulars import Reservation
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import ConfigError
-from advisor.site.delivery import mail_users
+from advisor.site.delivery import check_mail, mail_users
 from advisor.view.documents import meta
 from advisor.view.maintenance_words import HEADER, held_up_row, maintenance_notice, maintenance_sentence
-from advisor.view.terminal import console, print_json, print_labelled, print_table
+from advisor.view.terminal import console, print_json, print_labelled, print_mailed, print_table
 from advisor.watch.reading import open_queue
 
 SCHEMA: Final = "sadvise.maintenance/1"
@@ -33,8 +31,8 @@ def maintenance(
     Slurm starts no job that could still run when the maintenance of its nodes begins. Nothing is changed.
     """
     settings = reading.load_config()
-    if mail and not settings.notify.reaches_users:
-        raise ConfigError('--mail needs [notify] users = "hint" or "all" in sadvise.toml')
+    if mail:
+        check_mail(settings.notify)
     opened = open_queue(reading, settings)
     seen = opened.snapshot()
     commands = SlurmCommands(timeout_s=reading.timeout_of(settings), cluster=reading.cluster)
@@ -54,7 +52,7 @@ def _mailed(found: Sequence[HeldUp], seen: Snapshot, settings: Config) -> dict[s
     notices = []
     for user in dict.fromkeys(each.job.user for each in found):
         mine = [each for each in found if each.job.user == user and not each.by_slurm]
-        if mine and (settings.notify.users == ALL or any(each.job.hints.wants_mail for each in mine)):
+        if mine and settings.notify.reaches(each.job.hints.wants_mail for each in mine):
             notices.append(maintenance_notice(mine, seen))
     return mail_users(notices, settings.notify)
 
@@ -70,8 +68,7 @@ def _print(
     if found:
         console().print()
         print_table(HEADER, [held_up_row(each) for each in found], right=(0,))
-    for user, fault in results.items():
-        print_labelled("mail", f"{user}: {fault or 'accepted'}", width=13)
+    print_mailed(results, width=13)
 
 
 def _print_json(

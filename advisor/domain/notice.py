@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Final
@@ -140,6 +140,10 @@ class NoticeSettings:
     def reaches_users(self) -> bool:
         """Whether users get mails."""
         return self.users != OFF
+
+    def reaches(self, wants_mail: Iterable[bool]) -> bool:
+        """Return whether a user gets a mail, by whether each of the jobs asks for it."""
+        return self.users == ALL or any(wants_mail)
 
     def digest_due_since(self, now: float) -> float | None:
         """Return the last instant at which a digest was due; None if there is none."""

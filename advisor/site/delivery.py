@@ -10,7 +10,7 @@ from advisor.backends.mail_and_webhook import post, send_mail, webhook_url
 from advisor.backends.process import Deadline
 from advisor.domain.mode import Mode
 from advisor.domain.notice import Notice, NoticeSettings
-from advisor.errors import NoticeError
+from advisor.errors import ConfigError, NoticeError
 from advisor.files import read_bounded, replace_file
 from advisor.view.notice_words import mail_of, webhook_document
 
@@ -45,6 +45,12 @@ def deliver(notice: Notice, target: Target, settings: NoticeSettings, patience: 
         timeout_s=settings.timeout_s,
         patience=patience,
     )
+
+
+def check_mail(settings: NoticeSettings) -> None:
+    """Raise `ConfigError` if no user gets a mail."""
+    if not settings.reaches_users:
+        raise ConfigError('--mail needs [notify] users = "hint" or "all" in sadvise.toml')
 
 
 def mail_users(notices: Iterable[Notice], settings: NoticeSettings) -> dict[str, str]:

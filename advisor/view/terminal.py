@@ -102,6 +102,12 @@ def print_labelled(label: str, text: str, *, indent: int = 0, width: int = 8) ->
     out.print(shown, soft_wrap=True)
 
 
+def print_mailed(fault_by_user: Mapping[str, str], *, width: int = 8) -> None:
+    """Print for each user whether a mail was accepted, or why it was not."""
+    for user, fault in fault_by_user.items():
+        print_labelled("mail", f"{user}: {fault or 'accepted'}", width=width)
+
+
 def print_rows(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],

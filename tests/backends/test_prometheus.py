@@ -75,8 +75,8 @@ def site(recorded: Recorded) -> UtilisationSettings:
 
 @pytest.fixture
 def false_one() -> Iterator[StandIn]:
-    with stand_in() as told:
-        yield told
+    with stand_in() as peer:
+        yield peer
 
 
 def fault_of(settings: UtilisationSettings) -> str:

@@ -100,9 +100,9 @@ def test_jobs_with_idle_gpus_are_named_and_their_user_gets_a_mail(
 
 @pytest.mark.parametrize("answer", [b"<!doctype html><title>Sign in</title>", b" " * (17 << 20)], ids=["HTML", "huge"])
 def test_what_is_no_prometheus_is_one_line(cluster: LiveCluster, release: str, answer: bytes) -> None:
-    with stand_in() as told:
-        told.answers = [answer]
-        outcome = sadvise_on(cluster, "idle", settings={"SADVISE_UTILISATION__PROMETHEUS": told.url})
+    with stand_in() as peer:
+        peer.answers = [answer]
+        outcome = sadvise_on(cluster, "idle", settings={"SADVISE_UTILISATION__PROMETHEUS": peer.url})
 
     assert (outcome.exit_code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
     assert "prometheus: 127.0.0.1" in outcome.err and "check utilisation.prometheus" in outcome.err

@@ -60,13 +60,13 @@ class EndedInOrder:
         """Return the jobs whose last stretch on GPUs ended since the last call, by their ends; None for none."""
         state = self._cluster.state
         count = int(state.tally["segments"][0])
-        if count == self._seen:
-            return None
         fresh = state.segments[self._seen : count]
         self._seen = count
         rows = fresh["job"]
         over = (state.jobs["phase"][rows] == ENDED) & (state.jobs["end_time"][rows] == fresh["end_time"])
         fresh, rows = fresh[over], rows[over]
+        if not len(rows):
+            return None
         return EndedJobs(
             jobs=self._cluster.run_time_table(rows),
             run_s=fresh["end_time"] - fresh["start_time"],

@@ -303,7 +303,7 @@ def _sample_arrays(jobs: NDArray[np.void], sampled: frozenset[str], stream: np.r
 
 
 def _sample_interactive(jobs: NDArray[np.void], gpus_per_node: int, stream: np.random.Generator, share: float) -> None:
-    """Mark jobs as interactive until they are a share of all jobs; nobody submits several of them at a time."""
+    """Mark jobs as interactive until they are a share of all jobs; none follows another of its user at once."""
     order = np.lexsort((jobs["submit_time"], jobs["user"]))
     user, submit_time = jobs["user"][order], jobs["submit_time"][order]
     follows = np.zeros(len(jobs), dtype=bool)

@@ -90,7 +90,7 @@ def test_no_policy_of_the_page_on_advice_leaves_all_traces_as_they_were() -> Non
 
 
 def test_paragraphs_are_wrapped_and_fields_alone_are_not() -> None:
-    text = render("holds", "corner", oversubscription=4.0, record="x\ny", added="z")
+    text = render("holds", "corner", oversubscription=4.0, record="x\ny", added="z", asleep="")
 
     assert text.startswith(
         "## Oversubscription 4:1\n\nChange of the mean JCT from plain Slurm:\n\nx\ny\n\nWhat one lever"
@@ -98,19 +98,20 @@ def test_paragraphs_are_wrapped_and_fields_alone_are_not() -> None:
 
 
 def test_a_field_alone_that_is_empty_leaves_no_gap() -> None:
-    text = render("holds", "corner", oversubscription=4.0, record="", added="z")
+    text = render("holds", "corner", oversubscription=4.0, record="", added="z", asleep="")
 
     assert "from plain Slurm:\n\nWhat one lever" in text
 
 
 def test_a_duration_is_in_words() -> None:
     text = render(
-        "dally_slurm",
-        command="c", version="1", policy="p", slurm="s", summary="-", cut="", max_switch_wait_s=7200.0,
-        options=argparse.Namespace(advise_every_s=300.0),
+        "holds",
+        command="c", version="1", seeds="-", first="s", policies="-", loads="-", jobs=1, requests="usual", cut="",
+        limits_ratio=1.0, max_switch_wait_s=7200.0,
+        options=argparse.Namespace(advise_every_s=300.0, execution="e", speeds="s"),
     )  # fmt: skip
 
-    assert "with `max_switch_wait` of 2.0 h;" in " ".join(text.split())
+    assert "with `max_switch_wait` of 2.0 h," in " ".join(text.split())
 
 
 def test_no_line_of_a_paragraph_is_longer_than_120() -> None:

@@ -63,7 +63,16 @@ def test_page_shows_each_policy_against_slurm_and_a_lever_against_the_policy_wit
     assert [cell.split()[0] for cell in against_slurm[1:4]] == ["-59.7"] * 3
     assert against_slurm[4:] == ["0.00 to 0.00", "100.0 %"]
     assert [cell.split()[0] for cell in against_lift[2:]] == ["-19.8"] * 3
+    assert "Asleep" not in text
     assert "Written by `the command`" in text and "## Oversubscription 10:1" in text
+
+
+def test_a_lever_that_changed_no_job_is_said_to_sleep() -> None:
+    results = results_by_group({"slurm": 200.0, "lift-oracle": 100.0, "lift+dally": 100.0})
+
+    text = page(Page(results=results, experiment=oversubscribed(10.0)), "the command")
+
+    assert text.rstrip().endswith("Asleep, every job as without it: `lift+dally`.")
 
 
 def oversubscribed(ratio: float) -> Experiment:

@@ -155,19 +155,21 @@ def test_changes_are_over_seeds_of_a_trace_and_then_over_traces(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("waits_s", "gain", "tail", "users"),
+    ("planned", "waits_s", "gain", "tail", "users"),
     [
-        ([*[60.0] * 11, 61.0], "met", "met", "met"),
-        ([*[60.0] * 11, 130.0], "met", "missed", "met"),
-        ([120.0, 40.0] * 6, "missed", "missed", "missed"),
+        ("trade=default", [*[60.0] * 11, 61.0], "met", "met", "met"),
+        ("trade=default", [*[60.0] * 11, 130.0], "met", "missed", "met"),
+        ("trade=default", [120.0, 40.0] * 6, "missed", "missed", "missed"),
+        ("gentle=default", [120.0, 40.0] * 6, "met", "missed", "missed"),
     ],
-    ids=["all gain", "a longer tail", "ann loses"],
+    ids=["all gain", "a longer tail", "ann loses", "less is asked of gentle"],
 )
 def test_what_misses_its_target_is_said_to(
-    waits_s: list[float], gain: str, tail: str, users: str, tmp_path: Path
+    planned: str, waits_s: list[float], gain: str, tail: str, users: str, tmp_path: Path
 ) -> None:
-    for name, own_s in (("none-1", PLAIN), ("none-2", AGAIN), ("default-1", waits_s)):
+    for name, own_s in (("none-1", PLAIN), ("none-2", AGAIN)):
         keep_made(tmp_path / "one", name, made_run(made_trace(), own_s))
+    keep_made(tmp_path / "one", "default-1", made_run(made_trace(), waits_s), planned=planned)
 
     found = targets_values(report_of(read_runs([tmp_path / "one"]), simulator=False, store=None))
 

@@ -26,6 +26,7 @@ PINS: Final = f"return {{ pin_gangs = true, gpus_per_node = {{ default = {GPUS_P
 # Of a site, in seconds.
 SCHED_INTERVAL_S: Final = MINUTE_S
 BF_INTERVAL_S: Final = 30.0
+BF_YIELD_INTERVAL_US: Final = 10_000_000
 BF_RESOLUTION_S: Final = MINUTE_S
 BF_WINDOW_S: Final = 7 * DAY_S
 MAX_SWITCH_WAIT_S: Final = DAY_S
@@ -143,6 +144,9 @@ class CompressedSite:
         return {
             "sched_interval": self._whole_s(SCHED_INTERVAL_S),
             "bf_interval": self._whole_s(BF_INTERVAL_S),
+            # A pass takes as much real time as at the site, where none is cut short.
+            "bf_max_time": round(BF_INTERVAL_S),
+            "bf_yield_interval": BF_YIELD_INTERVAL_US,
             "bf_resolution": self._whole_s(BF_RESOLUTION_S),
             "bf_window": round(max(_BF_WINDOW_MIN, BF_WINDOW_S / self.speedup / MINUTE_S)),
             "bf_max_job_test": 1000,

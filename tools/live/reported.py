@@ -11,7 +11,7 @@ from tools.live.campaign_plan import read_plan, runs_of
 from tools.live.job_sections import metrics_section, runs_section, sizes_section
 from tools.live.kept import Report, ReportSection, Values, in_words
 from tools.live.picture import picture
-from tools.live.targets import advised, metric_of, overall, plain_clusters, targets_section, targets_values
+from tools.live.targets import metric_of, overall, plain_clusters, targets_section, targets_values
 from tools.live.user_sections import losses_section, users_section
 from tools.pages.page_text import paragraph, render, table
 
@@ -67,6 +67,8 @@ PICTURE: Final = "live.svg"
 CAMPAIGN: Final = FOLDER / "campaign.toml"
 # Runs all that the results are of, and writes the documents.
 COMMAND: Final = "python -m tools.live.campaign tools/live/campaign.toml --out runs --report"
+# What the front page shows.
+PRESETS: Final = ("trade", "gentle")
 # What the page shows over all traces; the JSON has the rest, and `arms_report` writes all of it.
 _ON_PAGE: Final = ("metrics", "users", "sizes", "changes")
 _ALT: Final = "Change of the mean job completion time and of the 99th percentile of waits, trace by trace"
@@ -79,16 +81,16 @@ def live_picture() -> str:
 
 
 def front_part(report: Report | None = None) -> str:
-    """Return the part of the front page: the gain of the first advised cluster, then what it costs."""
+    """Return the part of the front page: what the presets gain, and what they cost."""
     report = report or read_values(RESULTS)
-    default, again = advised(report)[0], plain_clusters(report)[1]
+    again = plain_clusters(report)[1]
     return render(
         "live",
         "front",
         **_facts(report),
-        gain=_change(report, default, "mean_jct_s"),
-        price=_change(report, default, "p99_queueing_delay_s"),
-        worse=_worse(report, default),
+        gains=[_change(report, preset, "mean_jct_s") for preset in PRESETS],
+        prices=[_change(report, preset, "p99_queueing_delay_s") for preset in PRESETS],
+        worse=[_worse(report, preset) for preset in PRESETS],
         chance=_worse(report, again).partition(" ")[0],
         picture=f"![{_ALT}](docs/{PICTURE})",
     )

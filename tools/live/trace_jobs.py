@@ -80,7 +80,8 @@ def fit_past(past: Trace, folder: Path, *, zero_time: float) -> Path:
     """
     if len(past) < _FEWEST:
         raise SimulationError(f"{len(past)} jobs of the trace ended before this part, fewer than {_FEWEST}: fit none")
-    models, accounting = folder / "models", folder / "sacct.json"
+    models, accounting = folder / "models", folder / "models" / "sacct"
+    models.mkdir()
     accounting.write_text(accounting_of(past, zero_time))
     fit = subprocess.run(
         [sys.executable, *PROGRAM, "fit", "runtime", "--from", accounting, "--models", models],

@@ -1,9 +1,11 @@
-"""The page of what delay timers and sizes add to lifts: each lever alone and together, where the network is slow."""
+"""The page of what pins, delay timers and sizes gain alone and beside lifts, where the network is slow."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 import advisor
 from advisor.errors import SimulationError
@@ -26,8 +28,10 @@ LIMITS_RATIO: Final = 10.0
 
 # Policies that differ by one lever or two: what that adds.
 ADDED_TO: Final = {
+    "pin": "slurm",
     "slurm+dally": "slurm",
     "slurm+sizes": "slurm",
+    "lift-pin": "lift",
     "lift+dally": "lift-oracle",
     "lift+sizes": "lift-oracle",
     "rules": "lift",
@@ -113,6 +117,7 @@ def page(content: Page, command: str) -> str:
         max_switch_wait_s=experiment.max_switch_wait_s or 0.0,
         loads=", ".join(arrival_name(load) for load in experiment.loads) or "none",
         jobs=experiment.jobs,
+        requests=experiment.requests,
         cut=experiment.cut or "all",
         limits_ratio=LIMITS_RATIO,
         policies="\n".join(f"- `{name}`: {known_policy(name).summary}" for name in experiment.policy_names),
@@ -123,22 +128,21 @@ def page(content: Page, command: str) -> str:
 
 def _corner(content: Page, oversubscription: float, by_name: Mapping[str, Sequence[RunResult]]) -> str:
     names = content.experiment.policy_names
+    pairs = [(policy, base) for policy, base in ADDED_TO.items() if policy in names and base in names]
     heads = ("all:", *(f"{name}:" for name in by_name))
     record = (
         [f"`{policy}`", *_changes(by_name, content.first, policy), *_ends_and_changes(by_name, policy)]
         for policy in names[1:]
     )
-    added = (
-        [f"`{policy}`", f"`{base}`", *_changes(by_name, base, policy)]
-        for policy, base in ADDED_TO.items()
-        if policy in names and base in names
-    )
+    added = ([f"`{policy}`", f"`{base}`", *_changes(by_name, base, policy)] for policy, base in pairs)
+    asleep = [f"`{policy}`" for policy, base in pairs if _is_as(by_name, base, policy)]
     return render(
         "holds",
         "corner",
         oversubscription=oversubscription,
         record=table(("policy", *heads, "changes per job:", "finished, at least:"), record),
         added=table(("policy", "against", *heads), added),
+        asleep=f"Asleep, every job as without it: {', '.join(asleep)}." if asleep else "",
     )
 
 
@@ -157,3 +161,12 @@ def _ends_and_changes(by_name: Mapping[str, Sequence[RunResult]], policy: str) -
         rates.append(sum(result.summary.changes for result in own.values()) / jobs)
         shares.append(100 * ends_of(own).finished / jobs)
     return [f"{min(rates):.2f} to {max(rates):.2f}", f"{min(shares):.1f} %"]
+
+
+def _is_as(by_name: Mapping[str, Sequence[RunResult]], first: str, policy: str) -> bool:
+    """Return whether every job took as long under both."""
+    return all(
+        np.array_equal(own[first][cell].jct_s, own[policy][cell].jct_s, equal_nan=True)
+        for own in map(by_policy, by_name.values())
+        for cell in own[first]
+    )

@@ -47,7 +47,7 @@ class Experiment(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    page: Literal["results", "dally", "dally_slurm", "holds"]
+    page: Literal["results", "dally", "holds"]
     summary: str
     # Where the page is kept, from the root of the checkout; empty: it is printed.
     output: str = ""

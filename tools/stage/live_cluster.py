@@ -225,7 +225,8 @@ class LiveCluster:
         if self._has_backup:
             self._run_as_host(PRIMARY_HOST, "slurm.conf")
         else:
-            self._inside.run(["slurmctld", "-f", str(self.folder / "slurm.conf")])
+            # At a site it need not share the processors with what the nodes run.
+            self._inside.run(["slurmctld", "-n", "-20", "-f", str(self.folder / "slurm.conf")])
         self.wait_for(self._controller_answers, START_DEADLINE_S, what="slurmctld answers")
 
     def start_slurmd(self, *names: str, rebooted: bool = False) -> None:

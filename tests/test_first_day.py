@@ -43,6 +43,9 @@ def test_first_day_from_the_page_alone(packages: Path, tmp_path: Path) -> None:
         with controller(live, packages, tmp_path) as prompt:
             prompt.type(f"mkdir -p /etc/sadvise/conf.d && printf '{QUICK}' >/etc/sadvise/conf.d/quick.toml")
             for line in typed_lines():
+                if line == "sadvise maintenance":
+                    soon = ("StartTime=now+6hours", "Duration=60", "Nodes=ALL", "Users=root", "Flags=MAINT,IGNORE_JOBS")
+                    live.run("scontrol", "create", "reservation", "ReservationName=update", *soon)
                 printed[line] = typed_well(prompt, line)
                 if line == "sadvise status":
                     page = typed_well(prompt, "cat page.html")
@@ -53,6 +56,8 @@ def test_first_day_from_the_page_alone(packages: Path, tmp_path: Path) -> None:
     assert "<!doctype html>" in page.lower() and "sadvise" in page
     # Slurm prints a nice as its distance from the default.
     assert any(int(words[1]) < 0 for words in map(str.split, nice.splitlines()) if words[2] == "man"), nice
+    assert "GPU" in printed["sadvise check"] and "fair share" in printed["sadvise check"]
+    assert "games" in printed["sadvise maintenance"]
     assert printed["sadvise journal"].startswith("nothing")
 
 

@@ -13,6 +13,8 @@ from advisor.view.terminal import instant
 _MOST_NAMED: Final = 3
 # How long a reservation lasts; a gang that starts in it can run beyond its end (FLEX).
 _LASTS_MIN: Final = 30
+# It goes once it has begun and nothing has run in it for this time.
+_PURGED_AFTER: Final = "00:05:00"
 
 
 def starved_sentence(look: GangLook) -> str:
@@ -87,5 +89,5 @@ def _reservation(seen: Passing, job: Job) -> list[str]:
         f"Nodes={','.join(seen.nodes)}",
         f"StartTime={instant(seen.fits_time or 0.0)}",
         f"Duration={_LASTS_MIN}",
-        "Flags=FLEX,MAGNETIC",
+        f"Flags=FLEX,MAGNETIC,PURGE_COMP={_PURGED_AFTER}",
     ]

@@ -85,7 +85,7 @@ def test_the_reservation_is_one_command_whatever_the_name_of_the_user() -> None:
         "Nodes=n1,n2",
         f"StartTime={instant(TAKEN_AT)}",
         "Duration=30",
-        "Flags=FLEX,MAGNETIC",
+        "Flags=FLEX,MAGNETIC,PURGE_COMP=00:05:00",
     ]
 
 

@@ -14,6 +14,8 @@ from advisor.journal.base import GANGS
 LOOK_S: Final = 600.0
 # A longer time between two looks counts as this one, as it was not seen.
 _LONGEST_S: Final = 3 * LOOK_S
+# To read more takes a second or longer; the latest count.
+_MOST_RUNS: Final = 20_000
 
 
 class GangWatch:
@@ -38,7 +40,7 @@ class GangWatch:
             self._gpu_s[node] += round(gpus * elapsed_s)
         waiting = long_waiting(snapshot, longest_s)
         since = min((now - job.queueing_delay_s(now) for job in waiting), default=now)
-        ended = journal.outcomes(since) if waiting else ()
+        ended = journal.outcomes(since, _MOST_RUNS) if waiting else ()
         self.look = GangLook(
             looked_time=now, starved=starved(snapshot, ended, longest_s), scattered=scattered(snapshot)[:MOST]
         )

@@ -192,18 +192,18 @@ def scattered(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
     line.sort(key=lambda of: (-(of[0].priority or 0), of[0].submit_time, of[0].job_id))
     for job, (size, count) in line[:_MOST_GANGS]:
         for nodes in _own_nodes(job, table):
-            parts = np.where(nodes, left, 0) // size
+            room = np.where(nodes, left, 0) // size
             shared = nodes & (left < total) & (total >= size)
-            lacking = count - int(parts.sum())
-            if not 0 < lacking <= _packed(left[shared], total[shared], size) - parts[shared].sum():
+            lacking = count - int(room.sum())
+            if not 0 < lacking <= _packed(left[shared], total[shared], size) - room[shared].sum():
                 continue
-            rest = np.where(shared, left - parts * size, 0)
+            rest = np.where(shared, left - room * size, 0)
             order = np.lexsort((table.rank, -rest))
             before = np.cumsum(rest[order]) - rest[order]
             taken = np.zeros_like(left)
             taken[order] = np.clip(lacking * size - before, 0, rest[order])
             found += taken
-            left -= taken + parts * size
+            left -= taken + room * size
             break
     rows = sorted(np.flatnonzero(found).tolist(), key=lambda row: (-found[row], table.names[row]))
     return tuple((table.names[row], int(found[row])) for row in rows)

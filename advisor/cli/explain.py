@@ -9,12 +9,11 @@ import typer
 from advisor.cli.filters import job_name
 from advisor.cli.options import AnyQueue, JournalFile, Json, option
 from advisor.config import Config
-from advisor.domain.idle_gpus import IdleLook
 from advisor.domain.job import Job
 from advisor.domain.particulars import Particulars
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ConfigError
-from advisor.site.status_file import idle_gpus_of, read_status
+from advisor.site.status_file import DaemonStatus, read_status, status_of
 from advisor.view.documents import meta
 from advisor.view.terminal import console, print_json, print_labelled
 from advisor.watch.job_answer import job_answer
@@ -56,8 +55,8 @@ def explain(
         planned = replace(planned, record=replace(planned.record, forecasts=starts))
     asked = _particulars(target, seen, reading.cluster, reading.timeout_of(settings)) if reading.is_live else None
     bases = () if forecaster is None or not target.gang.wants_gpus else forecaster.bases(target, seen)
-    look = _idle_gpus(settings, seen) if reading.is_live and not target.is_pending else None
-    answer = job_answer(target, seen, settings, planned, bases, asked, look)
+    last = _last_round(settings, seen) if reading.is_live else None
+    answer = job_answer(target, seen, settings, planned, bases, asked, last)
     if json:
         print_json({"meta": meta(seen, "sadvise.explain/1", opened.name), "diagnosis": answer.document()})
         return
@@ -68,10 +67,10 @@ def explain(
             print_labelled(label, text)
 
 
-def _idle_gpus(settings: Config, seen: Snapshot) -> IdleLook | None:
-    """Return what the daemon last found idle; None where its status cannot be read, as `sadvise status` says."""
+def _last_round(settings: Config, seen: Snapshot) -> DaemonStatus | None:
+    """Return the status of the daemon; None where none runs or it cannot be read, as `sadvise status` says."""
     try:
-        return idle_gpus_of(read_status(Path(settings.daemon.runtime_folder)), seen.config.cluster)
+        return status_of(read_status(Path(settings.daemon.runtime_folder)), seen.config.cluster)
     except ConfigError:
         return None
 

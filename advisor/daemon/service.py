@@ -16,6 +16,7 @@ from advisor.backends.diagnostics import next_interval_s, strained
 from advisor.clock import Clock
 from advisor.config import Config
 from advisor.cycle import Cycle, CycleRecord, StartForecaster
+from advisor.daemon.gang_watch import GangWatch
 from advisor.daemon.journal_keeper import Keeper
 from advisor.daemon.submit_table import SubmitTables
 from advisor.daemon.twin_keeper import TwinKeeper
@@ -107,6 +108,7 @@ class Service:
         self._keeper = Keeper(config.journal, clock)
         self._round_state = RoundState()
         self._submit_tables = SubmitTables()
+        self._gang_watch = GangWatch()
         self._round_state.note("started", version=__version__, mode=str(config.mode.farthest))
         self._reads_failed = 0
         self._is_settled = False
@@ -175,6 +177,7 @@ class Service:
             order=self._round_state.order,
             failing_nodes=self._failing_nodes or "",
             idle=self._idle if outfit.config.utilisation.is_on else None,
+            gangs=self._gang_watch.look,
         )
         self._observer(done)
         if not self._is_settled and step is not None:
@@ -335,6 +338,7 @@ class Service:
             self._failing_nodes = "" if last is None else str(last.detail.get("nodes", ""))
         self._submit_tables.publish(outfit.config, journal, step.record, applies=self._mode() is Mode.APPLY)
         self._round_state.follow(journal, step, outfit.forecaster, outfit.config)
+        self._gang_watch.observe(journal, snapshot, outfit.config.guard.max_job_wait_s)
         if outfit.shadow is not None:
             different = outfit.shadow.difference(outfit.applier.cycle, step.record)
             if different is not None:

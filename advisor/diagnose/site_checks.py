@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from advisor.diagnose.survey import overview
 from advisor.domain.actions import Lever
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import Sensitivity
@@ -71,6 +72,8 @@ def site_checks(snapshot: Snapshot, limits: Limits) -> Iterator[Check]:
     yield _gangs(snapshot)
     yield from _open_gangs(snapshot)
     yield from _reservations(snapshot)
+    yield from _spreading(snapshot)
+    yield from _cpus_beside_gpus(snapshot)
     yield _elastic(snapshot)
     yield _gpu_tres(snapshot)
     yield _gpu_use(snapshot)
@@ -189,6 +192,32 @@ def _reservations(snapshot: Snapshot) -> Iterator[Check]:
         else "jobs that would outlast the start of those stay out; with bf_min_age_reserve in SchedulerParameters "
         "younger jobs keep no nodes: `sadvise tune` prints what that gains, and who waits longer",
     )
+
+
+def _spreading(snapshot: Snapshot) -> Iterator[Check]:
+    """Find out whether Slurm gives small jobs the least loaded nodes."""
+    if any(word.upper() == "CR_LLN" for word in snapshot.config.select_parameters):
+        yield Check(
+            name="small jobs",
+            status=Status.LACKS,
+            text="SelectTypeParameters has CR_LLN: jobs go to the least loaded nodes",
+            cost="small jobs stand on all nodes, and gangs wait for whole ones; take it out, and set LLN=YES only for "
+            "partitions without GPUs",
+        )
+
+
+def _cpus_beside_gpus(snapshot: Snapshot) -> Iterator[Check]:
+    """Count the idle GPUs of nodes that have too few idle CPUs for them, if there are any."""
+    idle = sum(gpus.idle.by_cpus for gpus in overview(snapshot).gpu_types if gpus.idle is not None)
+    if idle:
+        kept = "RestrictedCoresPerGPU of the nodes keeps cores for them"
+        bounded = "MaxCPUsPerNode of partitions for jobs without GPUs leaves them some"
+        yield Check(
+            name="CPUs beside GPUs",
+            status=Status.LACKS,
+            text=f"{plural(idle, 'GPU')} idle on nodes without idle CPUs, or with too few for the pending jobs",
+            cost=f"jobs with GPUs wait for CPUs; {kept if snapshot.config.traits.restricts_cores else bounded}",
+        )
 
 
 def _elastic(snapshot: Snapshot) -> Check:

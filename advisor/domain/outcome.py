@@ -63,8 +63,8 @@ class JobOutcome:
     and the first without; both are set together. `partition` holds several names, with commas, if the job asks for
     several. `experiment` is the digest of the experiment whose arm the job is in. `first_forecast` was made when the
     job was first seen, `changed_forecast` right before its first change. `gpus` are those that it keeps from others, as
-    plans count them, rounded up, 0 if the request does not tell. `wants_mail` is whether its user asks for a mail about
-    its changes.
+    plans count them, rounded up, 0 if the request does not tell, and `nodes` those of its latest run; earlier versions
+    wrote none. `wants_mail` is whether its user asks for a mail about its changes.
     """
 
     job_id: int
@@ -86,6 +86,7 @@ class JobOutcome:
     first_forecast: SeenForecast | None = None
     changed_forecast: SeenForecast | None = None
     wants_mail: bool = False
+    nodes: tuple[str, ...] = ()
 
     @property
     def end_is_known(self) -> bool:

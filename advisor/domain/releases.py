@@ -42,6 +42,7 @@ class Traits:
     `cpus_per_gpu_update_keeps_priority` is whether a job with `--cpus-per-gpu` has its old priority again once an
     update of it is reverted.
 
+    `restricts_cores` is whether cores of a node can be kept for jobs with GPUs (RestrictedCoresPerGPU).
     `sharing_tells_exclusive` is whether a job that wants whole nodes for itself says so in what pyslurm gives as its
     sharing.
     `shows_powered_down` is whether cloud nodes that are powered down are shown without PrivateData=cloud.
@@ -60,6 +61,7 @@ class Traits:
     mincpus_cut_to_limit: bool = False
     first_nodes_take_all: bool = False
     cpus_per_gpu_update_keeps_priority: bool = True
+    restricts_cores: bool = True
     sharing_tells_exclusive: bool = True
     shows_powered_down: bool = True
     default_priority_type: str = "priority/multifactor"
@@ -78,13 +80,20 @@ TRAITS: Final = (
         mincpus_cut_to_limit=True,
         first_nodes_take_all=True,
         cpus_per_gpu_update_keeps_priority=False,
+        restricts_cores=False,
         shows_powered_down=False,
         default_priority_type="priority/basic",
         squeue_array_unique=True,
         tested=True,
     ),
-    Traits(first_version=(23, 2, 0), soft_limits=False, soft_limits_outlast_start=False, default_priority_type=""),
-    Traits(first_version=(23, 11, 0), soft_limits_outlast_start=False, default_priority_type=""),
+    Traits(
+        first_version=(23, 2, 0),
+        soft_limits=False,
+        soft_limits_outlast_start=False,
+        restricts_cores=False,
+        default_priority_type="",
+    ),
+    Traits(first_version=(23, 11, 0), soft_limits_outlast_start=False, restricts_cores=False, default_priority_type=""),
     Traits(first_version=(24, 5, 0), soft_limits_outlast_start=False, default_priority_type=""),
     Traits(first_version=(24, 11, 0), soft_limits_outlast_start=False, tested=True),
     Traits(first_version=(25, 5, 0), soft_limits_outlast_start=False),
@@ -107,6 +116,7 @@ UNKNOWN: Final = replace(
     soft_limits_outlast_start=False,
     hides_lone_tasks=True,
     cpus_per_gpu_update_keeps_priority=False,
+    restricts_cores=False,
     tested=False,
 )
 

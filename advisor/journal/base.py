@@ -26,6 +26,8 @@ TUNED: Final = "tuned"
 FAILING: Final = "failing nodes"
 # The running jobs that held idle GPUs, once an hour while there are any.
 IDLE: Final = "idle GPUs"
+# The gangs that starved and the GPUs that idled as small jobs were scattered, once an hour while there are any.
+GANGS: Final = "gangs"
 # The event by which the intervals of a model no longer hold.
 DRIFTED: Final = "forecast drifted"
 

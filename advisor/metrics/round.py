@@ -10,6 +10,7 @@ from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
 from advisor.domain.probation import OrderLook
+from advisor.domain.waiting_gangs import GangLook
 from advisor.guard.breakers import OpenBreaker
 from advisor.trial.accuracy import Accuracy
 
@@ -30,7 +31,8 @@ class Round:
     them whose nice no user can set. `accuracy` is that of the forecasts of "start" and "run_time"; `on_probation` maps
     the run-time models that the plan set aside to why, and `order` is the last look at how such a model orders jobs.
     `breakers` are the open ones. `failing_nodes` says which nodes fail more often than chance makes, "" for none.
-    `idle` is the last look at idle GPUs. `interval_s` is how long after the start of this round the next one starts.
+    `idle` is the last look at idle GPUs, `gangs` that at pending gangs. `interval_s` is how long after the start of
+    this round the next one starts.
     """
 
     started_time: float
@@ -54,6 +56,7 @@ class Round:
     breakers: tuple[OpenBreaker, ...] = ()
     failing_nodes: str = ""
     idle: IdleLook | None = None
+    gangs: GangLook | None = None
 
     @property
     def reconciled(self) -> Reconciled:

@@ -20,10 +20,11 @@ from advisor.domain.outcome import JobOutcome
 from advisor.domain.standings import WINDOW_S
 from advisor.domain.tune_verdict import TuneVerdict
 from advisor.domain.units import HOUR_S
+from advisor.domain.waiting_gangs import WeekOfGangs
 from advisor.errors import AdvisorError, ConfigError, NoticeError
 from advisor.journal import SqliteJournal
 from advisor.journal.audit import AuditRow
-from advisor.journal.base import BREAKERS, FAILING, IDLE, TUNED
+from advisor.journal.base import BREAKERS, FAILING, GANGS, IDLE, TUNED
 from advisor.site.status_file import read_status
 from advisor.view.digest_words import Week, digest_notice, user_notice
 from advisor.view.impact_report import impact_of
@@ -31,6 +32,8 @@ from advisor.view.impact_report import impact_of
 _MOST_ROWS: Final = 100_000
 _MOST_USERS: Final = 1000
 _IDLE_JOBS: Final = TypeAdapter(list[tuple[int, str, int, float, float]])
+_STARVED: Final = TypeAdapter(list[tuple[int, str]])
+_SCATTERED: Final = TypeAdapter(list[tuple[str, float]])
 
 
 def weekly_digest(journal: SqliteJournal, config: Config, now: float) -> Notice:
@@ -47,6 +50,7 @@ def weekly_digest(journal: SqliteJournal, config: Config, now: float) -> Notice:
         tuned=_tuned(journal, since),
         failing_nodes=_failing_nodes(journal, since),
         idle=idle_by_user(rows, since),
+        gangs=week_of_gangs(rows),
     )
     return digest_notice(week)
 
@@ -134,6 +138,25 @@ def _idle_jobs(row: AuditRow) -> list[tuple[int, str, int, float, float]]:
         return _IDLE_JOBS.validate_json(str(row.detail.get("jobs", "")))
     except ValidationError:
         return []
+
+
+def week_of_gangs(rows: Iterable[AuditRow]) -> WeekOfGangs:
+    """Sum up which gangs starved, and what idled beside scattered jobs; a row that cannot be read is skipped."""
+    user_by_job: dict[int, str] = {}
+    hours_by_node: defaultdict[str, float] = defaultdict(float)
+    for row in rows:
+        if row.event != GANGS:
+            continue
+        try:
+            user_by_job.update(_STARVED.validate_json(str(row.detail.get("starved", ""))))
+            for node, hours in _SCATTERED.validate_json(str(row.detail.get("scattered", ""))):
+                hours_by_node[node] += hours
+        except ValidationError:
+            continue
+    return WeekOfGangs(
+        starved=tuple(sorted(user_by_job.items())),
+        scattered=tuple(sorted(hours_by_node.items(), key=lambda of: (-of[1], of[0]))),
+    )
 
 
 def _probation(config: Config) -> tuple[str, ...]:

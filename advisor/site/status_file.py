@@ -10,6 +10,7 @@ from advisor import __version__
 from advisor.domain.idle_gpus import IdleLook
 from advisor.domain.mode import Mode
 from advisor.domain.probation import OrderLook
+from advisor.domain.waiting_gangs import GangLook
 from advisor.errors import ConfigError
 from advisor.files import EVERYONE, read_bounded, replace_file
 
@@ -47,7 +48,8 @@ class DaemonStatus(BaseModel):
     those of them that should have been reverted. `strays` are the first jobs that hold a lift of ours which the journal
     does not know. `run_time_order` is the last look at how a run-time model orders the jobs of the site; what it orders
     counts unless `on_probation` names the model. `failing_nodes` says which nodes fail more often than chance makes.
-    `idle` is the last look at idle GPUs of running jobs. `undelivered` is why notices do not reach their targets.
+    `idle` is the last look at idle GPUs of running jobs, `gangs` that at pending gangs. `undelivered` is why notices do
+    not reach their targets.
     """
 
     model_config = _CHECKED
@@ -69,6 +71,7 @@ class DaemonStatus(BaseModel):
     strays: tuple[_Count, ...] = ()
     failing_nodes: str = ""
     idle: IdleLook | None = None
+    gangs: GangLook | None = None
     undelivered: str = ""
 
 
@@ -106,6 +109,7 @@ def status_after(done: "Round", *, undelivered: str = "") -> DaemonStatus:
         strays=done.unknown_lifts[:MOST_STRAYS],
         failing_nodes=done.failing_nodes,
         idle=done.idle,
+        gangs=done.gangs,
         undelivered=undelivered,
     )
 
@@ -152,8 +156,8 @@ def is_running(pid: int) -> bool:
     return pid > 0
 
 
-def idle_gpus_of(last: DaemonStatus | None, cluster: str) -> IdleLook | None:
-    """Return what the daemon last found idle on a cluster; None if none runs there that looks."""
+def status_of(last: DaemonStatus | None, cluster: str) -> DaemonStatus | None:
+    """Return a status if its daemon runs and works on a cluster."""
     if last is None or not is_running(last.pid) or last.planned is None or last.planned.cluster != cluster:
         return None
-    return last.idle
+    return last

@@ -15,6 +15,7 @@ from advisor.metrics.health import STALE_INTERVALS
 from advisor.site.pause_file import Pause
 from advisor.site.status_file import DaemonStatus, RoundCounts
 from advisor.view.breaker_words import StopDocument, stop_document, stop_line
+from advisor.view.gang_words import scattered_sentence, starved_sentence
 from advisor.view.idle_words import idle_sentence
 from advisor.view.standing_report import (
     StandingDocument,
@@ -167,6 +168,9 @@ def _further_lines(seen: Overlook) -> Iterator[tuple[str, str]]:
         yield "nodes", f"{seen.last.failing_nodes}, in 7 days; `sadvise check` has the commands to drain them"
     if seen.last is not None and seen.last.idle is not None:
         yield "GPUs", idle_sentence(seen.last.idle, seen.now)
+    if seen.last is not None and seen.last.gangs is not None:
+        sentences = {"starved": starved_sentence(seen.last.gangs), "fragments": scattered_sentence(seen.last.gangs)}
+        yield from ((label, text) for label, text in sentences.items() if text)
     if seen.last is not None and seen.last.undelivered:
         yield "notices", f"not delivered: {seen.last.undelivered}; to do: `sadvise notify --test`"
     if seen.last_day is not None and seen.last_day.jobs:

@@ -257,6 +257,7 @@ def _seen(outcome: JobOutcome, job: Job) -> JobOutcome:
             start_time=job.start_time if first else outcome.start_time,
             last_start_time=job.start_time,
             requeues=outcome.requeues + (outcome.last_start_time is not None),
+            nodes=() if job.allocation is None else job.allocation.nodes,
         )
     return outcome
 

@@ -12,6 +12,8 @@ from advisor.domain.outcome import JobOutcome, SeenChange
 from advisor.domain.standings import Standing
 from advisor.domain.tune_verdict import TuneVerdict
 from advisor.domain.units import duration, gpu_time, plural
+from advisor.domain.waiting_gangs import NO_GANGS, WeekOfGangs
+from advisor.view.gang_words import week_lines
 from advisor.view.impact_report import Impact
 from advisor.view.standing_report import difference_words, standing_sentences
 from advisor.view.terminal import instant
@@ -50,7 +52,8 @@ class Week:
     """What a digest says of a week.
 
     `opened` counts how often each breaker opened, `probation` are lines on models, `tuned` is what `sadvise tune`
-    advised, `failing_nodes` which nodes fail more often than chance makes, `idle` who held idle GPUs, most first.
+    advised, `failing_nodes` which nodes fail more often than chance makes, `idle` who held idle GPUs, most first,
+    `gangs` which gangs starved, and where GPUs idled as small jobs were scattered.
     """
 
     cluster: str
@@ -60,6 +63,7 @@ class Week:
     tuned: TuneVerdict | None = None
     failing_nodes: str = ""
     idle: tuple[IdleOfUser, ...] = ()
+    gangs: WeekOfGangs = NO_GANGS
 
 
 def digest_notice(week: Week) -> Notice:
@@ -82,11 +86,13 @@ def digest_notice(week: Week) -> Notice:
             else []
         ),
         *([_idle_line(week.idle)] if week.idle else []),
+        *week_lines(week.gangs),
         "",
         "To do: `sadvise report --since 7d` shows all of it; `sadvise status` shows the daemon now.",
     ]
     named = [f"  {label:<8} {text}" for label, text in labelled if label in _NAMED]
     idle = [f"  user {of.user}: {plural(of.jobs, 'job')}, {gpu_time(of.gpu_hours)}" for of in week.idle[:_MOST_USERS]]
+    starved = [f"  job {job_id}, user {user}" for job_id, user in week.gangs.starved[:_MOST_JOBS]]
     return Notice(
         kind=NoticeKind.DIGEST,
         time=impact.until,
@@ -96,6 +102,7 @@ def digest_notice(week: Week) -> Notice:
         named_lines=(
             *(("", "Who gained and gave most:", *named) if named else ()),
             *(("", "Who held idle GPUs:", *idle) if idle else ()),
+            *(("", "Whose gangs starved:", *starved) if starved else ()),
         ),
         figures=_figures(week),
     )

@@ -6,20 +6,24 @@ from dataclasses import dataclass, field, replace
 from advisor.backends.commands import apply_argv
 from advisor.config import Config
 from advisor.diagnose.causes import diagnose
+from advisor.diagnose.starving import Passing, passing
 from advisor.diagnose.turn import JobTurn, turn_of
 from advisor.domain.actions import SetNice
 from advisor.domain.diagnosis import CONTENTION
 from advisor.domain.forecast import ForecastBasis
-from advisor.domain.idle_gpus import IdleJob, IdleLook
+from advisor.domain.idle_gpus import IdleJob
 from advisor.domain.job import Job, JobHints
 from advisor.domain.lease import Lease
 from advisor.domain.particulars import NOTHING_ASKED, Particulars
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.waiting_gangs import StarvedGang
 from advisor.planning.case import Case
 from advisor.planning.plan_trial import is_tried
 from advisor.planning.timers import TimerOut, timers_out
+from advisor.site.status_file import DaemonStatus
 from advisor.view.documents import TimerDocument, document_of, shell, timer_document
 from advisor.view.explanations import Explanation, Obstacle, explanation, since_sentence
+from advisor.view.gang_words import starved_lines
 from advisor.view.idle_words import job_sentence
 from advisor.view.lease_report import (
     EndedChangeDocument,
@@ -60,6 +64,7 @@ class JobDocument(Explanation):
     turn: TurnDocument | None
     timers: tuple[TimerDocument, ...]
     idle: IdleJob | None
+    starved: StarvedGang | None
     notes: tuple[str, ...]
 
 
@@ -68,7 +73,7 @@ class JobReport:
     """All that is known of a job; `changes` are in effect, `ended` are not any more.
 
     `left_alone` names the rule by which it is not changed, and says what to do; "" for none. `idle` is what a running
-    job holds idle, in `idle_words`.
+    job holds idle, in `idle_words`. A gang that is `starved` is passed as `passed` says.
     """
 
     explained: Explanation
@@ -82,6 +87,8 @@ class JobReport:
     left_alone: str = ""
     idle: IdleJob | None = None
     idle_words: str = ""
+    starved: StarvedGang | None = None
+    passed: Passing | None = None
 
     def document(self) -> JobDocument:
         """Return the answer as published."""
@@ -99,6 +106,7 @@ class JobReport:
             turn=None if self.turn is None else turn_document(self.turn, job.user),
             timers=tuple(map(timer_document, self.timers)),
             idle=self.idle,
+            starved=self.starved,
             notes=(note,) if note else (),
         )
 
@@ -126,6 +134,7 @@ class JobReport:
         yield from forecast_lines(self.planned.record, self.job)
         yield from self._timers()
         yield from self._idle()
+        yield from self._starved()
         if self.left_alone:
             yield "advice", f"left alone by rule {self.left_alone}"
 
@@ -136,6 +145,7 @@ class JobReport:
         if self.job.is_pending:
             yield "since", since_sentence(self.job, self.planned.record.snapshot.taken_at)
         yield from _remedies(first, is_long=is_long)
+        yield from self._starved()
 
     def _further(self, *, is_long: bool) -> Iterator[Labelled]:
         # What helps a job to its turn does nothing for one that Slurm does not consider.
@@ -179,6 +189,10 @@ class JobReport:
         if self.idle_words:
             yield "idle", self.idle_words
 
+    def _starved(self) -> Iterator[Labelled]:
+        if self.starved is not None and self.passed is not None:
+            yield from starved_lines(self.starved, self.passed, self.job, self.planned.record.snapshot.taken_at)
+
     def _next_advice(self, cluster: str | None) -> Iterator[Labelled]:
         record, job_id = self.planned.record, self.job.job_id
         advice = [change for change in record.recommendations if change.job_id == job_id]
@@ -210,13 +224,15 @@ def job_answer(
     planned: Planned,
     bases: Sequence[ForecastBasis] = (),
     asked: Particulars | None = None,
-    look: IdleLook | None = None,
+    last: DaemonStatus | None = None,
 ) -> JobReport:
     """Return all that is known of a job; `asked` is what Slurm was asked about it beside the snapshot.
 
-    `look` is what the daemon last found idle.
+    `last` is the last round of its daemon.
     """
-    idle = None if look is None else look.of(job.job_id)
+    look, gangs = (None, None) if last is None else (last.idle, last.gangs)
+    idle = None if look is None or job.is_pending else look.of(job.job_id)
+    gang = None if gangs is None or not job.is_pending else gangs.of(job.job_id)
     forecasts, memory = planned.record.forecasts.counted, planned.memory
     diagnosis = diagnose(seen, job.job_id, particulars=asked or NOTHING_ASKED)
     record = planned.record
@@ -238,6 +254,8 @@ def job_answer(
         left_alone=_left_alone(planned.record.left_alone.get(job.job_id), job, settings),
         idle=idle,
         idle_words="" if look is None or idle is None else job_sentence(idle, settings.utilisation, look.looked_time),
+        starved=gang,
+        passed=None if gang is None else passing(seen, job),
     )
 
 

@@ -18,7 +18,7 @@ from advisor.predict.library import Held, Library
 from advisor.site.frontier_file import TunedFrontier, read_frontier
 from advisor.site.lease_socket import asked
 from advisor.site.round_state import why_on_probation
-from advisor.site.status_file import idle_gpus_of
+from advisor.site.status_file import status_of
 from advisor.site.status_words import Overlook
 from advisor.view.documents import ChangeDocument
 from advisor.watch.cluster_view import ChangeInEffect, ClusterView, WaitingJob
@@ -207,8 +207,8 @@ class Content:
         planned = self.view().planned
         snapshot = planned.record.snapshot
         daemon = self.daemon()
-        look = None if daemon is None else idle_gpus_of(daemon.last, snapshot.config.cluster)
-        report = job_answer(snapshot.jobs_by_id[job_id], snapshot, self.config, planned, look=look)
+        last = None if daemon is None else status_of(daemon.last, snapshot.config.cluster)
+        report = job_answer(snapshot.jobs_by_id[job_id], snapshot, self.config, planned, last=last)
         return report_without_names(report) if self._hides_names else report
 
     def daemon(self) -> Overlook | None:

@@ -13,7 +13,7 @@ from advisor.domain.outcome import SeenChange
 from advisor.domain.tune_verdict import TuneVerdict
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.journal import SqliteJournal
-from advisor.journal.base import FAILING, IDLE, TUNED
+from advisor.journal.base import FAILING, GANGS, IDLE, TUNED
 from advisor.view.digest_words import tune_words
 from tests.builders import make_stretch
 from tests.cli.conftest import Sadvise
@@ -109,6 +109,21 @@ def test_the_digest_adds_up_who_held_idle_gpus_as_far_as_it_was_seen(sadvise: Sa
     assert "Idle GPUs: 193.0 GPU-hours held by 3 running jobs of 2 users; `sadvise idle` lists those of now." in words
     assert "Who held idle GPUs: user ben: 1 job, 165.0 GPU-hours user alice: 2 jobs, 28.0 GPU-hours" in words
     assert "ben" not in json.dumps(digest)
+
+
+def test_the_digest_names_gangs_that_starved_and_their_users_to_administrators_alone(
+    sadvise: Sadvise, configured: Path
+) -> None:
+    with SqliteJournal(configured / "journal.sqlite") as journal:
+        journal.note(time.time(), GANGS, {"starved": '[[71, "evelyn"]]', "scattered": '[["n1", 12.5]]'})
+        journal.note(time.time(), GANGS, {"starved": "another version"})
+
+    shown = sadvise("notify", "--config", str(configured / "sadvise.toml"))
+    [digest, _] = json.loads(sadvise("notify", "--config", str(configured / "sadvise.toml"), "--json").out)["notices"]
+
+    words = " ".join(shown.out.split())
+    assert "Gangs: 1 starved, jobs 71; `sadvise explain`" in words and "Fragments: 12.5 GPU-hours" in words
+    assert "Whose gangs starved: job 71, user evelyn" in words and "evelyn" not in json.dumps(digest)
 
 
 def test_the_documents_of_the_webhook_name_no_user(sadvise: Sadvise, configured: Path) -> None:

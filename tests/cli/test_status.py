@@ -20,6 +20,7 @@ from advisor.domain.idle_gpus import IdleJob, IdleLook
 from advisor.domain.lease import LeaseState
 from advisor.domain.mode import Mode
 from advisor.domain.probation import OrderLook, OrderProof
+from advisor.domain.waiting_gangs import GangLook, StarvedGang
 from advisor.guard.breakers import BreakerState, OpenBreaker
 from advisor.journal import SqliteJournal, opened
 from advisor.metrics.round import Round
@@ -284,6 +285,32 @@ def test_idle_gpus_of_running_jobs_are_counted(status: Status, tmp_path: Path, l
     document = json.loads(status("--json").out)["last_round"]["idle"]
     assert [job["job_id"] for job in document["jobs"]] == [job.job_id for job in look.jobs]
     assert "user" not in json.dumps(document)
+
+
+def test_gangs_that_starve_and_scattered_gpus_have_a_line_each_where_there_are_any(
+    status: Status, tmp_path: Path
+) -> None:
+    now = SystemClock().now()
+    gang = StarvedGang(
+        job_id=7,
+        gpus=8,
+        eligible_time=0.0,
+        since_time=now - 7200.0,
+        work_gpu_s=1.0,
+        passed_gpu_s=1.0,
+        passed_by=1,
+        users=1,
+    )
+    look = GangLook(looked_time=now, starved=(gang,), scattered=(("n1", 5),))
+    written(tmp_path, now_round(replace(make_round(step()), gangs=GangLook(looked_time=now))))
+    before = labelled(status())
+    written(tmp_path, now_round(replace(make_round(step()), gangs=look)))
+    after = labelled(status())
+
+    assert not {"starved", "fragments"} & before.keys()
+    assert after["starved"].startswith("job 7 (for 2.0 h); `sadvise explain 7`")
+    assert after["fragments"].startswith("5 GPUs idle beside small jobs on n1: ")
+    assert json.loads(status("--json").out)["last_round"]["gangs"]["starved"][0]["job_id"] == 7
 
 
 def test_several_clusters_stand_in_one_table_and_the_worst_decides(sadvise: Sadvise, tmp_path: Path) -> None:

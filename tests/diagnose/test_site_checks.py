@@ -53,10 +53,24 @@ def test_idle_gpus_that_backfill_keeps_are_counted() -> None:
     assert "reservations" not in checked(replace(FULL, nodes=(make_node(flags=("PLANNED",), used=8),)))
 
 
+@pytest.mark.parametrize(("release", "remedy"), [("22.05.8", "MaxCPUsPerNode"), ("26.05.5", "RestrictedCoresPerGPU")])
+def test_idle_gpus_without_cpus_have_a_remedy_of_the_release(release: str, remedy: str) -> None:
+    jobs = [make_job(1, gpus=8)]
+    nodes = [make_node(used=5, cpus_used=64), make_node(name="n02", used=8, cpus_used=64)]
+    site = make_snapshot(jobs, nodes, config=make_config(slurm_version=release))
+    free = make_snapshot(jobs, [make_node(used=5, cpus_used=5)], config=make_config(slurm_version=release))
+
+    check = checked(site)["CPUs beside GPUs"]
+
+    assert check.text.startswith("3 GPUs idle") and remedy in check.cost
+    assert "CPUs beside GPUs" not in checked(free)
+
+
 @pytest.mark.parametrize(
     ("name", "status", "site"),
     [
         ("configuration", Status.UNKNOWN, replace(FULL, config=SiteConfig())),
+        ("small jobs", Status.LACKS, replace(FULL, config=make_config(select_parameters=("CR_CORE", "CR_LLN")))),
         ("lever nice", Status.LACKS, replace(FULL, config=make_config(priority_type="priority/basic"))),
         ("max_switch_wait", Status.LACKS, replace(FULL, config=make_config(scheduler_parameters={}))),
         ("topology", Status.LACKS, replace(FULL, topology=make_topology(kind=TopologyKind.FLAT))),

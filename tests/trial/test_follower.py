@@ -426,3 +426,12 @@ def test_ten_thousand_jobs_of_which_few_change_are_followed_in_little_time() -> 
     assert len(told) == 100
     # Measured at 20 ms; the bound only tells linear from worse on a busy machine.
     assert took_s < 0.2
+
+
+def test_the_nodes_of_the_latest_run_are_kept() -> None:
+    moved = replace(running(cycle=3), allocation=Allocation(nodes=("n2", "n3"), gpus=(GpuCount(count=1),)))
+
+    told = followed([make_job()], [running(cycle=1)], [make_job()], [moved], [])
+
+    nodes = [outcome.nodes for outcomes in told for outcome in outcomes]
+    assert nodes[0] == () and nodes[1] == ("n1",) and nodes[-1] == ("n2", "n3")

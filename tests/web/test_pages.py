@@ -19,6 +19,7 @@ from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.idle_gpus import IdleJob, IdleLook
 from advisor.domain.mode import Mode
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.waiting_gangs import GangLook, StarvedGang
 from advisor.errors import AdvisorError
 from advisor.settings import WebSettings
 from advisor.site.status_file import status_after
@@ -174,6 +175,23 @@ def test_idle_gpus_are_on_the_page_of_the_cluster_of_the_daemon_and_of_the_job(s
     assert "4 GPUs of 1 running job idle, 0 s ago; sadvise idle lists them" in texts[1]
     assert "4 of its 8 GPUs at 1 % or less for 9.0 h: check whether" in texts[2]
     assert "of its 8 GPUs" not in other
+
+
+def test_a_gang_that_starves_is_explained_on_its_page(stage: Stage) -> None:
+    view = stage.content().view()
+    job = next(job for job in view.planned.record.snapshot.pending_gpu_jobs if (job.gang.gpu_count or 0) > 1)
+    gang = StarvedGang(
+        job_id=job.job_id, gpus=8, eligible_time=TAKEN_AT - 90_000.0, since_time=TAKEN_AT, work_gpu_s=7200.0,
+        passed_gpu_s=7200.0, passed_by=3, users=2,
+    )  # fmt: skip
+    last = status_after(replace(make_round(step()), gangs=GangLook(looked_time=TAKEN_AT, starved=(gang,))))
+    assert last.planned is not None
+    planned = last.planned.model_copy(update={"cluster": view.cluster})
+    runs = Overlook(now=TAKEN_AT, configured=Mode.OBSERVE, last=last.model_copy(update={"planned": planned}), runs=True)
+
+    text = Structure(client_of(overseen(stage, runs)).get(f"/jobs/{job.job_id}").text).text
+
+    assert "3 runs of 2 other users, eligible later, had 2.0 GPU-hours on its nodes" in text
 
 
 def test_mode_is_the_one_in_force_while_a_daemon_runs(stage: Stage) -> None:

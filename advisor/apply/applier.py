@@ -322,7 +322,7 @@ class Applier:
         )
 
     def _with_merged_tasks(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with those tasks of arrays that have leases, and that text merges where pyslurm failed."""
+        """Return the snapshot with the leased tasks of arrays that text merges into these, where pyslurm failed."""
         missing = {lease.job_id for lease in self.journal.leases()} - snapshot.jobs_by_id.keys()
         if self.named is None or not missing or snapshot.splits_told or not snapshot.reader_fault:
             return snapshot

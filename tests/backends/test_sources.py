@@ -86,7 +86,7 @@ ALL_COUNTED = "ClusterName=t25\nAccountingStorageTRES=gres/gpu,gres/gpu:a100\n"
 
 @pytest.fixture(autouse=True)
 def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A host of Slurm 25.11, which counts every type of GPU, with a pyslurm that shows forms; returns its slurm.conf."""
+    """A host that counts every type of GPU, with a pyslurm that shows forms of requests; returns its slurm.conf."""
     file = tmp_path / "slurm.conf"
     file.write_text(ALL_COUNTED)
     monkeypatch.setenv("SLURM_CONF", str(file))
@@ -214,7 +214,7 @@ def test_no_text_is_read_after_pyslurm_did_not_reach_slurmctld(monkeypatch: pyte
     auto.source.snapshot()
     monkeypatch.setenv("FAKE_PYSLURM", "unreachable")
 
-    with pytest.raises(SlurmUnreachableError, match="^pyslurm cannot reach slurmctld"):
+    with pytest.raises(SlurmUnreachableError, match=r"^pyslurm cannot reach slurmctld"):
         auto.source.snapshot()
 
     assert "squeue" not in {asked[0] for asked in auto.slurm.asked}

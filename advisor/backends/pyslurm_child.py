@@ -87,7 +87,10 @@ def seen(record: Any, keys: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]
 
 def about(pyslurm: Any) -> dict[str, Any]:
     """Return the version, and whether the form of a request is shown as Slurm spells it (25.11.2 shows none)."""
-    shown = pyslurm.db.TrackableResources.from_str("gres/gpu:8")
+    try:
+        shown = pyslurm.db.TrackableResources.from_str("gres/gpu:8")
+    except AttributeError:
+        shown = None
     return {"version": pyslurm.__version__, "forms": shown is not None}
 
 

@@ -139,9 +139,12 @@ def deadline_lines(job: Job, forecast: JobForecast, now: float) -> Iterator[tupl
 def _sooner(job: Job, high_s: float) -> Iterator[tuple[str, str]]:
     limit_s, gpus = job.time_limit_s, job.gang.gpu_count or 0
     if limit_s is None or high_s < 0.9 * limit_s:
-        room = "a time limit" if limit_s is None else "a shorter time limit"
-        such = f", such as {slurm_time(high_s + MINUTE_S)}" if math.isfinite(high_s) else ""
-        yield "to do", f"{room}{such}, lets backfill start it sooner: scontrol update JobId={job.job_id} TimeLimit=..."
+        shorter = slurm_time(high_s + MINUTE_S) if math.isfinite(high_s) else "..."
+        command = f"scontrol update JobId={job.job_id} TimeLimit={shorter}"
+        yield (
+            "to do",
+            f"backfill can start it sooner with a shorter time limit, which ends what runs longer: {command}",
+        )
     if gpus > 1 and job.hints.gpus is None:
         yield (
             "to do",

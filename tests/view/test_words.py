@@ -144,7 +144,10 @@ def deadline_of(job: Job, start_s: Interval | None, run_s: Interval | None) -> l
     ]
 
 
-SHORTER = "a shorter time limit, such as 4:01:00, lets backfill start it sooner: scontrol update JobId=1 TimeLimit=..."
+SHORTER = (
+    "backfill can start it sooner with a shorter time limit, which ends what runs longer: "
+    "scontrol update JobId=1 TimeLimit=4:01:00"
+)
 FEWER = "fewer GPUs come free sooner; gpus=1-4 beside by= lets sadvise choose, if it can run on fewer"
 
 

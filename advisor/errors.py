@@ -18,6 +18,7 @@ AdvisorError                    anything an administrator can fix; exit code 1
     ├── SlurmRefusedError       Slurm answered with an error that a retry cannot fix
     │   └── SlurmTimeError      Slurm cannot parse a time that was typed; exit code 2
     ├── SlurmUnavailableError   no answer within the deadline, or slurmctld down; a retry can help
+    │   └── SlurmUnreachableError   no connection to slurmctld or slurmdbd
     └── BudgetSpentError        the request budget of slurmctld is spent; a later try can help
 """
 
@@ -98,6 +99,10 @@ class SlurmTimeError(SlurmRefusedError):
 
 class SlurmUnavailableError(SlurmError):
     """Slurm gave no answer within the deadline, or slurmctld is down."""
+
+
+class SlurmUnreachableError(SlurmUnavailableError):
+    """slurmctld or slurmdbd cannot be connected to."""
 
 
 class BudgetSpentError(SlurmError):

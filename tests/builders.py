@@ -155,6 +155,7 @@ def make_hints(
     step_s: float | None = None,
     sensitivity: Sensitivity | None = None,
     opted_out: bool = False,
+    by: float | None = None,
     unknown: tuple[str, ...] = (),
 ) -> JobHints:
     """Build what a user declared; `gpus` holds both ends of the range."""
@@ -165,6 +166,7 @@ def make_hints(
         step_s=step_s,
         sensitivity=sensitivity,
         opted_out=opted_out,
+        deadline_time=by,
         unknown=unknown,
     )
 

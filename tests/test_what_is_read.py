@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,11 +10,13 @@ import pytest
 from advisor.backends import pyslurm_child, text_decode
 from advisor.backends.assoc_text import COUNTS
 from advisor.backends.association_limits import CHECKED
+from advisor.backends.pyslurm_decode import Counted, Raw, job_record, node_record, partition
 from advisor.backends.scontrol_text import partitions
 from advisor.backends.site_config import further_settings, site_config
 from advisor.backends.slurm_conf import FOR_SYSTEM
 from advisor.features.capacity import Doubt
 from advisor.sim.slurm.slurm_settings import OTHERS_LEFT_OUT
+from tests.backends import recorded_pyslurm
 from tools import what_is_read as page
 from tools.what_is_read import Input
 
@@ -69,6 +72,24 @@ READ: Mapping[str, tuple[set[Any], set[Any]]] = {
     ),
     "doubts": (set(Doubt), set(page.DOUBTS)),
 }
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "decode"),
+    [
+        ("job", pyslurm_child.JOB, partial(job_record, tres_counted=Counted(gpus=True))),
+        ("node", pyslurm_child.NODE, partial(node_record, gpus_counted=True)),
+        ("partition", pyslurm_child.PARTITION, partition),
+    ],
+)
+def test_each_attribute_that_pyslurm_is_asked_for_is_decoded(
+    kind: str, asked: Iterable[str], decode: Callable[[Raw], object]
+) -> None:
+    records = recorded_pyslurm.counted_records()[kind]
+
+    assert set().union(*(looked_for(lambda values: decode(Raw(values=values)), raw.values) for raw in records)) == {
+        *asked
+    }
 
 
 @pytest.mark.parametrize("answer", READ)

@@ -77,7 +77,7 @@ REQUESTS: Final = (
           "26.05, and `--exclusive=user`: not by the reader `pyslurm`"),
     Input("--gpus, --tres-per-job", "tres-per-job", "tres_per_job",
           "with `pyslurm` only where AccountingStorageTRES counts gres/gpu"),
-    Input("--gpus-per-node, --gres", "tres-per-node", "tres_per_node gres_per_node"),
+    Input("--gpus-per-node, --gres", "tres-per-node", "gres_per_node"),
     Input("--gpus-per-task, --tres-per-task", "tres-per-task", "tres_per_task"),
     Input("heterogeneous jobs", "HetJobID HetJobOffset", "heterogeneous_id heterogeneous_offset",
           "they are left alone"),

@@ -309,7 +309,8 @@ class Applier:
             self._reopen(snapshot)
             for lost in leases.outgrown(self.journal.leases(), snapshot):
                 self.journal.keep(lost)
-        sights = [(lease, self._sight(lease, snapshot)) for lease in self.journal.leases()]
+        seen = self._with_merged_tasks(snapshot)
+        sights = [(lease, self._sight(lease, seen)) for lease in self.journal.leases()]
         with self.journal.together():
             due, overruled = self._followed(sights, snapshot.taken_at, taken_back, by_person=by_person)
         due += leases.unpaired(self.journal.leases(), due, snapshot)
@@ -319,6 +320,14 @@ class Applier:
             overruled=tuple(overruled),
             put_off=tuple(put_off),
         )
+
+    def _with_merged_tasks(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with the leased tasks of arrays that text merges into these, where pyslurm failed."""
+        missing = {lease.job_id for lease in self.journal.leases()} - snapshot.jobs_by_id.keys()
+        if self.named is None or not missing or snapshot.splits_told or not snapshot.reader_fault:
+            return snapshot
+        tasks = (job for job in self.named.snapshot_of(missing).jobs if job.job_id in missing)
+        return replace(snapshot, jobs=(*snapshot.jobs, *tasks))
 
     def _returnable(self, due: Sequence[Lease]) -> tuple[list[Lease], list[Receipt]]:
         """Return the leases that can be taken back now, and the receipts of those put off."""

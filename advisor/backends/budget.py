@@ -49,13 +49,12 @@ _PLAIN: Final[Mapping[str, tuple[str, ...]]] = {
 _PYSLURM_CHILD: Final = "pyslurm_child.py"
 # The cost of a command that was not counted.
 _UNCOUNTED: Final = ("UNCOUNTED",) * 4
-# What pyslurm loads for one snapshot; for the partitions it asks for the configuration too.
+# What pyslurm loads for one snapshot.
 PYSLURM_SNAPSHOT: Final = (
     "REQUEST_JOB_INFO",
     "REQUEST_PARTITION_INFO",
     "REQUEST_NODE_INFO",
     "REQUEST_PARTITION_INFO",
-    "REQUEST_BUILD_INFO",
 )
 
 

@@ -4,7 +4,13 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from advisor.errors import SlurmError, SlurmRefusedError, SlurmTimeError, SlurmUnavailableError
+from advisor.errors import (
+    SlurmError,
+    SlurmRefusedError,
+    SlurmTimeError,
+    SlurmUnavailableError,
+    SlurmUnreachableError,
+)
 from advisor.text import escaped
 
 _UNREACHABLE: Final = re.compile(
@@ -33,7 +39,7 @@ def refusal(program: str, status: int, message: str, environment: Mapping[str, s
         daemon, ping = (
             ("slurmdbd", "sacctmgr show cluster") if program in _OF_ACCOUNTING else ("slurmctld", "scontrol ping")
         )
-        return SlurmUnavailableError(
+        return SlurmUnreachableError(
             f"{program} cannot reach {daemon}: check that it runs (`{ping}`) and try again ({message})"
         )
     if _NO_MUNGE.search(message):

@@ -3,15 +3,17 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import lru_cache
 
 from advisor.backends.spelling import CACHED_TEXTS
-from advisor.domain.job import GpuRange, JobHints, Sensitivity
+from advisor.domain.job import LATEST_TIME, GpuRange, JobHints, Sensitivity
 
 _OURS = re.compile(r"(?<![\w-])sadvise:([^;]*)", re.IGNORECASE | re.DOTALL)
 _SEPARATORS = re.compile(r"[\s,]+")
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}", re.ASCII)
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?)?", re.ASCII)
 _DECIMALS = re.compile(r"\d{1,6}(?:\.\d{1,9})?", re.ASCII)
 # A comment can contain anything; the part that is repeated to the user is bounded.
 _WORD_LENGTH = 40
@@ -54,6 +56,15 @@ def _step(known: JobHints, value: str) -> JobHints | None:
     return replace(known, step_s=step_s) if step_s > 0.0 else None
 
 
+def _by(known: JobHints, value: str) -> JobHints | None:
+    """Read an instant in local time, as options of Slurm are."""
+    try:
+        instant = datetime.fromisoformat(value).timestamp() if _INSTANT.fullmatch(value) else -1.0
+    except (ValueError, OverflowError, OSError):
+        return None
+    return replace(known, deadline_time=instant) if 0.0 <= instant <= LATEST_TIME else None
+
+
 def _sensitivity(known: JobHints, value: str) -> JobHints | None:
     spelled = value.lower()
     return replace(known, sensitivity=Sensitivity(spelled)) if spelled in list(Sensitivity) else None
@@ -65,6 +76,7 @@ _READERS: Mapping[str, Callable[[JobHints, str], JobHints | None]] = {
     "ckpt=": lambda known, value: replace(known, checkpoint_s=float(value)) if _SECONDS.fullmatch(value) else None,
     "step=": _step,
     "sensitivity=": _sensitivity,
+    "by=": _by,
     "off": lambda known, _: replace(known, opted_out=True),
     "mail": lambda known, _: replace(known, wants_mail=True),
 }

@@ -2,7 +2,7 @@
 
 pyslurm is GPL-2.0-only, ends the process if Slurm is not configured, and holds the interpreter's lock while it waits.
 So this file contains and imports nothing of the advisor: the two communicate over a pipe. With `--version` it prints
-the version of pyslurm and the attributes that it lacks, and reads no cluster.
+what pyslurm is this and the attributes that it lacks, and reads no cluster.
 
 Each value is read by itself with `getattr`. A text that is no UTF-8 is decoded byte by byte; whatever else raises, or
 is absent in this release of pyslurm, is listed as unseen. An error is one line with its type.
@@ -20,8 +20,7 @@ JOB = (
     "id", "is_cronjob", "is_requeueable", "max_nodes", "max_wait_time_switches", "name", "nice", "ntasks",
     "num_nodes", "partition", "priority", "qos", "requested_tres", "required_nodes", "required_switches",
     "reservation", "resource_sharing", "sockets_per_node", "start_time", "state", "state_reason", "submit_time",
-    "time_limit", "time_limit_min", "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task",
-    "user_name",
+    "time_limit", "time_limit_min", "tres_per_job", "tres_per_socket", "tres_per_task", "user_name",
 )  # fmt: skip
 NODE = (
     "active_features", "allocated_cpus", "allocated_memory", "allocated_tres", "configured_gres", "name",
@@ -34,6 +33,17 @@ PARTITION = (
 
 # Free text, which holds whatever bytes a user or an administrator gave it.
 TEXTS = ("account", "comment", "name", "reason", "user_name")
+
+
+class NoConfiguration:
+    """Stands for slurm.conf, which `Partitions.load` asks slurmctld for, and only attributes that are not read need."""
+
+    suspend_program = resume_program = None
+
+    @classmethod
+    def load(cls) -> "type[NoConfiguration]":
+        """Return it without a request."""
+        return cls
 
 
 def write(answers: TextIO, line: dict[str, Any]) -> None:
@@ -75,8 +85,19 @@ def seen(record: Any, keys: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]
     return values, unseen
 
 
+def about(pyslurm: Any) -> dict[str, Any]:
+    """Return the version, and whether the form of a request is shown as Slurm spells it (25.11.2 shows none)."""
+    try:
+        shown = pyslurm.db.TrackableResources.from_str("gres/gpu:8")
+    except AttributeError:
+        shown = None
+    return {"version": pyslurm.__version__, "forms": shown is not None}
+
+
 def write_cluster(answers: TextIO, pyslurm: Any) -> None:
     """Write one line for each job, node and partition, and a last one with their number."""
+    if "pyslurm.core.slurmctld" in sys.modules:
+        sys.modules["pyslurm.core.slurmctld"].Config = NoConfiguration  # type: ignore[attr-defined]
     lines = 0
     for kind, collection, keys in (
         ("job", pyslurm.Jobs, JOB),
@@ -102,9 +123,9 @@ def answer(answers: TextIO) -> None:
         import pyslurm
 
         if "--version" in sys.argv:
-            write(answers, {"version": pyslurm.__version__, "lacks": lacks(pyslurm)})
+            write(answers, {**about(pyslurm), "lacks": lacks(pyslurm)})
         else:
-            write(answers, {"version": pyslurm.__version__})
+            write(answers, about(pyslurm))
             write_cluster(answers, pyslurm)
     except Exception as err:
         write(answers, {"kind": "error", "type": type(err).__name__, "text": str(err)})

@@ -44,9 +44,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PyslurmAnswer:
-    """The records of every job, node and partition, and pyslurm's own version."""
+    """The records of every job, node and partition, pyslurm's own version, and whether it shows forms of requests."""
 
     version: str
+    shows_forms: bool = False
     jobs: tuple[Raw, ...] = ()
     nodes: tuple[Raw, ...] = ()
     partitions: tuple[Raw, ...] = ()
@@ -109,6 +110,7 @@ def parse(answer: bytes) -> PyslurmAnswer:
         raise DecodeError("pyslurm gave no whole answer: try again, or --source text") from err
     return PyslurmAnswer(
         version=str(lines[0].get("version", "")),
+        shows_forms=lines[0].get("forms") is True,
         jobs=tuple(records.get("job", ())),
         nodes=tuple(records.get("node", ())),
         partitions=tuple(records.get("partition", ())),

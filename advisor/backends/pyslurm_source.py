@@ -1,4 +1,4 @@
-"""Reads a live cluster through pyslurm, in a child process with a deadline: five requests to slurmctld."""
+"""Reads a live cluster through pyslurm, in a child process with a deadline: four requests to slurmctld."""
 
 import json
 import os
@@ -21,7 +21,14 @@ from advisor.clock import Clock
 from advisor.domain.actions import Lever
 from advisor.domain.releases import same_release
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import DecodeError, SlurmError, SlurmMissingError, SlurmRefusedError
+from advisor.errors import (
+    DecodeError,
+    SlurmError,
+    SlurmMissingError,
+    SlurmRefusedError,
+    SlurmUnavailableError,
+    TooLargeError,
+)
 
 LIMIT_BYTES: Final = 512 << 20
 CHILD: Final = Path(__file__).with_name("pyslurm_child.py")
@@ -36,7 +43,7 @@ GPUS_IN_USE: Final = (
 NO_EXCLUSIVE: Final = "pyslurm of this release does not tell which jobs want whole nodes for themselves"
 GPUS_ASKED: Final = "pyslurm does not show how many GPUs --gpus asks for unless AccountingStorageTRES counts gres/gpu"
 
-# `TresPerJob` is shown as none, whatever a job asks for, so that no form of a request is certain.
+# Where `TresPerJob` is shown as none, whatever a job asks for, no form of a request is certain.
 HIDDEN_LEVERS: Final = (Lever.GPU_COUNT,)
 
 _NOT_IMPORTABLE: Final = re.compile(r"ModuleNotFoundError|ImportError|cannot open shared object")
@@ -46,9 +53,10 @@ _INSTALL: Final = "install the pyslurm of this Slurm release (docs/install.md), 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """The pyslurm of this host: its version, and the attributes that it lacks of those that are read."""
+    """The pyslurm of this host: its version, the attributes that it lacks, and whether it shows forms of requests."""
 
     version: str
+    shows_forms: bool = False
     lacks: tuple[str, ...] = ()
 
 
@@ -57,7 +65,8 @@ def installed(commands: Commands, *, interpreter: Sequence[str] = INTERPRETER) -
     output = _run_child(commands, interpreter, "--version").output
     try:
         line = json.loads(output)
-        return Installed(version=str(line["version"]), lacks=tuple(map(str, line["lacks"])))
+        lacks = tuple(map(str, line["lacks"]))
+        return Installed(version=str(line["version"]), shows_forms=line["forms"] is True, lacks=lacks)
     except (ValueError, KeyError, TypeError) as err:
         raise DecodeError(f"pyslurm did not say which version it is: {_INSTALL}") from err
 
@@ -116,10 +125,10 @@ class PyslurmSource:
                 row_or_unread(partial(pyslurm_decode.partition, raw), raw.values.get("name"))
                 for raw in answer.partitions
             ],
-            hidden_levers=HIDDEN_LEVERS,
+            hidden_levers=() if answer.shows_forms else HIDDEN_LEVERS,
             hides_bars=not traits.sharing_tells_exclusive,
             unread=(
-                REQUEST_FORM,
+                *(() if answer.shows_forms else (REQUEST_FORM,)),
                 CPUS_PER_GPU,
                 *(() if counted.gpus else (GPUS_IN_USE, GPUS_ASKED)),
                 *((types_not_counted(counted.uncounted),) if counted.gpus and not counted.types_known else ()),
@@ -150,6 +159,8 @@ def _run_child(commands: Commands, interpreter: Sequence[str], *arguments: str) 
         if _NOT_IMPORTABLE.search(str(err)):
             raise SlurmMissingError(f"pyslurm cannot be imported here: {_INSTALL}") from err
         raise
+    except (SlurmUnavailableError, TooLargeError) as err:
+        raise type(err)(str(err).replace(program, "pyslurm", 1)) from err
     fault = pyslurm_decode.fault(answer.output)
     if fault is not None:
         raise _error(fault)

@@ -13,6 +13,7 @@ from advisor.backends.process import OUTPUT_LIMIT_BYTES, Commands, SlurmCommands
 from advisor.backends.pyslurm_source import (
     LIMIT_BYTES,
     NO_EXCLUSIVE,
+    REQUEST_FORM,
     PyslurmSource,
     does_not_fit,
     installed,
@@ -25,12 +26,12 @@ from advisor.cycle import ClusterSource
 from advisor.domain.releases import same_release
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import AdvisorError, BudgetSpentError, ConfigError, TooLargeError
+from advisor.errors import AdvisorError, BudgetSpentError, ConfigError, SlurmUnreachableError, TooLargeError
 
 READERS: Final = ("auto", "text", "pyslurm")
 
 # The most requests to slurmctld that a snapshot costs, by reader; where pyslurm fails, text is read in its place.
-MOST_REQUESTS: Final[Mapping[str, int]] = {"text": 4, "pyslurm": 9, "auto": 9}
+MOST_REQUESTS: Final[Mapping[str, int]] = {"text": 4, "pyslurm": 8, "auto": 8}
 
 # The share of a command's time that pyslurm gets where text can be read in its place.
 _SHARE_OF_TIME: Final = 1 / 3
@@ -87,7 +88,10 @@ class AutoSource(_TextForAWhile):
         self.why = "pyslurm reads only the cluster of this host" if pyslurm is None else "nothing was read yet"
 
     def _tried(self) -> Snapshot | None:
-        """Read by pyslurm; None if it cannot be used, does not show enough, or fails."""
+        """Read by pyslurm; None if it cannot be used, does not show enough, or fails.
+
+        Raises `SlurmUnreachableError`, as text would after another wait; the next reads are of text.
+        """
         if self._pyslurm is None:
             return None
         # The site first: without a configuration importing pyslurm takes half a minute to fail.
@@ -102,6 +106,8 @@ class AutoSource(_TextForAWhile):
             raise
         except AdvisorError as err:
             self._prefer_text(str(err), fault=str(err))
+            if isinstance(err, SlurmUnreachableError):
+                raise
             return None
         if counted.uncounted:
             self._prefer_text(types_not_counted(counted.uncounted))
@@ -125,6 +131,8 @@ class AutoSource(_TextForAWhile):
             return does_not_fit(pyslurm.version, config.slurm_version)
         if pyslurm.lacks:
             return f"pyslurm {pyslurm.version} lacks {', '.join(pyslurm.lacks)}"
+        if not pyslurm.shows_forms:
+            return REQUEST_FORM
         return None
 
     def _prefer_text(self, why: str, *, fault: str = "") -> None:
@@ -162,7 +170,8 @@ def open_source(
 ) -> ClusterSource:
     """Open a reader by name; `cluster` None means SLURM_CLUSTERS, or else the cluster of this host.
 
-    `auto` reads with pyslurm where its release is Slurm's and the site counts every type of GPU as TRES, else text.
+    `auto` reads with pyslurm where its release is Slurm's, it shows the form of each request, and the site counts every
+    type of GPU as TRES, else text.
     A queue that is too large for pyslurm is read as text. `through` wraps every command,
     for example in a budget.
     """

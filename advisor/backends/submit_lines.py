@@ -20,7 +20,9 @@ MOST_JOBS: Final = 1000
 
 _NICE: Final = re.compile(r"(?:^|\s)--nice(?:=(-?\d{1,10}))?(?=\s|$)")
 _NODES: Final = re.compile(r"(?:^|\s)(?:-N\s*|--nodes[=\s])(\d{1,6})(?:-(\d{1,6}))?(?=\s|$)")
+_TASKS: Final = re.compile(r"(?:^|\s)(?:-n\s*|--ntasks[=\s])(\d{1,6})(?=\s|$)")
 _SWITCHES: Final = re.compile(r"(?:^|\s)--switches[=\s]\d")
+_MOST_NODES: Final = 10**6
 # The nice of `--nice` without a value.
 _DEFAULT_NICE: Final = 100
 
@@ -55,9 +57,10 @@ def accounted_texts(commands: Commands, fields: Sequence[str], *options: str) ->
 
 def submitted_of(line: str) -> Submitted:
     """Return the options of a command line."""
-    nice, nodes = _NICE.search(line), _NODES.search(line)
+    nice, nodes, tasks = (option.search(line) for option in (_NICE, _NODES, _TASKS))
+    most = _MOST_NODES if tasks is None else int(tasks[1])
     return Submitted(
         nice=None if nice is None else int(nice[1] or _DEFAULT_NICE),
-        nodes=None if nodes is None else NodeRange(low=int(nodes[1]), high=int(nodes[2] or nodes[1])),
+        nodes=nodes and NodeRange(low=min(int(nodes[1]), most), high=min(int(nodes[2] or nodes[1]), most)),
         has_switches=_SWITCHES.search(line) is not None,
     )

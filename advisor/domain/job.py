@@ -52,7 +52,7 @@ class JobHints:
     """The user's hints in `--comment` after `sadvise:`; `unknown` holds the words that are not hints.
 
     `step_s` is the time of a training step that a running job states, in seconds. `wants_mail` asks for a mail about
-    changes of the job.
+    changes of the job. `deadline_time` is the instant by which the job is to have ended.
     """
 
     model: str | None = None
@@ -62,7 +62,12 @@ class JobHints:
     sensitivity: Sensitivity | None = None
     opted_out: bool = False
     wants_mail: bool = False
+    deadline_time: float | None = None
     unknown: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.deadline_time is not None and not 0.0 <= self.deadline_time <= LATEST_TIME:
+            raise ValueError(f"the deadline {self.deadline_time} is no time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,23 +36,33 @@ class Exchanges:
 
 
 def exchanges(
-    key: Floats, priority: Floats, group: NDArray[np.integer], can_rise: Flags, can_give: Flags, *, places: int
+    key: Floats,
+    priority: Floats,
+    group: NDArray[np.integer],
+    can_rise: Flags,
+    can_give: Flags,
+    *,
+    places: int,
+    due: Floats | None = None,
 ) -> Exchanges:
     """Return the exchanges that fill the first `places` of a line with the lowest keys of each group.
 
     All arrays are `(n_jobs,)` and hold the jobs of one line in its present order: `priority` as it is now, `group`
     whose places a job can take. A job is in one pair at most. Of equal keys the last in the line goes up, so that the
-    larger job is passed by all of them at once.
+    larger job is passed by all of them at once. Of the smaller jobs those with the earliest deadlines, `due`, go up
+    first, and a job gives its place to none with a later one.
     """
     free = can_rise.copy()
+    due = np.zeros(len(key)) if due is None else due
     up: list[int] = []
     down: list[int] = []
     for place in np.flatnonzero(can_give[:places]).tolist():
         if place in up:
             continue
-        behind = np.flatnonzero(free & (group == group[place]) & (key < key[place]) & (priority < priority[place]))
+        smaller = free & (group == group[place]) & (key < key[place]) & (due <= due[place])
+        behind = np.flatnonzero(smaller & (priority < priority[place]))
         if len(behind):
-            chosen = int(behind[key[behind] == key[behind].min()][-1])
+            chosen = int(behind[np.lexsort((-behind, key[behind], due[behind]))[0]])
             free[[chosen, place]] = False
             up.append(chosen)
             down.append(place)
@@ -126,6 +136,7 @@ def _of_pool(case: Case, queue: QueueTable, line: Rows, done: frozenset[int]) ->
         can_move,
         can_move & ~is_overdue & np.array([job.job_id not in gave for job in jobs], dtype=np.bool_),
         places=case.settings.lift_places,
+        due=_due(case, jobs, is_overdue),
     )
     # A job of a pair before stands where it is now, or where the exchange puts it: no later pair may pass either place.
     standing = [queue.jobs[row] for row in line.tolist()]
@@ -136,6 +147,18 @@ def _of_pool(case: Case, queue: QueueTable, line: Rows, done: frozenset[int]) ->
         if nice_up is not None and nice_down is not None and nice_up >= case.limits.nice_min:
             standing += _moved(up, nice_up), _moved(down, nice_down)
             yield from _pair(case, queue, rows[[place_up, place_down]], (nice_up, nice_down))
+
+
+def _due(case: Case, jobs: Sequence[Job], is_overdue: Flags) -> Floats | None:
+    """Return the deadlines that users declare, which order their own jobs alone; None where others are in the group.
+
+    A job that is overdue comes before them, one whose deadline has passed has none.
+    """
+    if case.limits.fairness != "user":
+        return None
+    now = case.snapshot.taken_at
+    due = np.array([job.hints.deadline_time or 0.0 for job in jobs])
+    return np.where(is_overdue, -np.inf, np.where(due > now, due, np.inf))
 
 
 def _owner(case: Case, job: Job) -> str:

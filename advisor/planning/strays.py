@@ -18,7 +18,10 @@ from advisor.domain.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """The options on the command line that submitted a job; None for one that is not there."""
+    """The options on the command line that submitted a job; None for one that is not there.
+
+    `nodes` has no more nodes than tasks: sbatch cuts it itself.
+    """
 
     nice: int | None = None
     nodes: NodeRange | None = None
@@ -77,11 +80,12 @@ def _of_job(job: Job, submitted: Submitted | None) -> Iterator[Stray]:
         action = SetNice(job_id=job.job_id, before=users, after=job.nice)
         text = f"nice {job.nice} carries the mark of sadvise"
         yield Stray(job_id=job.job_id, lever=Lever.NICE, text=text, action=action)
-    if submitted is None:
+    # The line of a heterogeneous job has the options of all its components.
+    if submitted is None or job.het is not None:
         return
     gang = job.gang
     held = None if gang.nodes_max is None else NodeRange(low=gang.nodes_min, high=gang.nodes_max)
-    if submitted.nodes is not None and held is not None and held != submitted.nodes:
+    if submitted.nodes is not None and held is not None and held.high < submitted.nodes.high:
         text = f"accepts {held} nodes, submitted with {submitted.nodes}"
         yield Stray(job_id=job.job_id, lever=Lever.NODE_RANGE, text=text)
     if gang.switches is not None and not submitted.has_switches:

@@ -22,7 +22,7 @@ from advisor.predict.memo import Memo
 from advisor.predict.onnx_model import Bundle
 from advisor.predict.queue_run_times import EndedSeen, QueueRunTimes, run_time_table
 from advisor.predict.queue_speeds import MOST_NEIGHBOURS, PlacementIndex, QueueSpeeds, Speeds
-from advisor.predict.run_time import EndedJobs, RunTimeForecaster
+from advisor.predict.run_time import WIDE_FACTOR, EndedJobs, RunTimeForecaster, is_wide
 from advisor.predict.start_time import StartTimeForecaster
 from advisor.predict.throughput import ThroughputForecaster
 from advisor.predict.throughput_site import Evidence, no_points
@@ -43,6 +43,7 @@ LEAST_TESTED = 100
 
 _OUTSIDE = "lies outside of what the model was fitted on"
 _RUN_TIME_UNKNOWN = f"run time: its request {_OUTSIDE}"
+_RUN_TIME_WIDE = f"run time: its interval is wider than a factor of {WIDE_FACTOR:g}"
 # What is missing, by what is known of a family of jobs.
 _SPEED_UNKNOWN = {
     Evidence.NONE: "speed: no job of its model stated step times here",
@@ -258,13 +259,15 @@ def _forecast(
     speeds, beside = of_kind
     if run_time is None and speeds is None and beside is None and start_s is None:
         return None
+    interval_s = run_time.interval_s if isinstance(run_time, RunTime) else None
+    wide = _RUN_TIME_WIDE if interval_s and is_wide(interval_s.low, interval_s.high) else None
     speed = _SPEED_UNKNOWN[speeds.evidence] if speeds is not None and not speeds.all_known else None
     return JobForecast(
         run_time=None if isinstance(run_time, str) else run_time,
         start_s=None if isinstance(start_s, str) else start_s,
         speed_by_placement={} if speeds is None else speeds.by_placement,
         inflation_beside=None if isinstance(beside, str) else beside,
-        unknown=tuple(reason for reason in (run_time, speed, beside, start_s) if isinstance(reason, str)),
+        unknown=tuple(reason for reason in (run_time, wide, speed, beside, start_s) if isinstance(reason, str)),
     )
 
 

@@ -29,6 +29,8 @@ from advisor.predict.run_time_features import (
 __all__ = ["KIND", "EndedJobs", "RunTimeForecaster", "RunTimeQuantiles", "RunTimeTable", "Support"]
 
 KIND = "run_time"
+# An interval between ends this far apart says little more than the time limit does.
+WIDE_FACTOR = 30.0
 Floats = NDArray[np.float64]
 
 
@@ -96,6 +98,16 @@ class RunTimeQuantiles(Columns):
         """Return the 80 % intervals and medians."""
         low, median, high = self.quantiles_s[:, (0, 2, 4)].T
         return Intervals(low=low, median=median, high=high, known=self.known)
+
+    @property
+    def wide(self) -> NDArray[np.bool_]:
+        """Which intervals are too wide to be called known `(n_rows,)`; their means still order jobs."""
+        return np.asarray(is_wide(self.quantiles_s[:, 0], self.quantiles_s[:, -1]), dtype=np.bool_)
+
+
+def is_wide(low_s: float | Floats, high_s: float | Floats) -> np.bool_ | NDArray[np.bool_]:
+    """Return whether intervals of run times are wider than `WIDE_FACTOR`; below a second all are alike."""
+    return np.greater(high_s, WIDE_FACTOR * np.maximum(low_s, 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Words and publishes what is expected of a job: its forecasts, its turn in line, and what advice does to its user."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -8,9 +9,10 @@ from advisor.diagnose.turn import JobTurn, PlaceInLine, WithoutAdvice
 from advisor.domain.forecast import ForecastBasis, Forecasts, Interval, JobForecast, Placement
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier
-from advisor.domain.units import HOUR_S, duration, gpu_time, plural
+from advisor.domain.units import HOUR_S, MINUTE_S, duration, gpu_time, plural
 from advisor.planning.beliefs import Basis
 from advisor.view.documents import document_of
+from advisor.view.gate_words import slurm_time
 from advisor.view.standing_report import credit_words, difference_words
 from advisor.view.terminal import instant
 
@@ -96,10 +98,58 @@ def forecast_lines(
         middle = f"{duration(interval.median)}{limit}"
         low, high = duration(interval.low), duration(interval.high)
         yield "runs", f"between {low} and {high} (80 %), as likely below as above {middle}"
+    yield from deadline_lines(job, forecast, record.snapshot.taken_at)
     for note in record.forecasts.notes:
         yield "refused", f"{note}; rules serve instead"
     if is_long:
         yield from _further_lines(record, forecast, bases)
+
+
+def deadline_lines(job: Job, forecast: JobForecast, now: float) -> Iterator[tuple[str, str]]:
+    """Yield whether a job is forecast to meet the deadline that its user declares, and what would help; none without.
+
+    Without a forecast a job can start at once or never, and end at once or at its limit.
+    """
+    if job.hints.deadline_time is None:
+        return
+    left_s, limit_s = job.hints.deadline_time - now, job.time_limit_s
+    run_s = forecast.run_time.interval_s if forecast.run_time else None
+    low_s, high_s = (run_s.low, run_s.high) if run_s else (0.0, limit_s or math.inf)
+    start = forecast.start_s
+    first_s, last_s = (start.low, start.high) if start else (0.0, math.inf)
+    if not job.is_pending:
+        first_s = last_s = (job.start_time or now) - now
+    sooner_s, later_s = left_s - first_s - low_s, left_s - last_s - high_s
+    by = instant(job.hints.deadline_time)
+    if sooner_s < 0.0:
+        yield "deadline", f"{by} is missed by {duration(-sooner_s)} at the least, if it starts and runs as forecast"
+    elif later_s >= 0.0:
+        yield (
+            "deadline",
+            f"{by} is met with {duration(later_s)} to spare at the least, if it starts and runs as forecast",
+        )
+    else:
+        within_s = left_s - (high_s if high_s < left_s else first_s)
+        needs = f"a {'start' if high_s < left_s else 'run'} within {duration(within_s)}"
+        yield "deadline", f"whether {by} is met is open: it takes {needs}"
+    if later_s < 0.0 and job.is_pending:
+        yield from _sooner(job, high_s)
+
+
+def _sooner(job: Job, high_s: float) -> Iterator[tuple[str, str]]:
+    limit_s, gpus = job.time_limit_s, job.gang.gpu_count or 0
+    if limit_s is None or high_s < 0.9 * limit_s:
+        shorter = slurm_time(high_s + MINUTE_S) if math.isfinite(high_s) else "..."
+        command = f"scontrol update JobId={job.job_id} TimeLimit={shorter}"
+        yield (
+            "to do",
+            f"backfill can start it sooner with a shorter time limit, which ends what runs longer: {command}",
+        )
+    if gpus > 1 and job.hints.gpus is None:
+        yield (
+            "to do",
+            f"fewer GPUs come free sooner; gpus=1-{gpus} beside by= lets sadvise choose, if it can run on fewer",
+        )
 
 
 def _further_lines(

@@ -80,6 +80,8 @@ def _declared(hints: JobHints) -> Iterator[str]:
         yield f"it saves its state every {duration(hints.checkpoint_s)}"
     if hints.step_s is not None:
         yield f"a step takes {hints.step_s:.3g} s"
+    if hints.deadline_time is not None:
+        yield f"it is to end by {instant(hints.deadline_time)}"
     if hints.wants_mail:
         yield "its user wants mail"
     if hints.sensitivity is not None:

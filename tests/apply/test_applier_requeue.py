@@ -305,6 +305,22 @@ def test_a_task_that_cannot_be_read_gets_no_lease() -> None:
     assert at_work.journal.leases() == ()
 
 
+@pytest.mark.parametrize(
+    ("fault", "told", "is_open"), [("pyslurm hangs", False, True), ("", False, False), ("pyslurm hangs", True, False)]
+)
+def test_the_lease_of_a_task_lasts_while_text_merges_it_in_place_of_pyslurm(
+    fault: str, told: bool, is_open: bool
+) -> None:
+    cluster = cluster_of(waiting(0), requeued(12, 4))
+    at_work = replace(applier_on(cluster, lent(replace(LIFT, job_id=12))), named=cluster)
+    whole = cluster.snapshot()
+    merged = replace(whole, jobs=whole.jobs[:1], reader_fault=fault, splits_told=told)
+
+    at_work.reconcile(merged)
+
+    assert [lease.job_id for lease in at_work.journal.leases()] == [12] * is_open
+
+
 def test_the_open_lease_of_an_array_stands_for_its_requeued_tasks() -> None:
     cluster = cluster_of(waiting(-1000), requeued(10, 2))
     at_work = remembering(cluster, over(), open_lease=lent(LIFT))

@@ -16,6 +16,7 @@ from advisor.backends.site_reader import Site
 from advisor.backends.snapshot_file import read_snapshot
 from advisor.domain.gang import GangRequest, GpuCount
 from advisor.domain.job import Job
+from advisor.domain.node import Node
 from advisor.domain.snapshot import Snapshot
 from tests.backends import recorded
 
@@ -99,13 +100,23 @@ def _without_cpus_per_gpu(gang: GangRequest) -> GangRequest:
     return replace(gang, cpus_per_gpu=None)
 
 
+def _without_further_options(gang: GangRequest) -> GangRequest:
+    return replace(gang, cpus_per_node=1, tasks_per_node=None, tmp_disk_mib=0, uncounted=())
+
+
 # What pyslurm does not show of a request, and what text then is to be compared without: all that may differ.
 BLIND_SPOTS: Final[Mapping[str, Callable[[GangRequest], GangRequest]]] = {
     "the type of --gpus, unless AccountingStorageTRES counts that type": _without_type,
     "--gpus beside --gpus-per-node or --gpus-per-task": _one_form,
     "--gpus-per-socket; the job is left alone": _without_sockets,
     "--cpus-per-gpu; the job is left alone": _without_cpus_per_gpu,
+    "--mincpus, --ntasks-per-node, --tmp, and options in doubt": _without_further_options,
 }
+
+
+def blind_node(node: Node) -> Node:
+    """Return a node without what pyslurm does not show of it."""
+    return replace(node, tmp_disk_mib=None, threads_per_core=1)
 
 
 def blind(job: Job) -> Job:

@@ -115,9 +115,9 @@ def test_command_that_nobody_counted_is_taken_for_dear(command: tuple[str, ...])
     assert requests_of(command[0], command[1:]) == ("UNCOUNTED",) * 4
 
 
-def test_snapshot_through_pyslurm_costs_five_requests() -> None:
-    assert len(requests_of("/usr/bin/python3", ("-P", "/opt/pyslurm_child.py"))) == 5
-    assert MOST_REQUESTS["pyslurm"] == 5 + MOST_REQUESTS["text"]
+def test_snapshot_through_pyslurm_costs_four_requests() -> None:
+    assert len(requests_of("/usr/bin/python3", ("-P", "/opt/pyslurm_child.py"))) == 4
+    assert MOST_REQUESTS["pyslurm"] == 4 + MOST_REQUESTS["text"]
     assert requests_of("/usr/bin/python3", ("-P", "/opt/pyslurm_child.py", "--version")) == ()
 
 

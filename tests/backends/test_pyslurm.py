@@ -33,7 +33,13 @@ from advisor.domain.actions import Lever
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.releases import same_release
-from advisor.errors import DecodeError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError
+from advisor.errors import (
+    DecodeError,
+    SlurmMissingError,
+    SlurmRefusedError,
+    SlurmUnavailableError,
+    SlurmUnreachableError,
+)
 from tests.backends import recorded, recorded_pyslurm, source_contract
 from tests.backends.fake_slurm import FakeSlurm, root_site
 from tests.backends.one_queue import JOB_ID, OneQueue
@@ -383,8 +389,8 @@ def test_gpus_that_are_not_counted_are_unread(fake_pyslurm: pytest.MonkeyPatch, 
         ("fatal", SlurmRefusedError, "finds no Slurm configuration"),
         ("dies", DecodeError, "pyslurm gave an incomplete answer"),
         ("old", SlurmRefusedError, r"pyslurm 24\.5\.0 does not fit Slurm 25\.11\.7"),
-        ("hang", SlurmUnavailableError, "gave no answer within 2 s"),
-        ("unreachable", SlurmUnavailableError, "pyslurm cannot reach slurmctld"),
+        ("hang", SlurmUnavailableError, "^pyslurm gave no answer within 2 s"),
+        ("unreachable", SlurmUnreachableError, "pyslurm cannot reach slurmctld"),
         ("denied", SlurmRefusedError, "pyslurm was denied access"),
         ("versions", SlurmRefusedError, r"pyslurm does not fit \(RPCError: Incompatible versions"),
         ("broken", SlurmRefusedError, r"pyslurm does not fit \(ValueError: invalid literal"),
@@ -402,6 +408,15 @@ def test_pyslurm_that_misbehaves_is_a_clear_line(
 @pytest.mark.usefixtures("fake_pyslurm")
 def test_installed_version_is_asked_of_the_child() -> None:
     assert installed(SlurmCommands(timeout_s=20)) == Installed(version="25.11.2")
+
+
+def test_request_forms_are_shown_by_a_pyslurm_that_reads_them(fake_pyslurm: pytest.MonkeyPatch) -> None:
+    fake_pyslurm.setenv("FAKE_PYSLURM", "forms")
+
+    snapshot = source().snapshot()
+
+    assert installed(SlurmCommands(timeout_s=20)).shows_forms
+    assert (snapshot.hidden_levers, snapshot.unread) == ((), (CPUS_PER_GPU,))
 
 
 def test_attributes_that_a_release_lacks_are_named(fake_pyslurm: pytest.MonkeyPatch) -> None:
@@ -476,7 +491,7 @@ TYPES: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("heterogeneous_offset", "max_nodes", "max_wait_time_switches", "nice", "ntasks"), _NUMBER),
         **dict.fromkeys(("num_nodes", "priority", "required_switches", "sockets_per_node", "start_time"), _NUMBER),
         **dict.fromkeys(("submit_time", "time_limit", "time_limit_min"), _NUMBER),
-        **dict.fromkeys(("allocated_tres", "requested_tres", "tres_per_job", "tres_per_node"), _TRES),
+        **dict.fromkeys(("allocated_tres", "requested_tres", "tres_per_job"), _TRES),
         **dict.fromkeys(("tres_per_socket", "tres_per_task"), _TRES),
         **dict.fromkeys(("dependencies", "gres_per_node"), _MAPPING),
         **dict.fromkeys(("is_cronjob", "is_requeueable"), _FLAG),
@@ -511,9 +526,9 @@ def test_child_reads_the_attributes_that_pyslurm_has_with_their_types() -> None:
         listed = re.search(rf"^{kind.upper()} = \(([^)]*)\)", source, re.MULTILINE)
         assert listed is not None
         assert set(re.findall(r'"(\w+)"', listed[1])) == set(types)
-        for name, seen in recorded[kind].items():
-            allowed = {types[name], "NoneType", *(("str",) if (kind, name) in _UNLIMITED else ())}
-            assert seen <= allowed, name
+        for name, expected in types.items():
+            allowed = {expected, "NoneType", *(("str",) if (kind, name) in _UNLIMITED else ())}
+            assert recorded[kind].get(name, set()) <= allowed, name
     assert {name for kind in TYPES for name in TYPES[kind].keys() - recorded[kind]} == {
         "cpus_per_task",
         "sockets_per_node",
@@ -548,6 +563,8 @@ def test_installed_pyslurm_reads_the_cluster_of_this_host_as_text_does() -> None
     assert [recorded_pyslurm.blind(each) for each in snapshot.jobs if each.job_id in text.jobs_by_id] == [
         recorded_pyslurm.blind(each) for each in text.jobs
     ]
+    assert list(snapshot.nodes) == [recorded_pyslurm.blind_node(each) for each in text.nodes]
+    assert snapshot.partitions == text.partitions
 
 
 def test_job_that_cannot_be_read_costs_no_other_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

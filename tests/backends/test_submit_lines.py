@@ -15,6 +15,8 @@ from tests.backends.fake_slurm import FakeSlurm
     [
         ("sbatch job.sh", Submitted()),
         ("sbatch -N1-4 --gres=gpu:1 job.sh", Submitted(nodes=NodeRange(low=1, high=4))),
+        ("sbatch -N2-7 -n2 job.sh", Submitted(nodes=NodeRange(low=2, high=2))),
+        ("sbatch --ntasks=8 --nodes=2-7 -n", Submitted(nodes=NodeRange(low=2, high=7))),
         ("sbatch -N 2 job.sh", Submitted(nodes=NodeRange(low=2, high=2))),
         ("/usr/bin/sbatch --nodes=1-2 --nice=137 --switches=1@00:30:00 job.sh",
          Submitted(nodes=NodeRange(low=1, high=2), nice=137, has_switches=True)),

@@ -27,7 +27,7 @@ from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.policies.exchanger import Exchanger
 from advisor.sim.traces.trace import Trace
 from advisor.view.sentences import assumption, sentence
-from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_job, make_stretch
+from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_hints, make_job, make_stretch
 from tests.examples import examples
 from tests.planning.queues import busy, lifts_of, simulated_rounds
 from tests.sim.building import make_trace
@@ -50,6 +50,34 @@ def places(snapshot: Snapshot, changes: dict[int, Recommendation]) -> list[int]:
     """The pending jobs in the order of Slurm, once changes have taken effect."""
     after = [changes[job.job_id].action.applied_to(job) if job.job_id in changes else job for job in snapshot.pending]
     return [job.job_id for job in sorted(after, key=lambda job: slurms_place(job, 1))]
+
+
+DUE = replace(make_job(4, gpus=4, priority=2000, time_limit_s=2 * HOUR_S), hints=make_hints(by=TAKEN_AT + DAY_S))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "pairs"),
+    [
+        ((LONG, OTHER, SHORT, DUE), {(1, 4)}),
+        ((replace(LONG, hints=make_hints(by=TAKEN_AT + HOUR_S)), OTHER, SHORT, DUE), set()),
+        ((LONG, OTHER, SHORT, replace(DUE, hints=make_hints(by=TAKEN_AT - HOUR_S))), {(1, 3)}),
+        ((LONG, OTHER, SHORT, replace(DUE, user="carol")), {(1, 3)}),
+        ((SHORT, OTHER, replace(LONG, priority=2000, hints=DUE.hints)), set()),
+    ],
+    ids=["goes first", "before a later one", "that has passed", "of another user", "of a larger job"],
+)
+def test_deadlines_order_the_jobs_of_their_user_alone(jobs: tuple[Job, ...], pairs: set[Any]) -> None:
+    assert exchanged(busy(*jobs), lift_places=1) == pairs
+
+
+@pytest.mark.parametrize("fairness", ["trade", "site", "account"])
+def test_deadlines_change_no_plan_in_which_jobs_of_several_users_move(fairness: Fairness) -> None:
+    jobs = (LONG, OTHER, SHORT, DUE)
+    cycle = Cycle(limits=Limits(fairness=fairness))
+
+    plain = cycle.judge(busy(*(replace(job, hints=make_hints()) for job in jobs)))
+
+    assert lifts_of(cycle.judge(busy(*jobs))) == lifts_of(plain)
 
 
 def test_short_job_and_long_one_of_its_user_change_places_and_no_other_job_moves() -> None:
@@ -306,8 +334,9 @@ def drawn_lines(draw: st.DrawFn) -> Line:
 @given(line=drawn_lines())
 def test_each_group_keeps_its_places_and_no_job_is_in_two_pairs(line: Line) -> None:
     key, priority, group, can_rise, can_give, places = line
+    due = np.roll(key, 1)
 
-    chosen = exchanges(key, priority, group, can_rise, can_give, places=places)
+    chosen = exchanges(key, priority, group, can_rise, can_give, places=places, due=due)
 
     after = priority.copy()
     after[chosen.up], after[chosen.down] = priority[chosen.down], priority[chosen.up]
@@ -317,6 +346,7 @@ def test_each_group_keeps_its_places_and_no_job_is_in_two_pairs(line: Line) -> N
         assert sorted(after[group == name]) == sorted(priority[group == name])
     assert can_rise[chosen.up].all() and can_give[chosen.down].all()
     assert (key[chosen.up] < key[chosen.down]).all() and (priority[chosen.up] < priority[chosen.down]).all()
+    assert (due[chosen.up] <= due[chosen.down]).all()
     assert (chosen.down < places).all()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from advisor.domain.actions import Lever, NodeRange, SetNice, SetNodeRange
 from advisor.domain.gang import SwitchRequest
-from advisor.domain.job import ArrayRecord, Job
+from advisor.domain.job import ArrayRecord, HetRecord, Job
 from advisor.domain.lease import intended
 from advisor.planning.strays import Submitted, candidates, strays
 from tests.builders import make_gang, make_job, make_snapshot
@@ -36,6 +36,18 @@ def test_node_range_is_seen_where_it_differs_from_the_submit_line() -> None:
 
     assert seen(HELD, Submitted(nodes=asked)) == [(Lever.NODE_RANGE, "accepts 1-1 nodes, submitted with 1-4")]
     assert seen(HELD, Submitted(nodes=NodeRange(low=1, high=1))) == seen(HELD, Submitted()) == seen(HELD) == []
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        make_job(5, gang=make_gang(2, nodes_min=3, nodes_max=3)),
+        make_job(5, gang=make_gang(2, nodes_min=1, nodes_max=1), het=HetRecord(het_job_id=5, offset=0)),
+    ],
+    ids=["more nodes for its tasks, by Slurm", "component with a line of all"],
+)
+def test_node_range_that_sadvise_would_not_set_is_none(job: Job) -> None:
+    assert seen(job, Submitted(nodes=NodeRange(low=2, high=3))) == []
 
 
 def test_switches_are_seen_where_the_submit_line_has_none() -> None:

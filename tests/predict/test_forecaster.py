@@ -57,6 +57,22 @@ def test_all_shipped_models_are_sound_and_in_use() -> None:
     }
 
 
+def test_run_time_that_can_be_nearly_anything_is_among_what_is_unknown(tmp_path: Path) -> None:
+    forecaster = ModelForecaster(shipped(tmp_path))
+    forecaster.add_ended(make_ended([60.0, 80_000.0] * 10, user="alice", account="lab", limit_s=DAY_S))
+
+    by_job = forecaster.forecasts(busy()).by_job
+
+    wide = {
+        job_id: run_time.interval_s.high > 30.0 * run_time.interval_s.low
+        for job_id, forecast in by_job.items()
+        if (run_time := forecast.run_time) is not None
+    }
+    said = {job_id: "run time: its interval is wider than a factor of 30" in by_job[job_id].unknown for job_id in wide}
+    assert said == wide
+    assert len(set(wide.values())) == 2
+
+
 def test_every_gpu_job_gets_a_run_time_within_its_limit(tmp_path: Path) -> None:
     snapshot = busy()
 

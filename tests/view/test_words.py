@@ -9,12 +9,12 @@ import pytest
 from advisor.diagnose.turn import JobTurn, PlaceInLine, WithoutAdvice
 from advisor.domain.actions import Reason, SetNice
 from advisor.domain.diagnosis import Cause
-from advisor.domain.forecast import Interval
-from advisor.domain.job import GpuRange, JobHints, Sensitivity
+from advisor.domain.forecast import Interval, JobForecast, RunTime
+from advisor.domain.job import GpuRange, Job, JobHints, Sensitivity
 from advisor.domain.lease import Ending, intended
 from advisor.domain.probation import Coverage, OrderProof, Proof
 from advisor.domain.standings import Standing
-from advisor.domain.units import HOUR_S
+from advisor.domain.units import DAY_S, HOUR_S
 from advisor.guard import caps, change_rules, exchange_rules, job_rules
 from advisor.guard.breakers import BREAKERS
 from advisor.planning.beliefs import Basis
@@ -25,12 +25,12 @@ from advisor.sim.study.statistics import Pairing, RelativeChange
 from advisor.view.breaker_words import probation_line
 from advisor.view.lease_report import ended_change_sentence, ended_changes_of
 from advisor.view.overall import Total, total_sentence
-from advisor.view.prospects import TurnDocument, advice_sentences, place_sentences, turn_document
+from advisor.view.prospects import TurnDocument, advice_sentences, deadline_lines, place_sentences, turn_document
 from advisor.view.request_words import hint_sentences
 from advisor.view.rule_words import RULES_IN_SHORT, RULES_IN_WORDS, rule_line
 from advisor.view.terminal import instant
 from advisor.view.wording import JctOutcome, Tone, best_first, lead, tone_of
-from tests.builders import TAKEN_AT
+from tests.builders import TAKEN_AT, make_hints, make_job
 from tests.golden.table import FOLDER
 from tests.sim.runs import NAN
 
@@ -135,6 +135,63 @@ def test_order_at_the_last_look_is_said_beside_that_of_the_limits() -> None:
     assert "At the last look it has too few jobs that waited together" in too_few
 
 
+def deadline_of(job: Job, start_s: Interval | None, run_s: Interval | None) -> list[tuple[str, str]]:
+    run_time = None if run_s is None else RunTime(interval_s=run_s, mean_s=run_s.median)
+    forecast = JobForecast(start_s=start_s, run_time=run_time)
+    return [
+        (label, text.removeprefix(f"{instant(TAKEN_AT + DAY_S)} "))
+        for label, text in deadline_lines(job, forecast, TAKEN_AT)
+    ]
+
+
+SHORTER = (
+    "backfill can start it sooner with a shorter time limit, which ends what runs longer: "
+    "scontrol update JobId=1 TimeLimit=4:01:00"
+)
+FEWER = "fewer GPUs come free sooner; gpus=1-4 beside by= lets sadvise choose, if it can run on fewer"
+
+
+@pytest.mark.parametrize(
+    ("starts_h", "lines"),
+    [
+        ((1, 2, 4), [("deadline", "is met with 16.0 h to spare at the least, if it starts and runs as forecast")]),
+        ((1, 12, 21), [("deadline", "OPEN"), ("to do", SHORTER), ("to do", FEWER)]),
+        (
+            (25, 30, 40),
+            [
+                ("deadline", "is missed by 3.0 h at the least, if it starts and runs as forecast"),
+                ("to do", SHORTER),
+                ("to do", FEWER),
+            ],
+        ),
+    ],
+)
+def test_deadline_is_met_open_or_missed_by_the_forecasts(
+    starts_h: tuple[int, int, int], lines: list[tuple[str, str]]
+) -> None:
+    job = make_job(1, gpus=4, time_limit_s=12 * HOUR_S, hints=make_hints(by=TAKEN_AT + DAY_S))
+    low, median, high = (hour * HOUR_S for hour in starts_h)
+    is_open = f"whether {instant(TAKEN_AT + DAY_S)} is met is open: it takes a start within 20.0 h"
+
+    found = deadline_of(
+        job,
+        Interval(low=low, median=median, high=high),
+        Interval(low=2 * HOUR_S, median=3 * HOUR_S, high=4 * HOUR_S),
+    )
+
+    assert found == [(label, is_open if text == "OPEN" else text) for label, text in lines]
+
+
+def test_deadline_without_forecasts_rests_on_the_time_limit_and_none_is_no_line() -> None:
+    job = make_job(1, gpus=1, time_limit_s=2 * DAY_S, hints=make_hints(by=TAKEN_AT + DAY_S))
+    running = make_job(1, gpus=1, running_on=["n01"], started_ago_s=HOUR_S, time_limit_s=HOUR_S, hints=job.hints)
+
+    assert [label for label, _ in deadline_of(job, None, None)] == ["deadline"]
+    assert "open" in deadline_of(job, None, None)[0][1]
+    assert deadline_of(running, None, None)[0][1].startswith("is met with")
+    assert deadline_of(replace(job, hints=make_hints()), None, None) == []
+
+
 def test_hints_are_one_sentence_and_what_was_not_understood_another() -> None:
     hints = JobHints(
         model="bert",
@@ -144,6 +201,7 @@ def test_hints_are_one_sentence_and_what_was_not_understood_another() -> None:
         sensitivity=Sensitivity.HIGH,
         opted_out=True,
         wants_mail=True,
+        deadline_time=TAKEN_AT,
         unknown=("nonsense=3",),
     )
 
@@ -153,8 +211,8 @@ def test_hints_are_one_sentence_and_what_was_not_understood_another() -> None:
     assert label == "hints"
     assert text == (
         "its user declares in --comment: sadvise is to leave it alone; it trains the model bert; "
-        "it can run on 2 to 8 GPUs; it saves its state every 10 min; a step takes 0.5 s; its user wants mail; "
-        "spreading it out costs much"
+        "it can run on 2 to 8 GPUs; it saves its state every 10 min; a step takes 0.5 s; "
+        f"it is to end by {instant(TAKEN_AT)}; its user wants mail; spreading it out costs much"
     )
     assert unknown == ("hints", "not understood in --comment: nonsense=3")
 

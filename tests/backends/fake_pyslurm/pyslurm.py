@@ -1,7 +1,7 @@
 """pyslurm 25.11.2 as a recorded queue saw it: objects whose attributes have the types of the real library.
 
 FAKE_PYSLURM makes it misbehave. Nothing here is JSON: `to_dict()` is not recursive, TRES are objects, a text that is no
-UTF-8 raises when it is read, and TRES of an unknown type are printed to standard output.
+UTF-8 raises when it is read, and TRES of an unknown type are printed to standard output. `gres/gpu:8` is no TRES to it.
 """
 
 import json
@@ -10,17 +10,18 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
-_TRICK = os.environ.get("FAKE_PYSLURM", "")
+_TRICKS = os.environ.get("FAKE_PYSLURM", "").split(",")
 _FILE = Path(__file__).parents[2] / "recorded" / "25.11-tres" / "pyslurm_attributes.jsonl"
 _VERSION, *_RECORDS = [json.loads(line) for line in _FILE.read_text().splitlines()]
 
-__version__ = "24.5.0" if _TRICK == "old" else _VERSION["pyslurm"]
+__version__ = "24.5.0" if "old" in _TRICKS else _VERSION["pyslurm"]
 
-if _TRICK == "fatal":
+if "fatal" in _TRICKS:
     sys.exit("fatal: Could not establish a configuration source")
-if _TRICK == "missing":
+if "missing" in _TRICKS:
     raise ImportError("libslurm.so.44: cannot open shared object file")
 
 # Attributes that were not recorded, from what squeue said of the same jobs and the way pyslurm makes them of it:
@@ -64,9 +65,28 @@ class TrackableResources:
         self.gres = {name: GPU(each) for name, each in values["gres"].items()}
         print("other", "unknown", "other/unknown")
 
+    @staticmethod
+    def from_str(tres: str) -> "TrackableResources | None":
+        """Return the TRES of a text such as `gres/gpu=8`; the trick is a library that knows `gres/gpu:8` too."""
+        return TrackableResources({"gres": {}}) if "=" in tres or "forms" in _TRICKS else None
+
     def to_dict(self, recursive: bool = False) -> dict[str, Any]:
         """Return the attributes; objects stay objects unless `recursive`."""
         return _to_dict(self, recursive)
+
+
+class _Config:
+    """slurm.conf, which costs slurmctld a request."""
+
+    @staticmethod
+    def load() -> None:
+        """Fail, since nothing that is read of partitions needs it."""
+        raise RPCError("the configuration is asked for")
+
+
+db = SimpleNamespace(TrackableResources=TrackableResources)
+_slurmctld = sys.modules["pyslurm.core.slurmctld"] = ModuleType("pyslurm.core.slurmctld")
+_slurmctld.Config = _Config  # type: ignore[attr-defined]
 
 
 class _Record:
@@ -122,7 +142,7 @@ _ALL = {
 
 
 def _class(kind: str) -> type[_Record]:
-    names = [name for name in _ALL[kind][0] if not (_TRICK == "lacks" and name == "gres_per_node")]
+    names = [name for name in _ALL[kind][0] if not ("lacks" in _TRICKS and name == "gres_per_node")]
     return type(kind.title(), (_Record,), {name: _attribute(name) for name in names})
 
 
@@ -134,6 +154,9 @@ def _collection(kind: str, each_class: type[_Record]) -> type:
         @classmethod
         def load(cls) -> "Collection":
             _misbehave(kind)
+            if kind == "partition":
+                conf = _slurmctld.Config.load()
+                assert not (conf.suspend_program and conf.resume_program)
             found = cls()
             for number, values in enumerate(_ALL[kind]):
                 record = each_class()
@@ -145,19 +168,19 @@ def _collection(kind: str, each_class: type[_Record]) -> type:
 
 
 def _misbehave(kind: str) -> None:
-    if _TRICK == "hang":
+    if "hang" in _TRICKS:
         time.sleep(60)
-    if _TRICK == "unreachable":
+    if "unreachable" in _TRICKS:
         # Longer than what is kept of complaints.
         sys.stderr.write("slurm_load_jobs error: \n" * 40)
         raise RPCError("Unable to contact slurm controller (connect failure)")
-    if _TRICK == "denied":
+    if "denied" in _TRICKS:
         raise RPCError("Access/permission denied")
-    if _TRICK == "versions":
+    if "versions" in _TRICKS:
         raise RPCError("Incompatible versions of client and server code")
-    if _TRICK == "broken":
+    if "broken" in _TRICKS:
         raise ValueError("invalid literal for int() with base 10: '8M'")
-    if _TRICK == "dies" and kind == "node":
+    if "dies" in _TRICKS and kind == "node":
         os._exit(0)
 
 

@@ -39,10 +39,10 @@ $(VENV)/.installed-train: $(VENV)/.installed-dev
 demo: $(VENV)/.installed  ## the advice for the queue that ships with the package
 	$(BIN)/sadvise recommend --demo
 
+# Where lines are counted, tests that count none are left out.
 test: $(VENV)/.installed-dev  ## the tests that need no Slurm, no root and no network: about six minutes on two cores
-	$(PYTEST) --numprocesses auto --dist worksteal -m "not live and not slow" $(COVERAGE)
+	$(PYTEST) --numprocesses auto --dist worksteal -m "not live and not slow$(if $(COVERAGE), and not no_cover)" $(COVERAGE)
 
-test-rest: export SADVISE_ALL_EXAMPLES := 1
 test-rest: $(VENV)/.installed-train  ## slow tests, and those that need more than Python: packages, a browser, PyTorch, root
 	$(PYTEST) --numprocesses auto --dist worksteal -m "not live and (slow or needs)"
 
@@ -55,6 +55,7 @@ test-python: $(VENV)/.installed-dev  ## the README's commands with the coverage,
 	$(BIN)/python -m tools.other_python
 
 test-all: export SADVISE_REQUIRE_SLURM := 1
+test-all: export SADVISE_ALL_EXAMPLES := 1
 test-all: $(VENV)/.installed-train  ## everything: all of the above on three releases of Slurm, and the coverage
 	$(BIN)/python -m tools.test_machine
 	$(MAKE) test

@@ -43,10 +43,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_STDERR].close()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave tests of drawn examples out of the coverage: it counts what the named examples of other tests reach.
 
-    Tracing takes as long as the code itself, and these run the same lines again for every example.
+    Tracing takes as long as the code itself, and these run the same lines again for every example. They are marked once
+    tests are selected by their marks, since it is what people type that depends most on the version of Python.
     """
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):

@@ -1,4 +1,4 @@
-"""How many examples the tests of drawn values draw: a third in `make test`, all in `make test-rest`.
+"""How many examples the tests of drawn values draw: a third, and all in `make test-all`.
 
 Every run draws other examples, so that they add up over runs.
 """

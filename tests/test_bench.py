@@ -102,17 +102,6 @@ def test_memory_stays_flat_over_rounds_in_which_changes_come_and_go(tmp_path: Pa
     assert {"judge", "journal, writing", "journal, reading"} <= stages.cpu_s.keys()
 
 
-@pytest.mark.slow
-def test_equal_seeds_soak_alike(tmp_path: Path) -> None:
-    def applied(folder: Path) -> list[tuple[int, int]]:
-        folder.mkdir()
-        cluster = Changing.made(jobs=100, nodes=20, turnover=0.05, seed=2)
-        rows = soak(cluster, configured(folder, with_models=False), hours=0.5, interval_s=180.0, stages=Stages())
-        return [(row.applied, row.leases) for row in rows]
-
-    assert applied(tmp_path / "first") == applied(tmp_path / "second")
-
-
 @pytest.mark.parametrize(
     ("value", "target", "at_most", "printed"),
     [

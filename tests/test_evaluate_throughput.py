@@ -206,15 +206,6 @@ def test_elasticflow_counts_errors_in_iterations_per_second(tmp_path: Path) -> N
     assert report["scores"][0]["mean_error"] < 15.0
 
 
-def test_command_prints_a_table(tmp_path: Path) -> None:
-    folder = tmp_path / "net_t4"
-    write_cluster(folder)
-
-    output = run("--train", str(folder), "--test", str(folder / "beta-placements.csv"), "--profile", "nodes==1")
-
-    assert "throughput" in output and LINEAR.split()[0] in output and "left out" in output
-
-
 def test_unknown_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there are auto, pollux, elasticflow, rubick"):
         run("--format", "excel", "--test", str(tmp_path))

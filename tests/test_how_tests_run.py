@@ -15,6 +15,7 @@ from tests import groups, needs
 from tests.left_out import sentence
 from tools.test_machine import LIVE, OTHERS, missing
 
+pytestmark = pytest.mark.no_cover
 FOLDER: Final = Path(groups.__file__).parent
 ROOT = Path(__file__).parent.parent
 
@@ -251,8 +252,7 @@ def test_one_line_names_the_tests_and_the_commands(counts: dict[str, int], skipp
     assert sentence(Counter(counts), skipped) == line
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one process", "two workers"])
-def test_the_line_stands_at_the_end_of_a_run(workers: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_line_stands_at_the_end_of_a_run_by_workers(tmp_path: Path) -> None:
     (tmp_path / "test_made.py").write_text(TESTS)
     (tmp_path / "conftest.py").write_text(
         "from tests import left_out, needs\n"
@@ -260,7 +260,7 @@ def test_the_line_stands_at_the_end_of_a_run(workers: tuple[str, ...], tmp_path:
         "def pytest_configure(config):\n    config.pluginmanager.register(needs)\n"
         "    config.pluginmanager.register(left_out)\n"
     )
-    argv = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), f"--rootdir={tmp_path}", *workers]
+    argv = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), f"--rootdir={tmp_path}", "-n", "2"]
     argv += ["-p", "no:cacheprovider", "-m", "not live and not slow", str(tmp_path)]
 
     answer = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)

@@ -14,6 +14,7 @@ from advisor.cli.app import BRANCHES
 from tools.bench.__main__ import BENCHES
 from tools.pages.page_experiment import summaries
 
+pytestmark = pytest.mark.no_cover
 ROOT = Path(advisor.__file__).parent
 TOOLS = ROOT.parent / "tools"
 MOST_IN_ROOT = 8

@@ -21,7 +21,7 @@ from advisor.errors import ConfigError
 from advisor.journal import SqliteJournal, opened
 from advisor.planning.observing import observed
 from advisor.settings import Limits
-from tests.builders import TAKEN_AT, make_gang, make_job, make_snapshot, make_stretch
+from tests.builders import TAKEN_AT, make_job, make_snapshot, make_stretch
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held
 from tests.golden import random_queues
 
@@ -235,8 +235,3 @@ def test_rehearsal_takes_a_range_that_shows_one_end_for_ours() -> None:
     step = rehearse(Cycle(), journal, cluster.snapshot())
 
     assert [lease.state for lease in step.record.memory.leases] == [LeaseState.OUT]
-
-
-def test_gang_of_the_cases_would_be_held() -> None:
-    assert SetNodeRange(job_id=9, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1)) == HOLD
-    assert gang().gang == make_gang(4, nodes_min=1, nodes_max=4)

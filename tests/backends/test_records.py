@@ -268,10 +268,6 @@ def test_allocated_gpus_are_worked_out(changes: dict[str, object], gpus: tuple[G
     assert allocation.gpus == gpus
 
 
-def test_pending_job_holds_nothing() -> None:
-    assert job(nodes=("n01",)).allocation is None
-
-
 @pytest.mark.parametrize(
     ("changes", "end_time"),
     [
@@ -299,11 +295,6 @@ def test_switches_are_asked_for_only_by_a_count() -> None:
     assert job(switch_count=0, switch_wait_s=60.0).gang.switches is None
     assert job().gang.switches is None
     assert job(switch_count=1).gang.switches == SwitchRequest(count=1, max_wait_s=0.0)
-
-
-def test_cpus_per_gpu_are_read_from_their_gres() -> None:
-    assert job(cpus_per_gres=(Gres(name="gpu", gres_type=None, count=6),)).gang.cpus_per_gpu == 6
-    assert job().gang.cpus_per_gpu is None
 
 
 def test_shares_are_never_whole_gpus() -> None:

@@ -159,10 +159,6 @@ def test_reason_is_one_plain_word(text: str, word: str) -> None:
     assert spelling.reason_word(text) == word
 
 
-def test_negative_numbers_are_read() -> None:
-    assert spelling.integer("-50", field=FIELD) == -50
-
-
 def test_number_longer_than_any_of_slurms_is_refused() -> None:
     assert spelling.integer("-" + "9" * 20, field=FIELD) == 1 - 10**20
     with pytest.raises(DecodeError, match="which is not a whole number"):

@@ -103,10 +103,6 @@ def test_answer_that_ends_early_is_refused(cut: int) -> None:
         decoded(text)
 
 
-def test_no_rows_are_no_jobs() -> None:
-    assert decoded(b"") == decoded() == []
-
-
 @given(cuts=st.lists(st.integers(1, 400), max_size=30), name=HOSTILE)
 def test_rows_are_the_same_in_whatever_chunks_they_come(cuts: list[int], name: str) -> None:
     whole = listed(job_row(JobID="1", Name=name), job_row(JobID="2"), job_row(JobID="3", Comment=name))

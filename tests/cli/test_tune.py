@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -12,10 +13,11 @@ import pytest
 from advisor.files import parse_toml
 from advisor.sim.traces.trace_file import write_trace
 from tests.cli.conftest import Sadvise
+from tests.made_once import made_once
 from tests.sim.building import make_trace
 
 CLUSTER = ("--cluster", "nodes=1,gpus=8")
-LONG = {"gpus": 8, "run_time_s": 2_000, "time_limit_s": 90_000, "switches": 1}
+LONG = {"gpus": 8, "run_time_s": 600, "time_limit_s": 90_000, "switches": 1}
 SHORT = {"gpus": 8, "run_time_s": 100, "time_limit_s": 600}
 JOBS = [
     {**(LONG if at % 2 else SHORT), "user": ("ann", "bob")[at // 2 % 2], "submit_time": 10.0 * at} for at in range(40)
@@ -23,10 +25,15 @@ JOBS = [
 SMALL = ("--repeats", "2", "--workers", "1", "--no-slurm")
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """Return options to keep runs for the tests that follow."""
-    return "--store", str(tmp_path_factory.mktemp("kept"))
+@pytest.fixture
+def kept(sadvise: Sadvise, trace: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Return options that find the runs of the trace, which are simulated once for all workers."""
+
+    def simulate(store: Path) -> None:
+        document_of(sadvise, trace, *CLUSTER, "--store", str(store))
+
+    store = shutil.copytree(made_once(tmp_path_factory, "tune", simulate), tmp_path / "kept")
+    return "--store", str(store)
 
 
 @pytest.fixture

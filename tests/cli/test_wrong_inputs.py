@@ -276,9 +276,7 @@ def test_wrong_input_gets_one_line_that_says_what_is_wrong(
     assert files_of(folder) == before
 
 
-@pytest.mark.parametrize(
-    "command", ["recommend --demo --top 0", "recommend --snapshot binary", "journal --journal notes.txt"]
-)
+@pytest.mark.parametrize("command", ["config example extra", "config show --config binary"])
 def test_the_program_itself_answers_alike(folder: Path, command: str) -> None:
     code, expected = next((code, line) for line_of, code, line in WRONG if line_of == command)
     argv = [sys.executable, "-m", "advisor.cli.main", *command.split()]

@@ -138,11 +138,7 @@ def test_switch_wait_read_from_the_configuration() -> None:
         ("22.05.8", {"time_min_as_soft_limit": ""}, False, False),
         ("23.11.4", {"time_min_as_soft_limit": ""}, True, False),
         ("24.11.5", {}, False, False),
-        ("25.05", {"time_min_as_soft_limit": ""}, True, False),
-        ("25.05.3", {"time_min_as_soft_limit": ""}, True, False),
         ("25.05.4-1", {"time_min_as_soft_limit": ""}, True, True),
-        ("25.05.10", {"time_min_as_soft_limit": ""}, True, True),
-        ("26.05.5", {"time_min_as_soft_limit": ""}, True, True),
         ("", {"time_min_as_soft_limit": ""}, False, False),
     ],
 )
@@ -167,13 +163,6 @@ def test_backfill_counts_in_minutes_unless_told_otherwise() -> None:
     assert SiteConfig().backfill_resolution_s == 60.0
     assert SiteConfig(scheduler_parameters={"bf_resolution": "600"}).backfill_resolution_s == 600.0
     assert SiteConfig(scheduler_parameters={"bf_resolution": "soon"}).backfill_resolution_s == 60.0
-
-
-def test_snapshot_finds_jobs_and_partitions_by_name() -> None:
-    snapshot = make_snapshot([make_job(7)])
-
-    assert snapshot.jobs_by_id[7].job_id == 7
-    assert snapshot.partitions_by_name["gpu"].name == "gpu"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from advisor.domain.snapshot import Snapshot
 from advisor.features.capacity import Fit, Fitter, node_table
 from tests.builders import make_node, make_snapshot
 from tests.examples import examples
+
+pytestmark = pytest.mark.no_cover
 
 
 def fit(snapshot: Snapshot, gang: GangRequest) -> Fit:

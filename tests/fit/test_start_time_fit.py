@@ -12,8 +12,9 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import HOUR_S
 from advisor.errors import ConfigError, JournalError
 from advisor.features.backlog import backlog_table
+from advisor.fit.fitted import Fitted
 from advisor.fit.publish import publish
-from advisor.fit.start_time_fit import Polls, calibrate, factors, fit_polls, log_wait, weights
+from advisor.fit.start_time_fit import HeldOutForecasts, Polls, calibrate, factors, fit_polls, log_wait, weights
 from advisor.fit.start_time_journal import MOST_DAYS, MOST_ROWS_OF_POLL, JournalPolls, poll_ids, read_journal_polls
 from advisor.journal import SqliteJournal
 from advisor.predict.library import Library
@@ -30,6 +31,16 @@ def polls(tmp_path_factory: pytest.TempPathFactory) -> Polls:
     return read_polls([write(tmp_path_factory.mktemp("polls") / "polls.csv", poll_rows())])[0]
 
 
+@pytest.fixture(scope="module")
+def fitted(polls: Polls) -> Fitted:
+    return fit_polls(polls, seen_until=polls.seen_until, seed=0)
+
+
+@pytest.fixture(scope="module")
+def calibration(polls: Polls) -> HeldOutForecasts:
+    return calibrate(polls, seen_until=polls.seen_until, seed=0)
+
+
 def test_fit_of_the_same_files_is_the_same(tmp_path: Path) -> None:
     path = write(tmp_path / "polls.csv", poll_rows(days=10))
 
@@ -39,9 +50,9 @@ def test_fit_of_the_same_files_is_the_same(tmp_path: Path) -> None:
     assert (first.regressors[0].predict(first.probe) == second.regressors[0].predict(second.probe)).all()
 
 
-def test_published_fit_is_served(tmp_path: Path, polls: Polls) -> None:
+def test_published_fit_is_served(tmp_path: Path, polls: Polls, fitted: Fitted) -> None:
     library = Library(tmp_path, tmp_path / "none")
-    publish(fit_polls(polls, seen_until=polls.seen_until, seed=0), tmp_path, "site-1", today="2026-11-21")
+    publish(fitted, tmp_path, "site-1", today="2026-11-21")
     library.use(KIND, "site-1")
 
     found = StartTimeForecaster.from_bundle(library.load(KIND)).forecast(polls.table)
@@ -83,17 +94,14 @@ def test_burst_counts_as_one_job(tmp_path: Path) -> None:
     assert weight[:4].sum() == pytest.approx(weight[4])
 
 
-def test_calibrated_interval_covers_what_it_was_calibrated_on(polls: Polls) -> None:
-    calibration = calibrate(polls, seen_until=polls.seen_until, seed=0)
-
+def test_calibrated_interval_covers_what_it_was_calibrated_on(calibration: HeldOutForecasts) -> None:
     low, high = factors(calibration)
 
     error = calibration.scaled_error
     assert np.mean((error >= low) & (error <= high)) == pytest.approx(0.8, abs=0.02)
 
 
-def test_polls_weigh_the_same_in_the_calibration(polls: Polls) -> None:
-    calibration = calibrate(polls, seen_until=polls.seen_until, seed=0)
+def test_polls_weigh_the_same_in_the_calibration(calibration: HeldOutForecasts) -> None:
     first = calibration.poll_time == calibration.poll_time[0]
 
     heavier = replace(calibration, weight=np.where(first, 50.0, 1.0) * calibration.weight)
@@ -101,16 +109,12 @@ def test_polls_weigh_the_same_in_the_calibration(polls: Polls) -> None:
     assert factors(heavier) == pytest.approx(factors(calibration))
 
 
-def test_calibration_looks_at_the_latter_half_of_the_polls(polls: Polls) -> None:
-    calibration = calibrate(polls, seen_until=polls.seen_until, seed=0)
-
+def test_calibration_looks_at_the_latter_half_of_the_polls(calibration: HeldOutForecasts) -> None:
     assert len(calibration.true) == 400
     assert np.unique(calibration.block).tolist() == [0, 1, 2, 3]
 
 
-def test_what_was_measured_goes_into_the_card(polls: Polls) -> None:
-    fitted = fit_polls(polls, seen_until=polls.seen_until, seed=0)
-
+def test_what_was_measured_goes_into_the_card(fitted: Fitted) -> None:
     assert fitted.columns == COLUMNS
     assert 0.6 < fitted.metrics["covered by the 80 % interval, later polls"] < 1.0
 

@@ -96,10 +96,6 @@ def test_what_is_not_known_opens_nothing_and_is_named() -> None:
     assert (no_threads.open, no_threads.unknown) == ((), ("controller_threads",))
 
 
-def test_share_of_too_few_opens_nothing() -> None:
-    assert not judged(ALL_CLOSED, replace(WELL, error_ratio=1.0, requests=19), SETTINGS).open
-
-
 def test_sentence_names_figure_bound_key_and_what_it_waits_for() -> None:
     ill = AILING["controller_threads"][0]
     open_, resting = after(ALL_CLOSED, (0.0, ill)), after(ALL_CLOSED, (0.0, ill), (60.0, WELL), (120.0, WELL))
@@ -336,14 +332,3 @@ def test_worse_figures_never_close_what_better_ones_leave_open(seen: list[tuple[
     better, bad = (judged(state, replace(each, now=now + 60.0), SETTINGS) for each in (last, worse(last)))
 
     assert set(names(better)) <= set(names(bad))
-
-
-@given(looks())
-def test_equal_looks_give_equal_states(seen: list[tuple[float, Vitals]]) -> None:
-    first, second = ALL_CLOSED, ALL_CLOSED
-    for after_s, health in seen:
-        now = TAKEN_AT + after_s
-        first, second = (judged(each, replace(health, now=now), SETTINGS) for each in (first, second))
-
-    assert first == second
-    assert names(first) == [name for name in BREAKERS if name in names(first)]

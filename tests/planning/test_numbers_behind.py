@@ -11,12 +11,10 @@ from advisor.domain.actions import NodeRange, SetNice
 from advisor.domain.diagnosis import Cause
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
 from advisor.domain.gang import GpuScope
-from advisor.domain.memory import Wait
 from advisor.domain.topology import LocalityTier
 from advisor.planning.beliefs import Basis, Beliefs
 from advisor.planning.case import Case
 from advisor.planning.placement import PlaceWorthWaiting
-from advisor.planning.tuning import Tuner, tuning_of
 from advisor.settings import Limits, PlanningSettings
 from tests.builders import (
     HOUR_S,
@@ -51,15 +49,6 @@ def test_job_that_backfill_starts_at_once_gets_no_soft_limit_even_if_any_saving_
     forecasts = Forecasts(by_job={1: run_time(60.0, 120.0, 300.0)})
 
     assert proposed(in_the_hole, forecasts, settings=PlanningSettings(min_saving_s=0.0)) == []
-
-
-@pytest.mark.parametrize(("memories", "gangs"), [(5.9, 1), (6.1, 0)])
-def test_tuner_remembers_waits_of_six_memories(memories: float, gangs: int) -> None:
-    tuning = tuning_of(PlanningSettings(timer_memory_s=1000.0))
-    ended = TAKEN_AT - 1000.0 * memories
-    wait = Wait(gpus=8, tier=LocalityTier.NODE, waited_s=60.0, got=True, ended_time=ended)
-
-    assert Tuner([wait], TAKEN_AT, tuning).seen(8, LocalityTier.NODE).gangs == gangs
 
 
 def test_lifted_jobs_stand_before_those_they_pass_for_all_that_follows() -> None:

@@ -15,7 +15,7 @@ from advisor.domain.memory import Memory
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
-from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration, gain, plural
+from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration, gain
 from advisor.features.queue import slurms_place
 from advisor.planning.case import EVERY_LEVER
 from advisor.planning.levers import missing_by_lever, need_of
@@ -74,6 +74,7 @@ def contended(draw: st.DrawFn) -> Snapshot:
     return make_snapshot([*running, *pending], nodes)
 
 
+@pytest.mark.no_cover
 @settings(max_examples=examples(150), deadline=None)
 @given(snapshots())
 def test_every_accepted_change_acts_on_a_job_that_may_be_changed(snapshot: Snapshot) -> None:
@@ -88,6 +89,7 @@ def test_every_accepted_change_acts_on_a_job_that_may_be_changed(snapshot: Snaps
         assert change.action.held_by(change.action.applied_to(job)) == change.action.after
 
 
+@pytest.mark.no_cover
 @settings(max_examples=examples(100), deadline=None)
 @given(contended(), st.randoms(use_true_random=False))
 def test_listing_order_does_not_matter(snapshot: Snapshot, chance: random.Random) -> None:
@@ -125,6 +127,7 @@ def test_planning_after_applying_soon_proposes_nothing_new(snapshot: Snapshot) -
     assert record.recommendations == ()
 
 
+@pytest.mark.no_cover
 @settings(max_examples=examples(200), deadline=None)
 @given(contended())
 def test_no_change_breaks_a_published_bound(snapshot: Snapshot) -> None:
@@ -153,6 +156,7 @@ def test_no_change_breaks_a_published_bound(snapshot: Snapshot) -> None:
                 raise AssertionError(change)
 
 
+@pytest.mark.no_cover
 @settings(max_examples=examples(150), deadline=None)
 @given(contended())
 def test_lift_passes_just_the_jobs_it_counts(snapshot: Snapshot) -> None:
@@ -169,6 +173,7 @@ def test_lift_passes_just_the_jobs_it_counts(snapshot: Snapshot) -> None:
         assert change.expected.added_delay_max_s == 0.0
 
 
+@pytest.mark.no_cover
 @settings(max_examples=examples(50), deadline=None)
 @given(contended())
 def test_equal_snapshots_give_equal_words(snapshot: Snapshot) -> None:
@@ -252,10 +257,6 @@ def test_durations_read_in_their_largest_fitting_unit(seconds: float, words: str
 )
 def test_gain_reads_in_one_unit_with_its_range(value_s: float, low_s: float, high_s: float, words: str) -> None:
     assert gain(value_s, low_s, high_s) == words
-
-
-def test_counts_agree_with_their_noun() -> None:
-    assert (plural(1, "job"), plural(2, "job")) == ("1 job", "2 jobs")
 
 
 @pytest.mark.parametrize(

@@ -86,12 +86,6 @@ def test_nobody_grows_while_a_job_waits_for_the_same_gpus() -> None:
     assert 1 not in new_sizes(Cycle().judge(snapshot))
 
 
-def test_gain_below_the_least_marginal_speed_is_not_taken() -> None:
-    snapshot = make_snapshot([elastic(2, 8)], [make_node("n01")])
-
-    assert new_sizes(Cycle(planning=PlanningSettings(min_marginal_ratio=0.9)).judge(snapshot)) == {}
-
-
 def blocked_cluster(job: Job, hours: float = 20.0) -> list[Job]:
     """The job, and one that holds 6 of the node's 8 GPUs for `hours`."""
     return [job, make_job(9, gpus=6, running_on=["n01"], started_ago_s=0.0, time_limit_s=hours * HOUR_S)]

@@ -285,6 +285,7 @@ def test_accepted_soft_limit_is_not_proposed_again_once_applied() -> None:
     assert soft_limits(Plan(recommendations=cycle.judge(after).judged)) == {}
 
 
+@pytest.mark.no_cover
 @drawn(max_examples=examples(100), deadline=None)
 @given(contended(), st.data())
 def test_every_soft_limit_lies_below_its_limit_above_nine_in_ten_run_times_and_passes_the_guard(

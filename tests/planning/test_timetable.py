@@ -165,6 +165,7 @@ def scheduled(case: Case, table: Timetable) -> Added:
     return added
 
 
+@pytest.mark.no_cover
 @settings(deadline=None)
 @given(seed=st.integers(0, 100_000))
 def test_jobs_that_hold_resources_at_once_never_hold_more_than_there_is(seed: int) -> None:
@@ -180,6 +181,7 @@ def test_jobs_that_hold_resources_at_once_never_hold_more_than_there_is(seed: in
         assert (held <= (case.table.gpus_startable if step == 0 else case.table.gpus_total)).all()
 
 
+@pytest.mark.no_cover
 @settings(deadline=None)
 @given(seed=st.integers(0, 100_000))
 def test_what_was_tried_leaves_no_trace(seed: int) -> None:
@@ -309,6 +311,7 @@ def test_node_that_its_last_known_job_leaves_counts_as_empty_unless_jobs_are_hid
     assert hours_until(make_snapshot(jobs, nodes, config=make_config(private_data=("jobs",)))) is None
 
 
+@pytest.mark.no_cover
 @settings(max_examples=examples(50), deadline=None)
 @given(snapshots(), st.floats(0, 3 * HOUR_S))
 def test_gang_never_fits_later_when_a_job_ends_sooner(snapshot: Snapshot, sooner_s: float) -> None:

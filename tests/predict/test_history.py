@@ -36,6 +36,10 @@ def column(name: str, rows: np.ndarray) -> np.ndarray:
         ("", ""),
         ("x" * 500, "x" * TEXT_LIMIT),
         ("a\nb; rm -rf /", "a"),
+        ("[train] 7", "train]"),
+        ("x/(4)", "x"),
+        ("A.B-2", "a.b"),
+        ("x\x7fy", "x"),
     ],
 )
 def test_jobs_of_a_numbered_series_share_a_family(name: str, family: str) -> None:
@@ -51,14 +55,6 @@ def test_the_newest_runs_of_a_request_come_first_and_the_oldest_are_forgotten() 
     assert found.runs[0, 0, 0, 0] == 100 + RUNS_KEPT + 4
     assert found.runs[0, 0, -1, 0] == 105
     assert found.counts[0].tolist() == [RUNS_KEPT + 5, RUNS_KEPT + 5]
-
-
-def test_runs_enter_in_the_order_of_their_ends() -> None:
-    history = History()
-
-    history.add(make_ended([100.0, 200.0], end_time=[LATER + 50, LATER]))
-
-    assert history.recall(keys_of(make_jobs())).runs[0, 0, :2, 0].tolist() == [100.0, 200.0]
 
 
 @pytest.mark.parametrize(
@@ -92,27 +88,6 @@ def test_a_series_is_preferred_to_other_jobs_with_the_same_request() -> None:
     assert found.runs[1, 0, 0, 0] == 9000.0
 
 
-def test_runs_that_say_nothing_are_left_out() -> None:
-    history = History()
-
-    history.add(make_ended([-5.0, np.nan, 1e18]))
-    history.add(make_ended([60.0], limit_s=0.0))
-    history.add(make_ended([60.0], limit_s=np.inf))
-    history.add(make_ended([60.0], end_time=[-1.0]))
-    history.add(make_ended([60.0], user="", account=""))
-    history.add(make_ended([60.0], state="NODE_FAIL"))
-
-    assert len(history) == 0
-
-
-def test_a_run_beyond_its_limit_by_the_grace_counts_as_the_limit() -> None:
-    history = History()
-
-    history.add(make_ended([86_430.0]))
-
-    assert history.recall(keys_of(make_jobs())).runs[0, 0, 0, 0] == 86_400.0
-
-
 def test_unknown_fields_become_a_number_the_model_can_split_off() -> None:
     jobs = make_jobs(memory_mib=np.nan, gpus=np.nan, cpus=0.0)
 
@@ -132,17 +107,6 @@ def test_runs_of_seconds_do_not_set_the_anchor() -> None:
 
     assert np.exp(found.anchor[0]) == pytest.approx(7200.0)
     assert column("near_instant_ratio", found.rows)[0] == 0.75
-
-
-def test_the_oldest_keys_are_forgotten_when_there_are_too_many() -> None:
-    history = History(keys_kept=8)
-
-    for number in range(10):
-        history.add(make_ended([100.0], user=f"user{number}", account="", submit_time=MONDAY + 1000.0 * number))
-
-    assert len(history) <= 8
-    assert history.recall(keys_of(make_jobs(user="user9", account=""))).counts.tolist() == [[1, 1]]
-    assert history.recall(keys_of(make_jobs(user="user0", account=""))).counts.tolist() == [[0, 0]]
 
 
 def test_a_history_survives_being_written_and_read() -> None:
@@ -454,10 +418,3 @@ def test_unusable_runs_take_no_place_among_the_good() -> None:
 
     assert history.recall(keys_of(make_jobs())).runs[0, 0, :4, 0].tolist()[:3] == [300.0, 200.0, 100.0]
     assert history.recall(keys_of(make_jobs())).counts[0, 0] == 3
-
-
-@pytest.mark.parametrize(
-    ("name", "family"), [("[train] 7", "train]"), ("x/(4)", "x"), ("A.B-2", "a.b"), ("x\x7fy", "x")]
-)
-def test_family_is_the_name_without_what_surrounds_its_number(name: str, family: str) -> None:
-    assert name_family(name) == family

@@ -159,13 +159,6 @@ def test_batch_is_known_up_to_two_doublings_from_those_measured(
     assert found.known.tolist() == [is_known]
 
 
-def test_batch_that_is_told_is_used(forecaster: InterferenceForecaster) -> None:
-    far = forecaster.inflations(make_table(forecaster, "Gamma", "Beta", batch=4096.0))
-    near = forecaster.inflations(make_table(forecaster, "Gamma", "Beta", batch=16.0))
-
-    assert near.known[0] and not far.known[0]
-
-
 def test_table_without_rows_gives_none(forecaster: InterferenceForecaster) -> None:
     table = make_table(forecaster, "Gamma", "Beta")
     empty = NeighbourTable(**{name: getattr(table, name)[:0] for name in NeighbourTable.__slots__})

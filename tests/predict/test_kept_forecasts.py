@@ -331,6 +331,7 @@ def test_daemon_learns_the_users_of_its_site(learns: bool) -> None:
 ROUNDS = st.lists(st.dictionaries(st.integers(0, 5), st.integers(0, 2)), max_size=6)
 
 
+@pytest.mark.no_cover
 @given(ROUNDS)
 def test_each_round_computes_what_changed_since_the_last_and_returns_what_a_first_one_would(
     rounds: list[dict[int, int]],

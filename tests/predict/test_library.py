@@ -46,13 +46,6 @@ def test_rollback_without_a_version_before_says_so(tmp_path: Path) -> None:
         make_library(tmp_path).rollback("run_time")
 
 
-def test_versions_of_a_site_are_numbered_on(tmp_path: Path) -> None:
-    library = make_library(tmp_path)
-    add(library, library.next_version("run_time"))
-
-    assert library.next_version("run_time") == "site-2"
-
-
 def test_unknown_kinds_and_versions_name_those_there_are(tmp_path: Path) -> None:
     library = make_library(tmp_path)
 

@@ -55,7 +55,7 @@ from advisor.predict.served_policy import (
 from advisor.settings import PlanningSettings
 from tests.builders import HOUR_S, make_gang, make_hints, make_holders, make_job, make_node, make_snapshot
 from tests.predict.graphs import doubling, endless, publish_sizes, scoring, unary
-from tests.predict.shelf import TODAY, plant
+from tests.predict.shelf import TODAY
 from tests.predict.test_onnx_model import line
 from tests.stand_in_policy import prior_of_types
 from tools.train.performance_graph import performance_exported
@@ -146,24 +146,6 @@ def test_hostile_policy_is_not_published(tmp_path: Path, graph: bytes, fault: st
         publish_graph(exported(graph), tmp_path, "1", today=TODAY, card=lambda _: "")
 
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("graph", "fault"), HOSTILE)
-def test_hostile_policy_is_not_opened(tmp_path: Path, graph: bytes, fault: str) -> None:
-    publish_graph(exported(scoring([1.0, 1.0, 0.0])), tmp_path, "1", today=TODAY, card=lambda _: "")
-    plant(tmp_path, f"{POLICY}own", "1", GRAPH, graph)
-    site = Library(tmp_path, tmp_path / "none")
-
-    with pytest.raises(ModelError, match=f"^model policy-own 1: {fault}"):
-        site.use(f"{POLICY}own", "1")
-
-
-def test_unknown_policy_is_an_error_that_names_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no policy 'won': there are dl2, marl, metarl, price"):
-        open_policy(Library(tmp_path), "won")
-    publish_sizes(tmp_path)
-    with pytest.raises(ModelError, match="no policy 'won': there are dl2, marl, metarl, own, price"):
-        open_policy(Library(tmp_path), "won")
 
 
 def highest(policy: Policy) -> float:

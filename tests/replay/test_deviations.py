@@ -117,6 +117,7 @@ def test_record_and_replay_give_the_same_bytes(
     journal.close_file()
 
 
+@pytest.mark.no_cover
 @settings(max_examples=examples(100), deadline=None)
 @given(snapshot=snapshots(), memory_s=st.sampled_from([600.0, 3600]), drifted=st.booleans())
 def test_plan_with_a_model_on_probation_is_that_without_its_run_times(

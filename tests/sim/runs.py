@@ -1,5 +1,7 @@
 """Runs for tests of what is made of them: built by hand, or by a rule that needs no simulator."""
 
+import os
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -108,6 +110,12 @@ def eight_cells() -> list[Cell]:
 def failing(cell: Cell, progress: Progress | None) -> Run:
     """Fail in another process."""
     raise SimulationError("cannot be")
+
+
+def dying(cell: Cell, progress: Progress | None) -> Run:
+    """Die in another process as if for want of memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return shifted(cell, progress)
 
 
 def same(a: Sequence[RunResult], b: Sequence[RunResult]) -> bool:

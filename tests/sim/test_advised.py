@@ -39,7 +39,7 @@ def one_node() -> Cluster:
 
 
 def queue_of_one_long_and_four_short() -> list[dict[str, Any]]:
-    long, short = {"run_time_s": 20 * HOUR_S, "time_limit_s": 24 * HOUR_S}, {"run_time_s": 500, "time_limit_s": 600}
+    long, short = {"run_time_s": 3 * HOUR_S, "time_limit_s": 4 * HOUR_S}, {"run_time_s": 500, "time_limit_s": 600}
     first = {"gpus": 4, "run_time_s": 1000, "time_limit_s": 1200}
     waiting = [{"submit_time": 20 + at, "gpus": 4, **short} for at in range(4)]
     return [first, {"submit_time": 10, "gpus": 4, **long}, *waiting]
@@ -142,7 +142,7 @@ def test_of_several_changes_only_that_of_a_started_job_is_forgotten() -> None:
 
 
 def test_an_elastic_gang_starts_smaller_rather_than_late() -> None:
-    full = {"gpus": 4, "run_time_s": 15 * HOUR_S, "time_limit_s": 20 * HOUR_S}
+    full = {"gpus": 4, "run_time_s": 5 * HOUR_S, "time_limit_s": 6 * HOUR_S}
     wide = {"submit_time": 10, "gpus": 16, "gpus_min": 8, "gpus_max": 16, "nodes_max": 0, "run_time_s": HOUR_S}
     trace = make_trace([*[full] * 4, {**wide, "time_limit_s": 4 * HOUR_S, "checkpoint_interval_s": 600}])
     cluster = Cluster(nodes=(NodeGroup(count=6, gpus=4, leaf=2),), slurm=SLURM)
@@ -150,7 +150,7 @@ def test_an_elastic_gang_starts_smaller_rather_than_late() -> None:
     plain, advised = run_of(trace, cluster, "slurm", EAGER), run_of(trace, cluster, "rules", EAGER)
 
     # Eight GPUs are free at once; half the GPUs take twice as long.
-    assert starts_and_ends(plain)[4] == (15 * HOUR_S, 16 * HOUR_S)
+    assert starts_and_ends(plain)[4] == (5 * HOUR_S, 6 * HOUR_S)
     assert starts_and_ends(advised)[4] == (100.0, 100.0 + 2 * HOUR_S)
     assert advised.outcomes["resizes"].tolist() == [0, 0, 0, 0, 1]
 
@@ -159,8 +159,8 @@ BY_RULE = replace(EAGER, speeds="estimated")
 
 
 def test_an_elastic_gang_behind_a_wider_one_is_lifted_and_then_starts_smaller() -> None:
-    full = {"gpus": 4, "run_time_s": 15 * HOUR_S, "time_limit_s": 20 * HOUR_S}
-    ahead = {"submit_time": 5, "gpus": 24, "nodes_max": 6, "run_time_s": 9 * HOUR_S, "time_limit_s": 10 * HOUR_S}
+    full = {"gpus": 4, "run_time_s": 5 * HOUR_S, "time_limit_s": 6 * HOUR_S}
+    ahead = {"submit_time": 5, "gpus": 24, "nodes_max": 6, "run_time_s": 3 * HOUR_S, "time_limit_s": 10 * HOUR_S}
     wide = {"submit_time": 10, "gpus": 16, "gpus_min": 8, "gpus_max": 16, "nodes_max": 0, "run_time_s": HOUR_S}
     jobs = [*[full] * 4, ahead, {**wide, "time_limit_s": 4 * HOUR_S, "checkpoint_interval_s": 600}]
     cluster = Cluster(nodes=(NodeGroup(count=6, gpus=4, leaf=2),), slurm=SLURM)
@@ -168,7 +168,7 @@ def test_an_elastic_gang_behind_a_wider_one_is_lifted_and_then_starts_smaller() 
     lifted, sized, both = (run_of(jobs, cluster, policy, BY_RULE) for policy in ("lift", "slurm+sizes", "lift+sizes"))
 
     assert lifted.outcomes["resizes"].sum() == sized.outcomes["resizes"].sum() == 0
-    assert starts_and_ends(lifted)[5] == (15 * HOUR_S, 16 * HOUR_S)
+    assert starts_and_ends(lifted)[5] == (5 * HOUR_S, 6 * HOUR_S)
     # Lifted in the first cycle, smaller in the second.
     assert starts_and_ends(both)[5] == (200.0, 200.0 + 2 * HOUR_S)
     assert both.outcomes["resizes"].tolist() == [0, 0, 0, 0, 0, 1]

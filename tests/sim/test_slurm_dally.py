@@ -22,7 +22,6 @@ from advisor.sim.policies.advised import AdvisedSlurm, follow
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch, drive
 from advisor.sim.state import State, outcomes
 from advisor.sim.traces.trace import Trace
-from tests.examples import examples
 from tests.sim.building import bytes_of, make_state, make_trace, run_of, times_of
 from tests.sim.test_advised import EAGER, one_node, queue_of_one_long_and_four_short
 
@@ -30,7 +29,7 @@ HOUR_S = 3600.0
 SLURM = SlurmParameters(tick_s=0.0, batch_sched_delay_s=0.0, limit_check_s=0.0, max_switch_wait_s=86_400.0)
 # Without forecasts a job is taken to use a fifth of its limit.
 BY_RULE = replace(EAGER, speeds="estimated")
-LONG = {"run_time_s": 20 * HOUR_S, "time_limit_s": 24 * HOUR_S}
+LONG = {"run_time_s": 4 * HOUR_S, "time_limit_s": 24 * HOUR_S}
 SOON = {"run_time_s": 250, "time_limit_s": 300}
 # By rule the first in line never waits: this one takes the large node as soon as that is free.
 LARGE, FULL = NodeGroup(count=1, gpus=8), {"gpus": 8, "nodes_min": 1, "nodes_max": 1}
@@ -90,7 +89,7 @@ def two_nodes(*, first_free_s: float) -> tuple[Trace, Cluster]:
 
 
 def test_node_range_is_given_back_the_moment_its_timer_ends() -> None:
-    trace, cluster = two_nodes(first_free_s=20 * HOUR_S)
+    trace, cluster = two_nodes(first_free_s=4 * HOUR_S)
     options = replace(BY_RULE, advise_every_s=130.0, limits=Limits(min_job_age_s=0.0, max_added_delay_s=1200.0))
 
     # Held from the first cycle at 130 s on, ten minutes, in the middle between two cycles.
@@ -134,7 +133,7 @@ def test_tuner_learns_from_the_gang_that_got_its_place() -> None:
 
 
 def test_tuner_learns_from_the_gang_that_gave_up() -> None:
-    trace, cluster = two_nodes(first_free_s=20 * HOUR_S)
+    trace, cluster = two_nodes(first_free_s=4 * HOUR_S)
     trace = make_trace_with(trace, {"submit_time": 20, "gpus": 8, "nodes_min": 2, "nodes_max": 2, **LONG})
     options = replace(BY_RULE, limits=Limits(min_job_age_s=0.0, max_added_delay_s=1200.0))
 
@@ -201,7 +200,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(25), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     trace=gangs(),
     cluster=clusters(),
@@ -252,7 +251,7 @@ def test_run_is_the_same_every_time(speeds: str) -> None:
 
 def test_gang_that_finds_no_leaf_waits_for_its_whole_timer() -> None:
     trace, cluster = two_leaves()
-    trace.jobs["run_time_s"][2] = 20 * HOUR_S
+    trace.jobs["run_time_s"][2] = 4 * HOUR_S
     options = replace(BY_RULE, limits=Limits(min_job_age_s=0.0, max_added_delay_s=1200.0))
 
     # Submitted at 10, asked at 100 to wait ten minutes, counted from there; the next backfill sees that they are over.

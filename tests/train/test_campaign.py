@@ -96,32 +96,24 @@ def test_runs_on_slurm_take_its_recipe(file: Path) -> None:
     assert (planned.teacher, planned.recipe.network, planned.recipe.updates) == ("price", Architecture.OPTIONS, 3)
 
 
-def test_runs_on_cores_end_as_one_alone_and_are_not_run_again(file: Path, tmp_path: Path) -> None:
+def test_runs_on_cores_end_as_one_alone_and_only_one_that_failed_runs_again(file: Path, tmp_path: Path) -> None:
     runs = read_runs(file)
     complete(runs["whole-2"], tmp_path / "alone", lambda *_: None)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "whole-1").write_text("no folder")
 
-    first = swept(file, "--out", tmp_path / "runs", "--workers", 2)
-    again = swept(file, "--out", tmp_path / "runs", "--workers", 2)
+    failed = swept(file, "--out", tmp_path / "runs", "--workers", 1)
+    (tmp_path / "runs" / "whole-1").unlink()
+    mended, again = (swept(file, "--out", tmp_path / "runs", "--workers", 1) for _ in range(2))
 
-    assert first.exit_code == again.exit_code == 0, first.output
-    assert "0 of 3 runs are over" in first.output and "whole-1: " in first.output and "part-1: " in first.output
+    assert failed.exit_code == 1 and mended.exit_code == again.exit_code == 0, mended.output
+    assert "0 of 3 runs are over" in failed.output and "part-1: " in failed.output
+    assert "whole-1: FileExistsError: " in failed.output
+    assert "2 of 3 runs are over" in mended.output and "whole-1: " in mended.output
     assert again.output == "3 of 3 runs are over\n"
     assert weights(tmp_path / "runs" / "whole-2") == weights(tmp_path / "alone")
     assert weights(tmp_path / "runs" / "whole-1") != weights(tmp_path / "alone")
     assert described(tmp_path / "runs" / "part-1")["teacher"] == "fifo"
-
-
-def test_run_that_fails_is_one_line_and_the_others_end(file: Path, tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "whole-1").write_text("no folder")
-
-    failed = swept(file, "--out", tmp_path / "runs", "--workers", 2)
-    (tmp_path / "runs" / "whole-1").unlink()
-    mended = swept(file, "--out", tmp_path / "runs", "--workers", 2)
-
-    assert failed.exit_code == 1 and mended.exit_code == 0
-    assert "whole-1: FileExistsError: " in failed.output
-    assert "2 of 3 runs are over" in mended.output
 
 
 def test_folder_of_another_run_is_refused_before_anything_runs(file: Path, tmp_path: Path) -> None:
@@ -155,13 +147,13 @@ def test_runs_on_slurm_are_one_array_and_end_as_one_alone(
 ) -> None:
     (tmp_path / "bin").mkdir()
     slurm = put_in_place(tmp_path / "bin", monkeypatch)
-    runs = read_runs(file)
+    runs = read_runs(file, only=["part"], seeds="1,2")
     complete(runs["part-1"], tmp_path / "alone", lambda *_: None)
 
     ends = dict(run_campaign(runs, tmp_path / "runs", engine="slurm", workers=5))
 
-    assert [options["array"] for options in slurm.arrays] == ["0-2%3"] and slurm.cancelled == []
-    assert ends.keys() == {"part-1", "whole-2", "whole-1"} and not any(end.error for end in ends.values())
+    assert [options["array"] for options in slurm.arrays] == ["0-1%2"] and slurm.cancelled == []
+    assert ends.keys() == {"part-1", "part-2"} and not any(end.error for end in ends.values())
     assert weights(tmp_path / "runs" / "part-1") == weights(tmp_path / "alone")
 
 

@@ -21,7 +21,6 @@ from advisor.sim.run_outcome import End
 from advisor.sim.runner import SimulationOptions
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.traces.trace import Trace
-from tests.examples import examples
 from tests.sim.building import IDEAL, make_problem, make_trace, run_of
 from tests.sim.drawn_queues import clusters, go_on, started, traces
 from tools.train.dl2_judge import sized
@@ -61,7 +60,7 @@ def bits(window: Window) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(80), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(trace=traces(), cluster=clusters(), times=TIMES, knows=st.booleans())
 def test_windows_of_the_arrays_are_those_of_the_snapshot(
     trace: Trace, cluster: Cluster, times: list[float], knows: bool

@@ -101,13 +101,13 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("columns", [80, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", TABLES)
-def test_every_table_fits(site: Path, name: str, columns: int) -> None:
-    shown = lines(*(word.format(site=site) for word in TABLES[name]), columns=columns)
+def test_every_table_fits(site: Path, name: str) -> None:
+    shown = lines(*(word.format(site=site) for word in TABLES[name]), columns=80)
 
     assert shown
-    assert [line for line in shown if cell_len(line) > columns] == []
+    assert [line for line in shown if cell_len(line) > 80] == []
     assert not any(char in line for line in shown for char in "\x1b\x07\u202e")
 
 
@@ -147,10 +147,6 @@ def test_colour_means_something_and_can_be_turned_off() -> None:
 
     assert set(re.findall(r"\x1b\[([0-9;]*)m(\w+)", coloured)) >= {("33", "lacks"), ("33", "unknown")}
     assert "\x1b[33m" not in plain
-
-
-def test_wrong_usage_exits_with_two() -> None:
-    assert on_terminal("recommend", "--demo", "--json", "-P", columns=80, exit_status=2) == ""
 
 
 def test_columns_leave_in_the_order_stated_and_empty_ones_first() -> None:

@@ -8,6 +8,7 @@ import json
 import lzma
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -62,6 +63,7 @@ class SubmittedNice:
         return SetNice(job_id=job.job_id, before=job.nice, after=nice).applied_to(job)
 
 
+@cache
 def read_recording(path: Path) -> TwinRecording:
     with lzma.open(path, "rt") as lines:
         rows = [json.loads(line) for line in lines]

@@ -34,7 +34,6 @@ from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.state import PENDING, RUNNING
 from advisor.sim.traces.trace import Trace
 from tests.builders import size_of
-from tests.examples import examples
 from tests.sim.building import make_state, make_trace
 from tests.sim.drawn_queues import clusters, go_on, started, traces
 
@@ -213,7 +212,7 @@ def read_again(simulated: SimulatedSlurm, trace: Trace, cluster: Cluster) -> Sna
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(150), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(trace=traces(), cluster=clusters(), stops=STOPS, seed=st.integers(0, 3))
 def test_snapshot_with_what_is_kept_is_that_which_is_read_again(
     trace: Trace, cluster: Cluster, stops: list[Stop], seed: int

@@ -22,7 +22,7 @@ from advisor.sim.study.sweep import SweepInterrupted, run_sweep
 from tests.fake_submitit import FakeSlurm, put_in_place
 from tests.programs import killed_after
 from tests.sim.building import make_trace
-from tests.sim.runs import eight_cells, expected, failing, make_cell, random_trace, same, shifted, shifted_run
+from tests.sim.runs import dying, eight_cells, expected, failing, make_cell, random_trace, same, shifted, shifted_run
 
 ROOT = Path(__file__).parents[3]
 
@@ -231,12 +231,6 @@ def test_two_processes_find_what_one_finds(cells: list[Cell], tmp_path: Path) ->
 
     assert same(results, expected(cells))
     assert len(Store(tmp_path).load()) == len(cells)
-
-
-def dying(cell: Cell, progress: Progress | None) -> Run:
-    """Die as if for want of memory."""
-    os.kill(os.getpid(), signal.SIGKILL)
-    return shifted(cell, progress)
 
 
 def test_an_error_in_another_process_names_the_cell(cells: list[Cell]) -> None:

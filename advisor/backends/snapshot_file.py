@@ -62,7 +62,8 @@ def _check_quickly(schema: Any, handler: GetCoreSchemaHandler) -> None:
         for part in schema.values():
             _check_quickly(part, handler)
         if schema.get("name") in _SHARED and schema.get("type") == "dataclass-field":
-            schema["schema"] = no_info_after_validator_function(_shared, schema["schema"])
+            checked = schema["schema"] if schema["schema"]["type"] == "default" else schema
+            checked["schema"] = no_info_after_validator_function(_shared, checked["schema"])
 
 
 @lru_cache(4096)

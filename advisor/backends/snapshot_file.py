@@ -8,14 +8,16 @@ import gzip
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, ErrorDetails, PydanticSerializationError
+from pydantic_core.core_schema import no_info_after_validator_function
 
 from advisor import __version__
 from advisor.domain.snapshot import Snapshot
@@ -30,30 +32,43 @@ _CHUNK_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 _LONGEST_NAME = 40
 _TAKE_ANOTHER = "write one with `sadvise snapshot`"
+# The fields of a job in which many are equal.
+_SHARED = ("gang", "hints")
 
 
-class _FirstFault:
-    """Ends the check of a sequence at its first bad item, so that a million of them cost no more than one."""
+class _QuickCheck:
+    """Ends the check of a sequence at its first bad item, so that a million of them cost no more than one.
+
+    Jobs share equal requests and hints, as those of other readers do.
+    """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the schema of a value in which every sequence is checked in this way."""
         schema = handler(source)
-        _end_at_first_fault(schema, handler)
+        _check_quickly(schema, handler)
         return schema
 
 
-def _end_at_first_fault(schema: Any, handler: GetCoreSchemaHandler) -> None:
+def _check_quickly(schema: Any, handler: GetCoreSchemaHandler) -> None:
     if isinstance(schema, list):
         for part in schema:
-            _end_at_first_fault(part, handler)
+            _check_quickly(part, handler)
     elif isinstance(schema, dict):
         if schema.get("type") == "definition-ref":
-            _end_at_first_fault(handler.resolve_ref_schema(schema), handler)
+            _check_quickly(handler.resolve_ref_schema(schema), handler)
             return
         if schema.get("type") == "tuple":
             schema["fail_fast"] = True
         for part in schema.values():
-            _end_at_first_fault(part, handler)
+            _check_quickly(part, handler)
+        if schema.get("name") in _SHARED and schema.get("type") == "dataclass-field":
+            checked = schema["schema"] if schema["schema"]["type"] == "default" else schema
+            checked["schema"] = no_info_after_validator_function(_shared, checked["schema"])
+
+
+@lru_cache(4096)
+def _shared(value: Hashable) -> Hashable:
+    return value
 
 
 class SnapshotFile(BaseModel):
@@ -72,7 +87,7 @@ class SnapshotFile(BaseModel):
     format: Literal["sadvise.snapshot"] = "sadvise.snapshot"
     version: Literal[1] = FORMAT_VERSION
     tool_version: str
-    snapshot: Annotated[Snapshot, _FirstFault()]
+    snapshot: Annotated[Snapshot, _QuickCheck()]
 
 
 class _Header(BaseModel):

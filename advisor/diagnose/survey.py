@@ -162,8 +162,9 @@ def _idle_gpus(snapshot: Snapshot, table: NodeTable) -> list[IdleGpus]:
     shape = table.gpus_total.shape
     served, by_gpus, by_gpus_and_memory, wanted = (np.zeros(shape, dtype=np.bool_) for _ in range(4))
     # A queue holds thousands of equal requests, and unequal ones leave equal pieces: nodes are asked once for each.
-    requests = {(job.gang, job.partitions) for job in competing(snapshot.pending_gpu_jobs, snapshot.taken_at)}
-    for piece in {_piece(gang, partitions, table) for gang, partitions in requests}:
+    competitors = competing(snapshot.pending_gpu_jobs, snapshot.taken_at)
+    requests = {(id(job.gang), job.partitions): job.gang for job in competitors}
+    for piece in {_piece(gang, partitions, table) for (_, partitions), gang in requests.items()}:
         chunk = piece.chunk
         columns = _columns(table, chunk.gpus)
         may_run = _open_to(table, piece) & (chunks_ever(table, chunk) >= 1)

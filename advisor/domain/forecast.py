@@ -104,12 +104,17 @@ class Forecasts:
         """The forecasts that plans count with: without the run times of models on probation."""
         if not self.on_probation:
             return self
+        # Without their run times the forecasts of many jobs are alike.
+        alike: dict[tuple[int, int, int, tuple[str, ...]], JobForecast] = {}
+        by_job: dict[int, JobForecast] = {}
+        for job_id, of_job in self.by_job.items():
+            key = id(of_job.speed_by_placement), id(of_job.inflation_beside), id(of_job.start_s), of_job.unknown
+            if key not in alike:
+                alike[key] = replace(of_job, run_time=None)
+            by_job[job_id] = alike[key]
         return replace(
             self,
-            by_job={
-                job_id: forecast if forecast.run_time is None else replace(forecast, run_time=None)
-                for job_id, forecast in self.by_job.items()
-            },
+            by_job=by_job,
             models=tuple(model for model in self.models if model not in self.on_probation),
             on_probation=(),
         )

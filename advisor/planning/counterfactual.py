@@ -80,18 +80,20 @@ def with_planned_starts(plan: Plan, case: Case) -> Plan:
 def _starts_by_limits_s(case: Case, line: "_Line", job_ids: frozenset[int]) -> Mapping[int, float]:
     """Map jobs to their starts by time limits as submitted, in seconds from the snapshot.
 
-    Slurm's backfill keeps no place for a job beyond its depth, so that no start is known there.
+    Slurm's backfill keeps no place for a job beyond its depth, so that no start is known there. Jobs that keep none of
+    `job_ids` waiting, behind it or on nodes apart from its own, are left out.
     """
-    submitted, timetable, left = line.submitted, case.timetable(_HORIZON_S), set(job_ids)
+    submitted, timetable = line.submitted, case.timetable(_HORIZON_S)
+    reached, ahead = np.zeros(len(case.table.names), dtype=np.bool_), list[int]()
+    for row in reversed([row for rows in submitted.rows_by_pool() for row in rows.tolist()]):
+        job = submitted.jobs[row]
+        if job.job_id in case.tested and (job.job_id in job_ids or (reached & timetable.nodes(job)).any()):
+            reached |= timetable.nodes(job)
+            ahead.append(row)
     starts_s: dict[int, float] = {}
-    for row in (row for rows in submitted.rows_by_pool() for row in rows.tolist()):
+    for row in reversed(ahead):
         job_id = submitted.jobs[row].job_id
-        if not left:
-            break
-        if job_id not in case.tested:
-            continue
-        if job_id in left:
-            left.remove(job_id)
+        if job_id in job_ids:
             starts_s[job_id] = _start_s(timetable, submitted, row)
         _schedule(timetable, submitted, row)
     return starts_s

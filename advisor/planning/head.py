@@ -63,9 +63,11 @@ def turns(
     def starting(rows: Collection[int]) -> set[int]:
         return {row for row in rows if timetable.starts_now(queue.jobs[row], queue.longest_s(row))}
 
-    near = starting(idle_fits) | soon
+    fits = starting(idle_fits)
+    near = fits | soon
     # Few jobs are near the head, and only for those the line before them matters.
-    fits = starting([row for row in wanted if _fits(fitter, queue, row)]) if near else set()
+    if asked is not None:
+        fits = starting([row for row in wanted if _fits(fitter, queue, row)]) if near else set()
     # A pool with a lower number is a higher tier of the same nodes.
     line = [row for rows in queue.rows_by_pool() for row in _until_last(rows.tolist(), queue, tested)]
     last, last_fit = (
@@ -75,21 +77,22 @@ def turns(
     for place, row in enumerate(line[: last + 1]):
         job, pool, run_s = queue.jobs[row], int(queue.pool[row]), queue.longest_s(row)
         nodes = timetable.nodes(job)
-        starts = timetable.starts_now(job, run_s)
+        slot = timetable.slot_now(job, run_s)
         if row in near:
             pools_ahead = {other for other, theirs in waiting_by_pool.items() if (theirs & nodes).any()}
-            if starts or (start_s[row] <= SOON_S and pools_ahead <= {pool}):
+            if slot is not None or (start_s[row] <= SOON_S and pools_ahead <= {pool}):
                 yield TurnInLine(
                     row=row,
-                    fitter=timetable.fitter(run_s),
-                    claim=timetable.slot_now(job, run_s).claim if starts else None,
-                    start_s=0.0 if starts else float(start_s[row]),
+                    fitter=timetable.fitter(job, run_s),
+                    claim=None if slot is None else slot.claim,
+                    start_s=float(start_s[row]) if slot is None else 0.0,
                     is_first=not pools_ahead,
                 )
         left = int(queue.tasks[row])
-        while left and timetable.starts_now(job, run_s):
-            timetable.add(timetable.slot_now(job, run_s))
+        while left and slot is not None:
+            timetable.add(slot)
             left -= 1
+            slot = timetable.slot_now(job, run_s) if left else None
         if left:
             waiting_by_pool[pool] = waiting_by_pool[pool] | nodes if pool in waiting_by_pool else nodes
             if place < last_fit and (slot := timetable.slot(job, run_s)) is not None:

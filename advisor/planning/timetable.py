@@ -7,8 +7,6 @@ which it ends.
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,6 +29,8 @@ _MOST_CELLS: Final = 4_000_000
 _LEAST_S: Final = 1.0
 
 _Request = tuple[GangRequest, tuple[str, ...]]
+# The partitions and the GPU types of a job, None for any type.
+_Key = tuple[tuple[str, ...], frozenset[str | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +45,64 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _IdleGpus:
-    """The idle GPUs of some types on the usable nodes of some partitions at each step, and their sum."""
+class _Part:
+    """The nodes of some partitions that have GPUs of some types; jobs on other nodes are none of its concern.
 
+    `idle` and `sum` count the idle GPUs of these types on its usable nodes at each step. `begins` are the steps,
+    ascending, at which jobs begin on its nodes. What is idle there grows only at the `ends` of jobs, all that is
+    released in a step by the time `ended_s`, the end of the step at the latest. `fitters` are for what is idle at all
+    of some steps.
+    """
+
+    times_s: NDArray[np.float64]  # (n_steps,)
     columns: list[int]  # of the types
-    place: dict[int, int]  # of each row of the table among those nodes
-    by_node: NDArray[np.int64]  # (n_steps, n_those)
+    place: dict[int, int]  # of each row of the table among the usable nodes
+    idle: NDArray[np.int64]  # (n_steps, n_usable)
     sum: NDArray[np.int64]  # (n_steps,)
+    ends: NDArray[np.bool_]  # (n_steps + 1,)
+    ended_s: NDArray[np.float64]  # (n_steps + 1,), 0 where nothing is released
+    fitters: dict[tuple[int, ...], Fitter]
+    begins: list[int] = field(default_factory=list)
+
+    def start_s(self, begin: int) -> float:
+        """Return when what is idle at a step has been released, 0 for now."""
+        return float(self.ended_s[begin]) or float(self.times_s[begin])
+
+    def end(self, begin: int, limit_s: float) -> int:
+        """Return the step at which a job that starts at a step releases its resources."""
+        return max(int(self.times_s.searchsorted(self.start_s(begin) + limit_s)), begin + 1)
+
+    def lowest(self, begin: int, limit_s: float) -> tuple[int, ...]:
+        """Return the steps of a job at which least is idle: the first, and where other jobs begin."""
+        until = bisect_left(self.begins, self.end(begin, limit_s))
+        return (begin, *self.begins[bisect_right(self.begins, begin) : until])
+
+    def candidates(self, gpus: int, begin: int, until: int, limit_s: float) -> list[int]:
+        """Return the steps at which idle resources grow and from which on there are enough GPUs, on whatever nodes."""
+        if begin >= until - 1:
+            return list(range(begin, until))  # one step is not worth the look ahead
+        steps = np.append(begin, begin + 1 + np.flatnonzero(self.ends[begin + 1 : until]))
+        short = np.append(np.flatnonzero(self.sum < gpus), len(self.times_s))
+        start_s = np.where(self.ended_s[steps] > 0.0, self.ended_s[steps], self.times_s[steps])
+        ends = np.maximum(self.times_s.searchsorted(start_s + limit_s), steps + 1)
+        return list(map(int, steps[short[short.searchsorted(steps)] >= ends]))
+
+    def hold(self, slot: Slot) -> None:
+        """Take the resources of a slot."""
+        taken, steps = slot.claim, slice(slot.begin, slot.end)
+        counted = [(number, self.place[row]) for number, row in enumerate(taken.rows.tolist()) if row in self.place]
+        if counted:
+            numbers, places = map(list, zip(*counted, strict=True))
+            gpus = taken.gpus[numbers][:, self.columns].sum(axis=1)
+            self.idle[steps, places] -= gpus
+            self.sum[steps] -= gpus.sum()
+        if slot.begin not in self.begins:
+            insort(self.begins, slot.begin)
+        self.ends[slot.end] = True
+        self.ended_s[slot.end] = max(self.ended_s[slot.end], slot.end_s)
+        # The steps of a fitter ascend.
+        for key in [key for key in self.fitters if bisect_left(key, slot.begin) != bisect_left(key, slot.end)]:
+            del self.fitters[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +126,6 @@ class _FirstSteps:
         last = max(first, bisect_right(self.steps, step))
         self.limits_s[first:last], self.steps[first:last] = [limit_s], [step]
 
-    def copy(self) -> "_FirstSteps":
-        """Return a copy."""
-        return _FirstSteps(limits_s=self.limits_s.copy(), steps=self.steps.copy())
-
 
 class Timetable:
     """The idle resources of each step, less those of the jobs that were added.
@@ -91,171 +138,138 @@ class Timetable:
         self._snapshot, self._table = snapshot, fitter.table
         most_steps = _MOST_CELLS // max(1, _resources(self._table).size)
         self._times_s = _steps_s(max(1.0, snapshot.config.backfill_resolution_s), horizon_s, most_steps)
-        ends_s = np.maximum(holdings.end_time - snapshot.taken_at, _LEAST_S)
-        released = self._step_at(ends_s)
-        self._idle = _idle(self._table, holdings, released, len(self._times_s))
-        # What is idle grows only where a job ends, and shrinks only where one begins.
-        self._begins: list[int] = []
-        self._ends = np.zeros(len(self._times_s) + 1, dtype=np.bool_)
-        self._ends[released] = True
-        # All that is released in a step is idle by this time, the end of the step at the latest.
-        self._ended_s = np.zeros(len(self._times_s) + 1)
-        np.maximum.at(self._ended_s, released, ends_s)
+        self._ends_s = np.maximum(holdings.end_time - snapshot.taken_at, _LEAST_S)
+        self._released = self._times_s.searchsorted(self._ends_s)
+        self._holdings = holdings
+        self._idle = _idle(self._table, holdings, self._released, len(self._times_s))
         self._slots: list[Slot] = []
-        self._nodes = _NodesByRequest(self._table)
-        self._idle_gpus: dict[tuple[tuple[str, ...], frozenset[str | None]], _IdleGpus] = {}
         self._now = fitter
-        self._fitters: dict[tuple[int, ...], Fitter] = {(0,): fitter}
+        self._nodes: dict[_Key, Flags] = {}
+        self._parts: dict[_Key, _Part] = {}
+        self._parts_by_row: defaultdict[int, list[_Part]] = defaultdict(list)
         self._first_steps: defaultdict[_Request, _FirstSteps] = defaultdict(_FirstSteps)
 
     def starts_now(self, job: Job, limit_s: float) -> bool:
         """Return whether slurmctld can start a job now; not if its own plan has a later start for it."""
         return self._first(job, limit_s, 1) == 0
 
-    def fitter(self, limit_s: float) -> Fitter:
-        """Return the fitter for jobs that hold their nodes from now on for a time limit."""
-        return self._fitter(self._lowest(0, self._end(0, limit_s)))
+    def fitter(self, job: Job, limit_s: float) -> Fitter:
+        """Return the fitter for jobs of a job's partitions and GPU types that start now, with a time limit."""
+        part = self._part_of(job)
+        return self._fitter(part, part.lowest(0, limit_s))
 
     def slot(self, job: Job, limit_s: float) -> Slot | None:
         """Return the first slot that holds a job for its time limit; None where it is beyond the horizon."""
         begin = self._first(job, limit_s, len(self._times_s))
         return None if begin is None else self._slot(job, begin, limit_s)
 
-    def slot_now(self, job: Job, limit_s: float) -> Slot:
-        """Return the slot of a job that starts now."""
-        return self._slot(job, 0, limit_s)
+    def slot_now(self, job: Job, limit_s: float) -> Slot | None:
+        """Return the slot of a job that slurmctld can start now, None if it cannot."""
+        return self._slot(job, 0, limit_s) if self.starts_now(job, limit_s) else None
 
     def add(self, slot: Slot) -> None:
         """Take the resources of a slot from what is idle."""
-        self._hold(slot, 1)
+        taken = slot.claim
+        self._idle[slot.begin : slot.end, taken.rows] -= _in_columns(taken.gpus, taken.cpus, taken.memory_mib)
+        touched = {id(part): part for row in taken.rows.tolist() for part in self._parts_by_row[row]}
+        for part in touched.values():
+            part.hold(slot)
         self._slots.append(slot)
-        self._ended_s[slot.end] = max(self._ended_s[slot.end], slot.end_s)
-
-    @contextmanager
-    def trial(self) -> Iterator[None]:
-        """Drop the slots that are added in the block at its end."""
-        n_slots, ended_s = len(self._slots), self._ended_s.copy()
-        first_steps = {request: steps.copy() for request, steps in self._first_steps.items()}
-        try:
-            yield
-        finally:
-            while len(self._slots) > n_slots:
-                self._hold(self._slots.pop(), -1)
-            self._first_steps, self._ended_s = defaultdict(_FirstSteps, first_steps), ended_s
 
     def nodes(self, job: Job) -> Flags:
         """Mark the nodes that a job can use: `(n_nodes,)`."""
-        return self._nodes(job)
+        partitions, types = key = _key_of(job)
+        if key not in self._nodes:
+            named = [number for number, name in enumerate(self._table.partition_names) if name in partitions]
+            has_gpus = self._table.gpus_total[:, self._columns(types)].any(axis=1)
+            self._nodes[key] = np.asarray(self._table.partition_member[named].any(axis=0) & has_gpus)
+        return self._nodes[key]
+
+    def _columns(self, types: frozenset[str | None]) -> list[int]:
+        return [column for column, name in enumerate(self._table.gpu_types) if None in types or name in types]
 
     def _is_later(self, job: Job) -> bool:
         return job.start_time is not None and job.start_time > self._snapshot.taken_at
 
-    def _step_at(self, time_s: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Return the first step that is not before each time."""
-        return np.searchsorted(self._times_s, time_s)
-
-    def _start_s(self, begin: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return when what is idle at each step has been released, 0 for now."""
-        return np.where(self._ended_s[begin] > 0.0, self._ended_s[begin], self._times_s[begin])
-
-    def _ends_of(self, begin: NDArray[np.intp], limit_s: float) -> NDArray[np.intp]:
-        """Return the steps at which a job releases its resources if it starts at each step."""
-        return np.maximum(self._step_at(self._start_s(begin) + limit_s), begin + 1)
-
     def _first(self, job: Job, limit_s: float, until: int) -> int | None:
         """Return the first step before `until` from which a job fits as long as it can run."""
-        first_steps, gpus = self._first_steps[job.gang, job.partitions], self._gpus_of(job)
+        first_steps, part = self._first_steps[job.gang, job.partitions], self._part_of(job)
         known = first_steps.known(limit_s)
         begin = max(known, int(self._is_later(job)))
-        steps = self._candidates(job, gpus, begin, until, limit_s)
-        step = next((step for step in steps if self._fits(job, gpus, step, limit_s)), None)
+        steps = part.candidates(job.gang.gpu_count or 0, begin, until, limit_s)
+        step = next((step for step in steps if self._fits(job, part, step, limit_s)), None)
         if begin == known:
             first_steps.note(limit_s, max(known, until) if step is None else step)
         return step
 
-    def _candidates(self, job: Job, gpus: _IdleGpus, begin: int, until: int, limit_s: float) -> list[int]:
-        """Return the steps at which idle resources grow and from which on there are enough GPUs, on whatever nodes."""
-        if begin >= until - 1:
-            return list(range(begin, until))  # one step is not worth the look ahead
-        steps = np.append(begin, begin + 1 + np.flatnonzero(self._ends[begin + 1 : until]))
-        short = np.append(np.flatnonzero(gpus.sum < (job.gang.gpu_count or 0)), len(self._times_s))
-        next_short = short[np.searchsorted(short, steps)]
-        return list(map(int, steps[next_short >= self._ends_of(steps, limit_s)]))
-
-    def _gpus_of(self, job: Job) -> _IdleGpus:
-        """Return the idle GPUs of a job's types on the nodes that can take it."""
+    def _part_of(self, job: Job) -> _Part:
+        """Return the nodes that a job can use."""
         key = _key_of(job)
-        if key not in self._idle_gpus:
-            rows = np.flatnonzero(self._nodes(job) & self._table.usable)
-            place = {row: number for number, row in enumerate(rows.tolist())}
-            columns = _columns(self._table, key[1])
-            by_node = self._idle[:, rows[:, None], columns].sum(axis=2)
-            self._idle_gpus[key] = _IdleGpus(columns=columns, place=place, by_node=by_node, sum=by_node.sum(axis=1))
-        return self._idle_gpus[key]
+        if key in self._parts:
+            return self._parts[key]
+        columns, n_steps = self._columns(key[1]), len(self._times_s)
+        rows = np.flatnonzero(self.nodes(job) & self._table.usable)
+        part = self._parts[key] = _Part(
+            times_s=self._times_s,
+            columns=columns,
+            place={row: number for number, row in enumerate(rows.tolist())},
+            idle=np.zeros((n_steps, len(rows)), dtype=np.int64),
+            sum=np.zeros(n_steps, dtype=np.int64),
+            ends=np.zeros(n_steps + 1, dtype=np.bool_),
+            ended_s=np.zeros(n_steps + 1),
+            fitters={(0,): self._now},
+        )
+        there = np.isin(self._holdings.row, rows)
+        part.ends[self._released[there]] = True
+        np.maximum.at(part.ended_s, self._released[there], self._ends_s[there])
+        for slot in self._slots:
+            if not part.place.keys().isdisjoint(slot.claim.rows.tolist()):
+                part.hold(slot)
+        # These slots count among the resources already.
+        part.idle[:] = self._idle[:, rows[:, None], columns].sum(axis=2)
+        part.sum[:] = part.idle.sum(axis=1)
+        for row in part.place:
+            self._parts_by_row[row].append(part)
+        return part
 
-    def _fits(self, job: Job, gpus: _IdleGpus, begin: int, limit_s: float) -> bool:
+    def _fits(self, job: Job, part: _Part, begin: int, limit_s: float) -> bool:
         """Return whether a job fits from a step on, on few enough switches if it waits for those."""
-        steps = self._lowest(begin, self._end(begin, limit_s))
-        if not _few_nodes_are_enough(job.gang, gpus.by_node, steps):
+        steps = part.lowest(begin, limit_s)
+        if not _few_nodes_are_enough(job.gang, part.idle, steps):
             return False
-        tier = self._fitter(steps).tier_now(job.gang, job.partitions)
+        tier = self._fitter(part, steps).tier_now(job.gang, job.partitions)
         return tier is not None and (job.gang.switches is None or tier <= LocalityTier.LEAF)
 
-    def _lowest(self, begin: int, end: int) -> list[int]:
-        """Return the steps from `begin` until `end` at which least is idle: the first, and where jobs begin."""
-        return [begin, *self._begins[bisect_right(self._begins, begin) : bisect_left(self._begins, end)]]
-
-    def _fitter(self, steps: list[int]) -> Fitter:
-        """Return the fitter for what is idle at all of some steps."""
-        key = tuple(steps)
-        if key not in self._fitters:
+    def _fitter(self, part: _Part, steps: tuple[int, ...]) -> Fitter:
+        """Return the fitter for what is idle in a part at all of some steps."""
+        if steps not in part.fitters:
             idle = self._idle[steps[0]].copy()
             for step in steps[1:]:
                 np.minimum(idle, self._idle[step], out=idle)
-            self._fitters[key] = self._now.with_idle(
+            part.fitters[steps] = self._now.with_idle(
                 idle[:, :-2].astype(np.int32), idle[:, -2].astype(np.int32), idle[:, -1]
             )
-        return self._fitters[key]
+        return part.fitters[steps]
 
     def _slot(self, job: Job, begin: int, limit_s: float) -> Slot:
-        end, start_s = self._end(begin, limit_s), float(self._start_s(np.array(begin)))
-        fitter = self._fitter(self._lowest(begin, end))
+        part = self._part_of(job)
+        fitter, start_s = self._fitter(part, part.lowest(begin, limit_s)), part.start_s(begin)
         taken = claim(fitter.table, job.gang, fitter.nodes_now(job.gang, job.partitions))
+        end = part.end(begin, limit_s)
         return Slot(begin=begin, end=end, start_s=start_s, end_s=start_s + limit_s, claim=taken)
 
-    def _end(self, begin: int, limit_s: float) -> int:
-        start_s = float(self._ended_s[begin]) or float(self._times_s[begin])
-        return max(int(np.searchsorted(self._times_s, start_s + limit_s)), begin + 1)
 
-    def _hold(self, slot: Slot, sign: int) -> None:
-        """Take the resources of a slot, or give them back."""
-        taken, steps = slot.claim, slice(slot.begin, slot.end)
-        self._idle[steps, taken.rows] -= sign * _in_columns(taken.gpus, taken.cpus, taken.memory_mib)
-        rows = taken.rows.tolist()
-        for gpus in self._idle_gpus.values():
-            # Most are of other partitions.
-            counted = [number for number, row in enumerate(rows) if row in gpus.place]
-            if counted:
-                of_type = sign * taken.gpus[counted][:, gpus.columns].sum(axis=1)
-                gpus.by_node[steps, [gpus.place[rows[number]] for number in counted]] -= of_type
-                gpus.sum[steps] -= of_type.sum()
-        if slot.begin not in self._begins:
-            insort(self._begins, slot.begin)
-        self._ends[slot.end] = True
-        self._fitters = {
-            # The steps of a fitter ascend.
-            steps: fitter
-            for steps, fitter in self._fitters.items()
-            if bisect_left(steps, slot.begin) == bisect_left(steps, slot.end)
-        }
+def _key_of(job: Job) -> _Key:
+    return job.partitions, frozenset(gpu.gpu_type for gpu in job.gang.all_counts)
 
 
-def _few_nodes_are_enough(gang: GangRequest, by_node: NDArray[np.int64], steps: list[int]) -> bool:
+def _few_nodes_are_enough(gang: GangRequest, by_node: NDArray[np.int64], steps: tuple[int, ...]) -> bool:
     """Return whether few enough nodes have the GPUs of a gang at all of some steps: a quick check.
 
     `by_node` `(n_steps, n_nodes)` holds the idle GPUs of its types.
     """
-    gpus, most_nodes = np.minimum.reduce(by_node[steps]), min(gang.nodes_max or MOST, by_node.shape[1])
+    gpus = by_node[steps[0]] if len(steps) == 1 else np.minimum.reduce(by_node[list(steps)])
+    most_nodes = min(gang.nodes_max or MOST, by_node.shape[1])
     if len(gang.per_node) == 1:
         # A node with fewer is no part of the gang.
         gpus = gpus[gpus >= gang.per_node[0].count]
@@ -263,37 +277,6 @@ def _few_nodes_are_enough(gang: GangRequest, by_node: NDArray[np.int64], steps: 
             return False
     largest = np.partition(gpus, -most_nodes)[-most_nodes:] if most_nodes < len(gpus) else gpus
     return int(largest.sum()) >= (gang.gpu_count or 0)
-
-
-class _NodesByRequest:
-    """The nodes of partitions that have GPUs of some types, marked once for jobs alike."""
-
-    def __init__(self, table: NodeTable) -> None:
-        self._table = table
-        self._nodes: dict[tuple[tuple[str, ...], frozenset[str | None]], Flags] = {}
-
-    def __call__(self, job: Job) -> Flags:
-        """Mark the nodes of a job: `(n_nodes,)`."""
-        return self.of(*_key_of(job))
-
-    def of(self, partitions: tuple[str, ...], types: frozenset[str | None]) -> Flags:
-        """Mark the nodes of partitions with GPUs of some types, None for any: `(n_nodes,)`."""
-        key = partitions, types
-        if key not in self._nodes:
-            table = self._table
-            named = [number for number, name in enumerate(table.partition_names) if name in partitions]
-            has_gpus = table.gpus_total[:, _columns(table, types)].any(axis=1)
-            self._nodes[key] = np.asarray(table.partition_member[named].any(axis=0) & has_gpus)
-        return self._nodes[key]
-
-
-def _key_of(job: Job) -> tuple[tuple[str, ...], frozenset[str | None]]:
-    """Return the partitions and the GPU types of a job."""
-    return job.partitions, frozenset(gpu.gpu_type for gpu in job.gang.all_counts)
-
-
-def _columns(table: NodeTable, types: frozenset[str | None]) -> list[int]:
-    return [column for column, name in enumerate(table.gpu_types) if None in types or name in types]
 
 
 def _resources(table: NodeTable) -> NDArray[np.int64]:

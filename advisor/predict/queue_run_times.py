@@ -21,8 +21,10 @@ from advisor.predict.run_time_features import wait_reached_s
 # All that the curve of a job depends on, beside its history: its request with the time limit in seconds, its
 # submission, and the last step that its wait reached.
 _Asked = tuple[str, str, str, tuple[str, ...], str, GangRequest, float | None, float, float]
-# That, the stamps of its history, and the levels at which its run time is read.
-_Seen = tuple[_Asked, int, int, bytes]
+# Without a history, fewer things: its GPUs, CPUs, nodes, memory and time limit, and that step. Many jobs are alike.
+_Alike = tuple[float | None, ...]
+# Either, the stamps of the history, and the levels at which the run time is read.
+_Seen = tuple[_Asked | _Alike, int, int, bytes]
 
 
 def run_time_table(jobs: Sequence[Job], snapshot: Snapshot) -> RunTimeTable:
@@ -57,38 +59,46 @@ class QueueRunTimes:
     def __init__(self, model: RunTimeForecaster) -> None:
         """Take a model, without any answers yet."""
         self.model = model
-        self._keys = Memo[int, _Asked, Keys]()
-        self._pending = Memo[int, _Seen, RunTime | None]()
-        self._running = Memo[int, _Seen, Drawn]()
+        self._keys = Memo[int | _Alike, _Asked | _Alike, Keys]()
+        self._pending = Memo[int | _Alike, _Seen, RunTime | None]()
+        self._running = Memo[int | _Alike, _Seen, Drawn]()
 
     def forecast(self, pending: Sequence[Job], running: Sequence[Job], snapshot: Snapshot) -> list[RunTime | None]:
         """Return the run times of pending jobs, then of running ones; None if the model does not know.
 
         Raises `ModelError` if the model returns invalid values.
         """
-        jobs = (*pending, *running)
-        job_ids = [job.job_id for job in jobs]
-        job_by_id = dict(zip(job_ids, jobs, strict=True))
+        jobs, history = (*pending, *running), self.model.history
+        names: list[int | _Alike] = [job.job_id for job in jobs]
+        job_by_name = dict(zip(names, jobs, strict=True))
 
-        def table(some: Iterable[int]) -> RunTimeTable:
-            return run_time_table([job_by_id[job_id] for job_id in some], snapshot)
+        def table(some: Iterable[int | _Alike]) -> RunTimeTable:
+            return run_time_table([job_by_name[name] for name in some], snapshot)
 
-        def drawn(some: Collection[int]) -> Drawn:
-            return self.model.draw(table(some), self.model.history.recall([keys_by_id[job_id] for job_id in some]))
+        def drawn(some: Collection[int | _Alike]) -> Drawn:
+            return self.model.draw(table(some), history.recall([keys_by_name[name] for name in some]))
 
-        waits_s = wait_reached_s(np.array([_waited_s(job, snapshot) for job in jobs], dtype=np.float64)).tolist()
-        asked: list[_Asked] = [
-            (job.user, job.account, job.name, job.partitions, job.qos, job.gang, limit_s, job.submit_time, wait_s)
-            for job, limit_s, wait_s in zip(jobs, limits_s(jobs, snapshot), waits_s, strict=True)
+        limits, waits_s = limits_s(jobs, snapshot), [_waited_s(job, snapshot) for job in jobs]
+        steps_s = wait_reached_s(np.array(waits_s, dtype=np.float64)).tolist()
+        asked: list[_Asked | _Alike] = [
+            (job.user, job.account, job.name, job.partitions, job.qos, job.gang, limit_s, job.submit_time, step_s)
+            for job, limit_s, step_s in zip(jobs, limits, steps_s, strict=True)
         ]
-        keys = self._keys.fill(job_ids, asked, lambda some: keys_of(table(some)))
-        keys_by_id = dict(zip(job_ids, keys, strict=True))
-        near, user = self.model.history.stamps(keys).T.tolist()
+        keys = self._keys.fill(names, asked, lambda some: keys_of(table(some))) if len(history) else [()] * len(jobs)
+        near, user = history.stamps(keys).T.tolist()
+        of_gang = {
+            id(gang): (gang.gpu_count, gang.cpus, gang.nodes_min, gang.memory_mib_per_node)
+            for gang in {id(job.gang): job.gang for job in pending}.values()
+        }
+        for place, job in enumerate(pending):
+            if not near[place] and not user[place]:
+                asked[place] = names[place] = (*of_gang[id(job.gang)], limits[place], steps_s[place])
+        job_by_name, keys_by_name = dict(zip(names, jobs, strict=True)), dict(zip(names, keys, strict=True))
         seen = zip(asked, near, user, repeat(self.model.levels.levels.tobytes()), strict=False)
         of_pending = self._pending.fill(
-            job_ids[: len(pending)], islice(seen, len(pending)), lambda some: self._read(drawn(some))
+            names[: len(pending)], islice(seen, len(pending)), lambda some: self._read(drawn(some))
         )
-        curves = self._running.fill(job_ids[len(pending) :], seen, lambda some: drawn(some).row_by_row())
+        curves = self._running.fill(names[len(pending) :], seen, lambda some: drawn(some).row_by_row())
         return of_pending + self._now(curves, running, snapshot)
 
     def _now(self, curves: Sequence[Drawn], jobs: Sequence[Job], snapshot: Snapshot) -> list[RunTime | None]:

@@ -62,11 +62,11 @@ class ChildTrial:
 
     def tried(self, case: Case, changes: Sequence[Recommendation]) -> PlanTrial:
         """Return the trial of judged changes; a fault is part of it."""
+        if len(case.snapshot.pending) > MOST_WAITING:
+            return untried(changes, f"the plan was not rolled out: more than {MOST_WAITING} jobs wait")
         # Commands whose plan holds lifts alone do without the simulator.
         from advisor.sim.live.rollout_trial import ANSWER, TrialTask
 
-        if len(case.snapshot.pending) > MOST_WAITING:
-            return untried(changes, f"the plan was not rolled out: more than {MOST_WAITING} jobs wait")
         task = TrialTask(
             snapshot=case.snapshot,
             forecasts=case.forecasts,
@@ -91,9 +91,9 @@ class ShortTrial:
 
     def tried(self, case: Case, changes: Sequence[Recommendation]) -> PlanTrial:
         """Return the trial of judged changes, the same as that of a process of its own."""
-        from advisor.sim.live.rollout_trial import RolloutTrial
-
         if len(case.snapshot.pending) <= _SHORT_QUEUE:
+            from advisor.sim.live.rollout_trial import RolloutTrial
+
             known = Case(snapshot=case.snapshot, forecasts=case.forecasts, settings=case.settings)
             try:
                 return RolloutTrial(limit_s=_SHORT_S).rolled_out(known, changes)

@@ -3,17 +3,24 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from advisor.cycle import Cycle
 from advisor.domain.actions import Lever, NodeRange, Reason, SetNice, SetNodeRange
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.memory import Memory
+from advisor.domain.plan import Plan
+from advisor.planning.case import Case
 from advisor.planning.compensation import DelayedByAdvice
-from advisor.planning.counterfactual import Watched
+from advisor.planning.counterfactual import Watched, with_planned_starts
 from advisor.settings import Limits
-from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
+from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_recommendation, make_snapshot
+from tests.examples import examples
+from tests.golden import random_queues
 
 NODES = ("n01", "n02", "n03", "n04")  # of 8 GPUs each
 SINCE = TAKEN_AT - 600.0
@@ -194,3 +201,18 @@ def test_delayed_job_gets_one_lift_beside_those_of_others() -> None:
         1: Reason.DELAYED_BY_ADVICE,
         30: Reason.SHORT_WORK_FIRST,
     }
+
+
+@settings(deadline=None, max_examples=examples(60))
+@given(seed=st.integers(0, 100_000))
+def test_planned_start_of_a_job_does_not_depend_on_which_others_change(seed: int) -> None:
+    case = Case(snapshot=random_queues.snapshot(np.random.default_rng(seed)))
+    changes = [
+        make_recommendation(SetNice(job_id=job.job_id, before=job.nice, after=job.nice + 1), delay_s=60.0)
+        for job in case.queue.jobs
+    ]
+
+    together = with_planned_starts(Plan(recommendations=tuple(changes)), case).recommendations
+    alone = [with_planned_starts(Plan(recommendations=(change,)), case).recommendations[0] for change in changes[::3]]
+
+    assert alone == list(together[::3])

@@ -181,20 +181,6 @@ def test_jobs_that_hold_resources_at_once_never_hold_more_than_there_is(seed: in
         assert (held <= (case.table.gpus_startable if step == 0 else case.table.gpus_total)).all()
 
 
-@pytest.mark.no_cover
-@settings(deadline=None)
-@given(seed=st.integers(0, 100_000))
-def test_what_was_tried_leaves_no_trace(seed: int) -> None:
-    case = Case(snapshot=random_queues.snapshot(np.random.default_rng(seed)))
-    table, other = case.timetable(), case.timetable()
-
-    with table.trial():
-        tried = scheduled(case, table)
-
-    assert [slot.start_s for slot, _ in scheduled(case, table)] == [slot.start_s for slot, _ in tried]
-    assert [slot.start_s for slot, _ in scheduled(case, other)] == [slot.start_s for slot, _ in tried]
-
-
 def hours_until(snapshot: Snapshot, job_id: int = 1) -> float | None:
     """How long a job must wait at most, in hours."""
     time = earliest_by_limits(snapshot, node_table(snapshot), snapshot.jobs_by_id[job_id])

@@ -77,7 +77,9 @@ def test_the_documents_hold_the_changes_over_all_traces_of_the_kept_results() ->
 def test_the_front_page_states_the_gain_the_price_and_what_chance_does(report: Report) -> None:
     text = " ".join(front_part(report).split())
 
-    assert "*trade* changed the mean job completion time by **-24.3 % (-31.5 to -16.4)**, and *gentle* by **-4.0 %" in text
+    assert (
+        "*trade* changed the mean job completion time by **-24.3 % (-31.5 to -16.4)**, and *gentle* by **-4.0 %" in text
+    )
     assert "the 99th percentile of waits changed by -24.3 % (-31.5 to -16.4), and 3 of 28 users were worse off" in text
     assert "Chance makes 3." in text
     assert "435 to 571 jobs" in text

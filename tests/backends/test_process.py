@@ -12,7 +12,14 @@ import pytest
 
 from advisor.backends.command_errors import late, refusal
 from advisor.backends.process import Answer, SlurmCommands, Stream, printable, run, slurm_environment, text_of
-from advisor.errors import DecodeError, SlurmMissingError, SlurmRefusedError, SlurmTimeError, SlurmUnavailableError
+from advisor.errors import (
+    DecodeError,
+    SlurmMissingError,
+    SlurmRefusedError,
+    SlurmTimeError,
+    SlurmUnavailableError,
+    SlurmUnreachableError,
+)
 
 
 def shell(script: str, *, timeout_s: float = 20.0, limit_bytes: int = 1 << 20) -> Answer:
@@ -408,11 +415,11 @@ REFUSED = "sacct: error: Problem talking to the database: Connection refused"
 @pytest.mark.parametrize(
     ("program", "message", "kind", "words"),
     [
-        ("sacct", REFUSED, SlurmUnavailableError, "sacct cannot reach slurmdbd: check that it runs (`sacctmgr show cl"),
+        ("sacct", REFUSED, SlurmUnreachableError, "sacct cannot reach slurmdbd: check that it runs (`sacctmgr show cl"),
         (
             "squeue",
             REFUSED,
-            SlurmUnavailableError,
+            SlurmUnreachableError,
             "squeue cannot reach slurmctld: check that it runs (`scontrol ping`",
         ),
         (

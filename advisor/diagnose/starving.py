@@ -109,15 +109,13 @@ def _running(snapshot: Snapshot) -> Iterator[_Run]:
     for job in snapshot.jobs:
         if not job.is_pending and job.allocation is not None and job.start_time is not None:
             gpus = sum(gpu.count for gpu in job.allocation.gpus)
-            eligible = job.submit_time if job.eligible_time is None else job.eligible_time
-            yield _Run(eligible, job.start_time, snapshot.taken_at, gpus, job.allocation.nodes, job.user)
+            yield _Run(job.waits_since, job.start_time, snapshot.taken_at, gpus, job.allocation.nodes, job.user)
 
 
 def _over(ended: Iterable[JobOutcome]) -> Iterator[_Run]:
     for job in ended:
         if job.last_start_time is not None and job.end_time is not None:
-            eligible = job.submit_time if job.eligible_time is None else job.eligible_time
-            yield _Run(eligible, job.last_start_time, job.end_time, job.gpus, job.nodes, job.user)
+            yield _Run(job.waits_since, job.last_start_time, job.end_time, job.gpus, job.nodes, job.user)
 
 
 def _passed(job: Job, runs: Iterable[_Run], table: NodeTable, now: float) -> Iterator[_Run]:

@@ -171,10 +171,14 @@ class Job:
         """Whether the job is a task of an array with a record of its own: it has started once, or was changed alone."""
         return self.array is not None and self.array.array_job_id != self.job_id
 
+    @property
+    def waits_since(self) -> float:
+        """The instant at which the job became eligible; that of its submission where it is not known."""
+        return self.submit_time if self.eligible_time is None else self.eligible_time
+
     def queueing_delay_s(self, now: float) -> float:
         """Return how long the job has been eligible without starting; 0 before it is."""
-        since = self.submit_time if self.eligible_time is None else self.eligible_time
-        return max(0.0, now - since)
+        return max(0.0, now - self.waits_since)
 
 
 def tasks_of(job: Job) -> int:

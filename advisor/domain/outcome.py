@@ -96,12 +96,16 @@ class JobOutcome:
         return 0.0 <= self.end_time - self.last_seen_time <= LONGEST_GAP_S
 
     @property
+    def waits_since(self) -> float:
+        """The instant at which the job became eligible; that of its submission where it is not known."""
+        return self.submit_time if self.eligible_time is None else self.eligible_time
+
+    @property
     def queueing_delay_s(self) -> float | None:
         """How long the job was eligible before its first start; None if the start was not observed."""
         if self.start_time is None:
             return None
-        since = self.submit_time if self.eligible_time is None else self.eligible_time
-        return max(0.0, self.start_time - since)
+        return max(0.0, self.start_time - self.waits_since)
 
     @property
     def run_time_s(self) -> float | None:

@@ -46,7 +46,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """The nodes of some partitions that have GPUs of some types; jobs on other nodes are none of its concern.
+    """The nodes of some partitions that have GPUs of some types; jobs on other nodes do not count.
 
     `idle` and `sum` count the idle GPUs of these types on its usable nodes at each step. `begins` are the steps,
     ascending, at which jobs begin on its nodes. What is idle there grows only at the `ends` of jobs, all that is

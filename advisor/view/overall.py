@@ -62,7 +62,7 @@ def cost_to_others(change: Recommendation) -> OthersDocument:
         case DelayedByAdvice() as facts:
             return OthersDocument(jobs=facts.jobs_passed, delay_s_max=None)
         case GivesPlace() as facts:
-            return OthersDocument(jobs=1, delay_s_max=facts.moved_s_high)
+            return OthersDocument(jobs=1, delay_s_max=-facts.sooner_s_low)
         case RunsShorterThanLimit() as facts:
             return OthersDocument(jobs=None, delay_s_max=facts.others_delayed_s_max)
         case _:
@@ -77,7 +77,7 @@ def total(changes: Sequence[Recommendation]) -> Total:
         for job_id, longer_s in _delays(change):
             delay_s[job_id] += longer_s
     delayed = {job_id: longer_s for job_id, longer_s in delay_s.items() if job_id not in changed}
-    delayed |= {change.job_id: change.facts.moved_s_high for change in changes if isinstance(change.facts, GivesPlace)}
+    delayed |= {change.job_id: -change.facts.sooner_s_low for change in changes if isinstance(change.facts, GivesPlace)}
     return Total(
         changes=len(changes),
         saved_s=sum(change.expected.saved_s for change in changes),

@@ -75,18 +75,29 @@ def _starts_next(facts: StartsNext, _: Recommendation) -> str:
 
 def _sooner(facts: StartsNext) -> str:
     """Return by how much a job starts sooner: the mean, then the range."""
-    later = f"{duration(-facts.sooner_s_low)} later to" if facts.sooner_s_low < 0.0 else "up to"
-    return f"{duration(facts.outlook.sooner_s_mean)} sooner on average ({later} {duration(facts.sooner_s_high)} sooner)"
+    return _shift(facts.outlook.sooner_s_mean, -facts.sooner_s_low, facts.sooner_s_high, ("sooner", "later"))
+
+
+def _shift(mean_s: float, back_s: float, most_s: float, words: tuple[str, str]) -> str:
+    """Return by how much a start shifts, one way on average and in a range that can reach the other way."""
+    way, other = words
+    back = f"{duration(back_s)} {other} to" if back_s > 0.0 else "up to"
+    return f"{duration(mean_s)} {way} on average ({back} {duration(most_s)} {way})"
 
 
 def _exchanged(facts: Exchanged, change: Recommendation) -> str:
     rises = isinstance(facts, TakesPlace)
+    low_s, mean_s, high_s = facts.sooner_s_low, facts.sooner_s_mean, facts.sooner_s_high
+    shift = (
+        _shift(mean_s, -low_s, high_s, ("sooner", "later"))
+        if rises
+        else _shift(-mean_s, high_s, -low_s, ("later", "sooner"))
+    )
     back = "It gets its place back" if not rises else "It is put back"
     lease = duration(change.revert_after_s or 0.0)
     return (
         f"It needs {gpu_time(facts.gpu_hours)}, job {facts.other_job_id} of the same {facts.scope} "
-        f"{gpu_time(facts.gpu_hours_of_other)}. They change places, and it starts "
-        f"{span(facts.moved_s_low, facts.moved_s_high)} {'sooner' if rises else 'later'}. {back} in {lease}"
+        f"{gpu_time(facts.gpu_hours_of_other)}. They change places, and it starts {shift}. {back} in {lease}"
     )
 
 

@@ -2,6 +2,8 @@
 
 import math
 from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
-from advisor.domain.actions import Reason, SetNice, exchanged_with
+from advisor.domain.actions import Lever, Reason, SetNice, exchanged_with
 from advisor.domain.job import ArrayRecord, Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.mark import MARK_SPAN, is_marked
@@ -20,12 +23,16 @@ from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import standings_of
 from advisor.features.queue import slurms_place
-from advisor.planning.exchange import Exchanged, exchanges, recommendations
+from advisor.planning.exchange import GAINED_SHARE, LATER, SOONER, Exchanged, exchanges, recommendations
 from advisor.planning.objective import bound_s
 from advisor.settings import Fairness, Limits, PlanningSettings
-from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
+from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters, parse_cluster
+from advisor.sim.policies import advised
 from advisor.sim.policies.exchanger import Exchanger
+from advisor.sim.runner import SimulationOptions, simulate
+from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.traces.trace import Trace
+from advisor.sim.traces.trace_file import read_trace
 from advisor.view.sentences import assumption, sentence
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_hints, make_job, make_stretch
 from tests.examples import examples
@@ -118,15 +125,23 @@ def test_facts_and_gain_of_an_exchange() -> None:
     up, down = changes[3], changes[1]
     assert isinstance(up.facts, Exchanged) and isinstance(down.facts, Exchanged)
     assert (up.facts.gpu_hours, up.facts.gpu_hours_of_other, up.facts.jobs_between) == pytest.approx((0.4, 128.0, 1))
-    # By rule 20 to 100 % of the limits, on 32 GPUs: 16 x 40 h and 4 x 20 h are passed, 2 x 1 h and 4 x 20 h let ahead.
-    assert (up.facts.moved_s_low, up.facts.moved_s_high) == pytest.approx((4.5 * HOUR_S, 22.5 * HOUR_S))
-    assert down.facts.moved_s_high == pytest.approx((2 + 80) / 32 * HOUR_S)
-    assert up.expected.saved_s_low == pytest.approx(2 * (0.2 * 640 - 2) / 32 * HOUR_S)
-    assert up.expected.saved_s_high == pytest.approx(2 * (640 - 0.2 * 2) / 32 * HOUR_S)
+    # By rule a fifth of the limits, on 32 GPUs: 16 x 8 h and 4 x 4 h are passed, 2 x 0.2 h and 4 x 4 h let ahead.
+    run_s = (128 + 16 + 0.4) / 22 * HOUR_S
+    sooner, later = SOONER.of(144 / 32 * HOUR_S, run_s), LATER.of(16.4 / 32 * HOUR_S, run_s)
+    assert sooner == pytest.approx(
+        (-SOONER.back * run_s, 4.5 * HOUR_S, 4.5 * SOONER.between * HOUR_S + SOONER.run * run_s)
+    )
+    assert (up.facts.sooner_s_low, up.facts.sooner_s_mean, up.facts.sooner_s_high) == pytest.approx(sooner)
+    assert (-down.facts.sooner_s_high, -down.facts.sooner_s_mean, -down.facts.sooner_s_low) == pytest.approx(later)
+    assert up.expected.saved_s == pytest.approx(GAINED_SHARE * 2 * (128 - 0.4) / 32 * HOUR_S)
+    assert (up.expected.saved_s_low, up.expected.saved_s_high) == pytest.approx(
+        (sooner[0] - later[2], sooner[2] - later[0])
+    )
     assert (down.expected.saved_s_low, down.expected.saved_s_high, down.expected.jobs_helped) == (0.0, 0.0, 0)
     assert "job 1 of the same user 128.0 GPU-hours. They change places" in sentence(up)
-    assert "job 3 of the same user 0.4 GPU-hours. They change places, and it starts 31 min to 2.6 h later" in sentence(
-        down
+    assert (
+        "job 3 of the same user 0.4 GPU-hours. They change places, and it starts 43 min later on average"
+        in sentence(down)
     )
     assert "counted once for both jobs" in assumption(up)
 
@@ -202,7 +217,7 @@ def test_job_of_unknown_run_time_keeps_its_place_and_is_not_counted() -> None:
 
     assert places(snapshot, changes) == [3, 7, 2, 1]
     assert isinstance(changes[3].facts, Exchanged) and changes[3].facts.jobs_between == 1
-    assert changes[3].facts.moved_s_high == pytest.approx(22.5 * HOUR_S)
+    assert changes[3].facts.sooner_s_mean == pytest.approx(4.5 * HOUR_S)
 
 
 def test_lowest_nice_of_the_site_is_kept() -> None:
@@ -378,3 +393,31 @@ def test_a_place_is_given_for_no_longer_than_the_bound_on_lateness() -> None:
     limits = Limits(max_lateness_s=100.0, max_lateness_ratio=0.5)
 
     assert bound_s(np.array([10.0, 400.0]), limits).tolist() == [100.0, 200.0]
+
+
+@pytest.mark.slow
+def test_intervals_hold_what_comes_of_four_of_five_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace, cluster = (
+        read_trace(Path(str(files("advisor") / "demo" / "trace.csv"))),
+        parse_cluster("nodes=8,gpus=8,leaf=4"),
+    )
+    applied: dict[int, Exchanged] = {}
+
+    def collecting(applier: Applier, _cluster: SimulatedSlurm) -> None:
+        step = applier.step()
+        for change in step.record.recommendations:
+            if isinstance(change.facts, Exchanged):
+                applied.setdefault(change.job_id, change.facts)
+
+    monkeypatch.setattr(advised, "advise", collecting)
+    policy = advised.AdvisedSlurm(
+        name="exchanges", summary="", forecaster=advised.no_forecasts, levers=frozenset({Lever.NICE})
+    )
+    plain = simulate(trace, cluster, "slurm")
+    run = simulate(trace, cluster, policy, options=SimulationOptions(limits=USER))
+
+    sooner_s = dict(
+        zip(trace.jobs["job_id"].tolist(), plain.outcomes["start_time"] - run.outcomes["start_time"], strict=True)
+    )
+    held = [facts.sooner_s_low <= sooner_s[job_id] <= facts.sooner_s_high for job_id, facts in applied.items()]
+    assert len(held) > 50 and 0.7 < np.mean(held) < 0.95

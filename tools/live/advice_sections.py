@@ -26,11 +26,11 @@ REQUESTS_TIME: Final = "time of all requests, s"
 _SHOWN_REQUESTS: Final = 12
 
 
-def savings_values(runs: Runs) -> Values:
-    """Return what changes promised and what came of it."""
+def savings_values(runs: Runs, *, again: bool = False) -> Values:
+    """Return what changes promised and what came of it; with `again` what this version would have promised."""
     values = []
     for name in runs.others:
-        found = [saving for cell, arm in runs.kept(name).items() for saving in _savings_of(runs, cell, arm)]
+        found = [saving for cell, arm in runs.kept(name).items() for saving in _savings_of(runs, cell, arm, again)]
         for lever in [None, *dict.fromkeys(saving.lever for saving in found)] if found else []:
             own = [saving for saving in found if lever in (None, saving.lever)]
             values.append({"against": runs.first, **_savings_values(name, str(lever or "all"), own)})
@@ -55,15 +55,15 @@ def savings_section(values: Values) -> ReportSection:
     return ReportSection(title="What changes did", text=text, tables=[(heads, list(map(_savings_row, values)))])
 
 
-def _savings_of(runs: Runs, cell: CellName, arm: Kept) -> Iterator[Saving]:
+def _savings_of(runs: Runs, cell: CellName, arm: Kept, again: bool) -> Iterator[Saving]:
     if arm.journal is None:
         return
-    plain, again = runs.of(runs.first)[cell], runs.plain_again
+    plain, second = runs.of(runs.first)[cell], runs.plain_again
     yield from savings(
-        promises_of(arm.journal),
+        promises_of(arm.journal, again=again),
         plain,
         runs.of(arm.name)[cell],
-        runs.of(again).get(cell) if again else None,
+        runs.of(second).get(cell) if second else None,
         arm.job_ids,
         arm.site.speedup,
     )

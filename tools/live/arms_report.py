@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.html:
             command = shlex.join(["python", "-m", "tools.live.arms_report", *map(str, args.folders)])
             write_report(runs.results, args.html, origin=origin_of(runs, command), seed=SEED)
-        report = report_of(runs, simulator=args.simulator, store=args.store)
+        report = report_of(runs, simulator=args.simulator, store=args.store, again=args.again)
     except AdvisorError as err:
         print(f"live report: {err}", file=sys.stderr)
         return 1
@@ -68,7 +68,7 @@ def read_runs(folders: Iterable[Path]) -> Runs:
     return Runs(arms)
 
 
-def report_of(runs: Runs, *, simulator: bool, store: Path | None) -> Report:
+def report_of(runs: Runs, *, simulator: bool, store: Path | None, again: bool = False) -> Report:
     """Return what the parts of the report show, by their names."""
     found = {
         "runs": runs_values(runs),
@@ -76,7 +76,7 @@ def report_of(runs: Runs, *, simulator: bool, store: Path | None) -> Report:
         "users": users_values(runs, SEED),
         "losses": losses_values(runs, SEED),
         "sizes": sizes_values(runs, SEED),
-        "changes": savings_values(runs),
+        "changes": savings_values(runs, again=again),
         "slurmctld": slurmctld_values(runs),
         **({"fidelity": fidelity_values(runs, store)} if simulator else {}),
     }
@@ -106,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     add("-o", "--output", type=Path, metavar="FILE", help="write the tables as Markdown, not on the screen")
     add("--json", type=Path, metavar="FILE", help="write the figures as JSON")
     add("--store", type=Path, metavar="DIR", help="keep simulated runs there, and take those that are there")
+    add("--plan-again", dest="again", action="store_true", help="promises as this version states them for the same cycles")
     add("--no-simulator", dest="simulator", action="store_false", help="leave out the comparison with the simulator")
     return parser
 

@@ -18,6 +18,7 @@ from advisor.domain.actions import Lever
 from advisor.journal import SqliteJournal
 from advisor.journal.cycle_record import Recorded
 from advisor.journal.views import Done, RowQuery
+from advisor.replay.deviations import replayed
 from advisor.sim.run_outcome import End, Run
 
 # Of intervals that are to hold the truth for 80 %.
@@ -59,11 +60,14 @@ class Saving:
         return self.low_s - self.noise_s <= self.came_s <= self.high_s + self.noise_s
 
 
-def promises_of(path: Path) -> list[Promise]:
-    """Read the promises of the changes that a daemon applied, the first of each job and lever, from its journal."""
+def promises_of(path: Path, *, again: bool = False) -> list[Promise]:
+    """Read the promises of the changes that a daemon applied, the first of each job and lever, from its journal.
+
+    With `again` they are what this version states for the recorded cycles.
+    """
     found: dict[tuple[int, str], Promise] = {}
     for cycle, applied in _applied_changes(path):
-        for verdict in json.loads(cycle.outcome)["verdicts"]:
+        for verdict in json.loads(replayed(cycle) if again else cycle.outcome)["verdicts"]:
             change = (verdict["recommendation"]["action"]["job_id"], verdict["lever"])
             if change in applied:
                 found.setdefault(change, _promise(verdict, change[0]))

@@ -136,8 +136,13 @@ def _within(key: Floats, lifted: Flags, stakes: Stakes, bounds: Bounds, rows: Ro
     of_user, is_lane = (waiting, False) if stakes.spent is None else (stakes.spent.copy(), True)
     used, most = float(of_user.sum()), bounds.most_gpu_s(len(set(stakes.user.tolist())))
     kept = np.zeros(len(rows), dtype=np.bool_)
-    for place in np.argsort(key[rows], kind="stable").tolist():
+    order = np.argsort(key[rows], kind="stable")
+    least_left = np.minimum.accumulate(stakes.gpu_s[rows[order]][::-1])[::-1].tolist()
+    for place, least in zip(order.tolist(), least_left, strict=True):
         row = rows[place]
+        # In a lane many rows are asked for, and few fit.
+        if is_lane and key[row] > 0.0 and used + least > bounds.gpu_s:
+            break
         gpu_s, user, is_one = float(stakes.gpu_s[row]), stakes.user[row], stakes.tasks[row] <= 1.0 and not is_lane
         fits_user = of_user[user] + gpu_s <= most or (is_one and of_user[user] == 0.0)
         fits = fits_user and (used + gpu_s <= bounds.gpu_s or (is_one and used == 0.0))

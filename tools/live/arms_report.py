@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     add("-o", "--output", type=Path, metavar="FILE", help="write the tables as Markdown, not on the screen")
     add("--json", type=Path, metavar="FILE", help="write the figures as JSON")
     add("--store", type=Path, metavar="DIR", help="keep simulated runs there, and take those that are there")
-    add("--plan-again", dest="again", action="store_true", help="promises as this version states them for the same cycles")
+    add("--plan-again", dest="again", action="store_true", help="what this version would have promised")
     add("--no-simulator", dest="simulator", action="store_false", help="leave out the comparison with the simulator")
     return parser
 

@@ -93,11 +93,10 @@ def _exchanged(facts: Exchanged, change: Recommendation) -> str:
         if rises
         else _shift(-mean_s, high_s, -low_s, ("later", "sooner"))
     )
-    back = "It gets its place back" if not rises else "It is put back"
     lease = duration(change.revert_after_s or 0.0)
     return (
         f"It needs {gpu_time(facts.gpu_hours)}, job {facts.other_job_id} of the same {facts.scope} "
-        f"{gpu_time(facts.gpu_hours_of_other)}. They change places, and it starts {shift}. {back} in {lease}"
+        f"{gpu_time(facts.gpu_hours_of_other)}. They change places for up to {lease}: it starts {shift}"
     )
 
 

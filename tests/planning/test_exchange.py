@@ -140,7 +140,7 @@ def test_facts_and_gain_of_an_exchange() -> None:
     assert (down.expected.saved_s_low, down.expected.saved_s_high, down.expected.jobs_helped) == (0.0, 0.0, 0)
     assert "job 1 of the same user 128.0 GPU-hours. They change places" in sentence(up)
     assert (
-        "job 3 of the same user 0.4 GPU-hours. They change places, and it starts 43 min later on average"
+        "job 3 of the same user 0.4 GPU-hours. They change places for up to 14.0 d: it starts 43 min later on average"
         in sentence(down)
     )
     assert "counted once for both jobs" in assumption(up)

@@ -153,6 +153,24 @@ def test_training_on_slurm_outlives_a_killed_job_and_ends_with_the_weights_of_on
     assert weights(tmp_path / "on-slurm") == weights(tmp_path / "local") and len(weights(tmp_path / "local")) == 2
 
 
+@pytest.mark.needs("torch")
+@pytest.mark.usefixtures("on_slurm")
+def test_judge_on_slurm_measures_what_one_machine_measures(tmp_path: Path) -> None:
+    from tools.train.drawn_gangs import Scale
+    from tools.train.judging import play_all
+    from tools.train.marl_judge import GangTask, measured
+
+    scale = Scale(agents=(1,), servers_each=(4,), jobs_per_gpu=1.0)
+    tasks = [GangTask(scale=scale, seed=seed, row="Tetris") for seed in (1, 2)]
+    told: list[str] = []
+
+    played = play_all({"small": tasks}, measured, tmp_path / "store", 2, told.append, "slurm")
+
+    here = [{"row": "Tetris", "seed": task.seed, **measured(task)} for task in tasks]
+    assert [{**one, "cpu_s": 0.0} for one in played["small"]] == [{**one, "cpu_s": 0.0} for one in here]
+    assert [line.partition(",")[0] for line in told] == ["1 of 2: Tetris", "2 of 2: Tetris"]
+
+
 def weights(out: Path) -> dict[str, list[bytes]]:
     """Return the weights of the runs that have ended, by the name of the run."""
     from tools.train.training import read_weights

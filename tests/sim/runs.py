@@ -2,8 +2,10 @@
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -110,6 +112,22 @@ def eight_cells() -> list[Cell]:
 def failing(cell: Cell, progress: Progress | None) -> Run:
     """Fail in another process."""
     raise SimulationError("cannot be")
+
+
+def failing_beside_others(cell: Cell, progress: Progress | None) -> Run:
+    """Fail in another process under the second seed, and hang under all others."""
+    while cell.seed != 1:
+        time.sleep(0.1)
+    return failing(cell, progress)
+
+
+def released(cell: Cell, progress: Progress | None) -> Run:
+    """Simulate by `shifted_run` in another process, which makes a file in a folder and waits there for `go`."""
+    folder = Path(os.environ["RELEASED_IN"])
+    (folder / f"began-{cell.trace.name}-{cell.policy}-{cell.seed}").touch()
+    while not (folder / "go").exists():
+        time.sleep(0.1)
+    return shifted(cell)
 
 
 def dying(cell: Cell, progress: Progress | None) -> Run:

@@ -8,11 +8,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from advisor.errors import ConfigError
-from tests.fake_submitit import put_in_place
 from tools.train import dl2, training_commands
 from tools.train.dl2_published import RECIPES
 from tools.train.imitation import Architecture
-from tools.train.runs import PlannedRun, RunEnd, complete, read_runs, run_campaign, unfinished
+from tools.train.runs import PlannedRun, RunEnd, complete, read_runs, unfinished
 from tools.train.training import read_weights
 
 ROOT = Path(__file__).parents[2]
@@ -142,23 +141,7 @@ def test_interrupted_campaign_says_what_is_left_and_goes_on(
     assert list(rest) == ["whole-2", "part-1"]
 
 
-def test_runs_on_slurm_are_one_array_and_end_as_one_alone(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "bin").mkdir()
-    slurm = put_in_place(tmp_path / "bin", monkeypatch)
-    runs = read_runs(file, only=["part"], seeds="1,2")
-    complete(runs["part-1"], tmp_path / "alone", lambda *_: None)
-
-    ends = dict(run_campaign(runs, tmp_path / "runs", engine="slurm", workers=5))
-
-    assert [options["array"] for options in slurm.arrays] == ["0-1%2"] and slurm.cancelled == []
-    assert ends.keys() == {"part-1", "part-2"} and not any(end.error for end in ends.values())
-    assert weights(tmp_path / "runs" / "part-1") == weights(tmp_path / "alone")
-
-
 def test_slurm_without_its_commands_gets_one_line(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_in_place(tmp_path, monkeypatch)
     monkeypatch.setenv("PATH", "/nonexistent")
 
     ran = swept(file, "--out", tmp_path / "runs", "--engine", "slurm")

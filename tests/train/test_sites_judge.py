@@ -39,10 +39,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let workloads be short, and play them in this process, where they are."""
 
-    def inline(tasks: Mapping[str, Any], play: Callable[[Any], Any], _workers: int) -> Iterator[tuple[str, Any]]:
+    def inline(tasks: Mapping[str, Any], play: Callable[[Any], Any], *_: object) -> Iterator[tuple[str, Any]]:
         return ((key, play(task)) for key, task in tasks.items())
 
-    monkeypatch.setattr(judging, "run_on_cores", inline)
+    monkeypatch.setattr(judging, "run_tasks", inline)
     for module, name, value in (
         (metarl_judge, "JOBS_UNDISTURBED", 16),
         (metarl_judge, "JOBS_CHANGED", 20),

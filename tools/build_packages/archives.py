@@ -24,7 +24,7 @@ DESCRIPTIONS = {
         "pyslurm, another reader of the queue, is optional and not in the package: the same page says how to add it.",
     ),
     EXTRAS_PACKAGE: (
-        "scikit-learn for `sadvise fit`, submitit for `sadvise compare --engine slurm`.",
+        "scikit-learn for `sadvise fit`, submitit for `--engine slurm` of `sadvise compare` and `tune`.",
         "The daemon needs none of them, unless its nightly fit (daemon.refit) is enabled.",
     ),
 }

@@ -5,7 +5,6 @@ are paired by workload.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from advisor.cli.progress import terminated_as_interrupted
+from advisor.cli.simulation_options import Spread
 from tools.train import training_commands
 from tools.train.imitation import deterministic
 
@@ -21,8 +22,6 @@ app = training_commands.program(__doc__)
 Out = Annotated[Path | None, typer.Option(help="File for the results, as JSON.")]
 Store = Annotated[Path, typer.Option(help="Keep finished workloads there, and go on from them.")]
 Workloads = Annotated[int | None, typer.Option(help="Workloads of a set at most; 30 or more for a verdict.", min=1)]
-Workers = Annotated[int, typer.Option(help="Workloads at once.", min=1)]
-CORES = len(os.sched_getaffinity(0))
 
 
 @app.command()
@@ -70,15 +69,16 @@ def marl(
     out: Out = None,
     only: Annotated[list[int] | None, typer.Option(help="Sets to judge, counted from 1; all if left out.")] = None,
     workloads: Workloads = None,
-    workers: Workers = CORES,
+    workers: training_commands.Workers = None,
+    engine: training_commands.Engine = Spread.LOCAL,
 ) -> None:
     """Judge the placement of gangs by several agents."""
     from tools.train.marl_judge import SETS, judged, table
 
     chosen = (one for number, one in enumerate(SETS, start=1) if not only or number in only)
     sets = [replace(one, workloads=min(one.workloads, workloads or one.workloads)) for one in chosen]
-    with training_commands.one_line():
-        results = judged(sets, runs, store, workers, _tell)
+    with training_commands.one_line(), terminated_as_interrupted():
+        results = judged(sets, runs, store, engine.at_once(workers), _tell, engine.value)
     typer.echo(table(results))
     _write(results, out)
 
@@ -92,7 +92,8 @@ def metarl(
         list[int] | None, typer.Option(help="Sets to judge: 1 undisturbed, 2 changed; both if left out.")
     ] = None,
     workloads: Workloads = None,
-    workers: Workers = CORES,
+    workers: training_commands.Workers = None,
+    engine: training_commands.Engine = Spread.LOCAL,
 ) -> None:
     """Judge the placement of gangs on sites that differ, undisturbed and after a change."""
     from tools.train.metarl_judge import SETS, judged, table
@@ -100,8 +101,8 @@ def metarl(
     deterministic()
     chosen = (one for number, one in enumerate(SETS, start=1) if not only or number in only)
     sets = [replace(one, workloads=min(one.workloads, workloads or one.workloads)) for one in chosen]
-    with training_commands.one_line():
-        results = judged(sets, runs, store, workers, _tell)
+    with training_commands.one_line(), terminated_as_interrupted():
+        results = judged(sets, runs, store, engine.at_once(workers), _tell, engine.value)
     typer.echo(table(results))
     _write({"sets": results}, out)
 

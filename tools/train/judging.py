@@ -6,6 +6,7 @@ Changes are paired by workload. Over the seeds of a training they are averaged w
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -14,7 +15,8 @@ import numpy as np
 
 from advisor.domain.units import HOUR_S
 from advisor.features.observe.graph import Floats
-from advisor.sim.study.engines import run_on_cores
+from advisor.files import replace_file
+from advisor.sim.study.engines import Engine, run_tasks
 from advisor.sim.study.statistics import LEAST_UNITS, RelativeChange
 from advisor.stats import mean_interval
 
@@ -51,15 +53,17 @@ def play_all(
     store: Path,
     workers: int,
     tell: Callable[[str], None],
+    engine: Engine = "local",
 ) -> dict[str, list[dict[str, Any]]]:
     """Play all tasks of some sets, those that the store lacks; return the results by set."""
     store.mkdir(parents=True, exist_ok=True)
     tasks = {task.key: task for of_set in sets.values() for task in of_set}
     missing = {key: task for key, task in tasks.items() if not (store / f"{key}.json").exists()}
-    for number, (key, figures) in enumerate(run_on_cores(missing, measured, workers), start=1):
-        (store / f"{key}.json").write_text(json.dumps(figures), encoding="utf-8")
-        hours, cpu_s = figures["mean_jct_s"] / HOUR_S, figures["cpu_s"]
-        tell(f"{number} of {len(missing)}: {tasks[key].row}, {hours:.2f} h, {cpu_s:.0f} s")
+    with closing(run_tasks(missing, measured, engine, workers, store)) as finished:
+        for number, (key, figures) in enumerate(finished, start=1):
+            replace_file(store / f"{key}.json", json.dumps(figures).encode())
+            hours, cpu_s = figures["mean_jct_s"] / HOUR_S, figures["cpu_s"]
+            tell(f"{number} of {len(missing)}: {tasks[key].row}, {hours:.2f} h, {cpu_s:.0f} s")
     return {
         name: [
             {"row": task.row, "seed": task.seed, **json.loads((store / f"{task.key}.json").read_text(encoding="utf-8"))}

@@ -13,6 +13,7 @@ from advisor.sim.cluster import Network
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.study.cell import digest_of, program_of
+from advisor.sim.study.engines import Engine
 from tools.pages.page_text import table as markdown
 from tools.train import TOOLS
 from tools.train.drawn_gangs import TRAINING, UNSEEN, DrawnGangs, Scale, draw
@@ -154,11 +155,16 @@ def tasks_of(chosen: GangSet, runs: Sequence[Path]) -> Iterator[GangTask]:
 
 
 def judged(
-    sets: Sequence[GangSet], runs: Sequence[Path], store: Path, workers: int, tell: Callable[[str], None]
+    sets: Sequence[GangSet],
+    runs: Sequence[Path],
+    store: Path,
+    workers: int,
+    tell: Callable[[str], None],
+    engine: Engine = "local",
 ) -> dict[str, Any]:
     """Return the rows of each set, with their changes against the best of the paper's rivals, ready for JSON."""
     tasks = {chosen.name: list(tasks_of(chosen, runs)) for chosen in sets}
-    results = play_all(tasks, measured, store, workers, tell)
+    results = play_all(tasks, measured, store, workers, tell, engine)
     return {chosen.name: _judged(chosen, results[chosen.name]) for chosen in sets}
 
 

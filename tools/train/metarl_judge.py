@@ -24,6 +24,7 @@ from advisor.predict.served_policy import SCORES, held_policy
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.study.cell import digest_of, program_of
+from advisor.sim.study.engines import Engine
 from tools.pages.page_text import table as markdown
 from tools.train import TOOLS, gang_rules
 from tools.train.drawn_sites import HELD_OUT, Change, DrawnSite, draw_site
@@ -203,10 +204,16 @@ def tasks_of(chosen: SiteSet, runs: Sequence[Path]) -> Iterator[SiteTask]:
 
 
 def judged(
-    sets: Sequence[SiteSet], runs: Sequence[Path], store: Path, workers: int, tell: Callable[[str], None]
+    sets: Sequence[SiteSet],
+    runs: Sequence[Path],
+    store: Path,
+    workers: int,
+    tell: Callable[[str], None],
+    engine: Engine = "local",
 ) -> dict[str, Any]:
     """Return the rows of each set, with their changes against the best rival, ready for JSON."""
-    played = play_all({chosen.name: list(tasks_of(chosen, runs)) for chosen in sets}, measured, store, workers, tell)
+    tasks = {chosen.name: list(tasks_of(chosen, runs)) for chosen in sets}
+    played = play_all(tasks, measured, store, workers, tell, engine)
     results: dict[str, Any] = {}
     for chosen in sets:
         of_set = played[chosen.name]

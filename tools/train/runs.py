@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.cli.compare import seeds_of
 from advisor.errors import ConfigError
-from advisor.sim.study.engines import require_slurm, run_on_cores, run_on_slurm
-from advisor.sim.study.sweep import Engine
+from advisor.sim.study.engines import Engine, run_tasks
 from advisor.text import escaped
 from tools.train.imitation import Recipe, deterministic, recipe_of
 from tools.train.training import Report, TrainingRun, draw_curves, read_checkpoint, read_description, train
@@ -218,14 +217,7 @@ def run_campaign(
     `SimulationError` where the engine fails.
     """
     jobs = {name: _Job(planned=planned, folder=out.resolve() / name) for name, planned in runs.items()}
-    if not jobs:
-        return
-    if engine == "slurm":
-        require_slurm()
-        finished = run_on_slurm(jobs, _run, workers, out)
-    else:
-        finished = run_on_cores(jobs, _run, min(workers, len(jobs)))
-    with closing(finished):
+    with closing(run_tasks(jobs, _run, engine, workers, out)) as finished:
         yield from finished
 
 

@@ -29,6 +29,10 @@ FinishedRuns = Annotated[
     list[Path], typer.Option(help="Folders of finished runs; give it once for each.", exists=True, file_okay=False)
 ]
 Results = Annotated[Path, typer.Option(help="What the judge wrote with --out.", exists=True, dir_okay=False)]
+Workers = Annotated[int | None, typer.Option(help="How many at once; all cores, or 64 jobs.", min=1)]
+Engine = Annotated[
+    Spread, typer.Option(help="Where they go: cores of this machine, or a job array; its folder is on all nodes.")
+]
 Models = Annotated[Path, typer.Option(help="Folder of models.")]
 Version = Annotated[str, typer.Option(help="Name of the version.")]
 Use = Annotated[bool, typer.Option("--use", help="Put it in use there.")]
@@ -82,8 +86,8 @@ def sweep(
     out: Annotated[Path, typer.Option(help="Folder of the folders of the runs.")],
     only: Annotated[list[str] | None, typer.Option(help="Rows of the file to run; all if left out.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds in place of those of the file, such as 1-5.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Runs at once; all cores, or 64 jobs.", min=1)] = None,
-    engine: Annotated[Spread, typer.Option(help="Where runs go: cores of this machine, or jobs.")] = Spread.LOCAL,
+    workers: Workers = None,
+    engine: Engine = Spread.LOCAL,
 ) -> None:
     """Train the runs of a file, several at once; the same command goes on with those that are not over."""
     with one_line(), terminated_as_interrupted():

@@ -9,8 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from advisor.backends import process
 from advisor.backends.installation import how_to_install
@@ -19,6 +21,7 @@ from advisor.errors import SimulationError, SlurmError
 if TYPE_CHECKING:
     from submitit import AutoExecutor, Job
 
+Engine = Literal["local", "slurm"]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 # The keys and results of tasks, in the order in which they finish.
@@ -33,6 +36,16 @@ _POLL_S = 2.0
 _LOOK_S = 30.0
 _SETTLE_S = 5.0
 _ERROR_LINE = re.compile(r"((sbatch|slurmstepd)[^:]*: error|[A-Za-z_][\w.]*(Error|Exception)): ")
+
+
+def run_tasks(
+    tasks: Mapping[str, Task], run: Callable[[Task], Result], engine: Engine, workers: int, folder: Path
+) -> Finished[Result]:
+    """Run tasks, `workers` at a time, on this machine or as a job array with its logs in `folder`."""
+    if tasks and engine == "slurm":
+        yield from run_on_slurm(tasks, run, workers, folder)
+    elif tasks:
+        yield from run_on_cores(tasks, run, min(workers, len(tasks)))
 
 
 def run_on_cores(tasks: Mapping[str, Task], run: Callable[[Task], Result], workers: int) -> Finished[Result]:
@@ -54,25 +67,15 @@ def run_on_cores(tasks: Mapping[str, Task], run: Callable[[Task], Result], worke
         pool.shutdown(wait=True, kill_workers=True)
 
 
-def require_slurm() -> None:
-    """Raise `SimulationError` where tasks cannot be submitted to Slurm."""
-    try:
-        import submitit  # noqa: F401
-    except ModuleNotFoundError as err:
-        raise SimulationError(
-            f"--engine slurm needs submitit: {how_to_install('slurm')}, or take --engine local"
-        ) from err
-    if not (shutil.which("sbatch") and shutil.which("srun")):
-        raise SimulationError("--engine slurm needs sbatch and srun on PATH: run it where jobs are submitted")
-
-
 def run_on_slurm(
     tasks: Mapping[str, Task], run: Callable[[Task], Result], workers: int, folder: Path
 ) -> Finished[Result]:
     """Run tasks as a job array, `workers` at a time; logs go into `folder`, which all nodes must share.
 
-    Partition, account, memory and time limit come from the variables of sbatch, such as SBATCH_PARTITION.
+    Partition, account, memory and time limit come from the variables of sbatch, such as SBATCH_PARTITION. Raises
+    `SimulationError` where a task fails, and at the end where jobs were killed.
     """
+    _require_slurm()
     import submitit
 
     # It writes its warnings to standard output, which is for results.
@@ -97,17 +100,30 @@ def run_on_slurm(
         )
 
 
+def _require_slurm() -> None:
+    """Raise `SimulationError` where tasks cannot be submitted to Slurm."""
+    try:
+        import submitit  # noqa: F401
+    except ModuleNotFoundError as err:
+        raise SimulationError(
+            f"--engine slurm needs submitit: {how_to_install('slurm')}, or take --engine local"
+        ) from err
+    if not (shutil.which("sbatch") and shutil.which("srun")):
+        raise SimulationError("--engine slurm needs sbatch and srun on PATH: run it where jobs are submitted")
+
+
 def _array(
     executor: "AutoExecutor",
     tasks: Sequence[tuple[str, Task]],
     run: Callable[[Task], Result],
     lost: "list[Job[Result]]",
 ) -> Finished[Result]:
-    """Submit one job array and yield the results of its jobs; cancel the jobs that still run on exit.
+    """Submit one job array and yield the results of its jobs; cancel what is left of it on exit.
 
     A job that leaves the queue without a result, as one that was killed, joins the `lost`; the others go on.
     """
-    jobs = executor.map_array(run, [task for _, task in tasks])
+    jobs = executor.map_array(partial(_run_in_job, run), [task for _, task in tasks])
+    array, _, _ = jobs[0].job_id.partition("_")
     waiting = {job.job_id: (key, job) for job, (key, _) in zip(jobs, tasks, strict=True)}
     gone, looked_time = frozenset[str](), time.monotonic()
     try:
@@ -124,15 +140,21 @@ def _array(
             if waiting:
                 time.sleep(_POLL_S)
             if waiting and time.monotonic() - looked_time >= _LOOK_S:
-                gone, looked_time = _gone(waiting, jobs[0]), time.monotonic()
+                gone, looked_time = _gone(waiting, array, jobs[0].paths.folder), time.monotonic()
     finally:
-        for _, job in waiting.values():
-            job.cancel(check=False)
+        # One whose node died can wait to run again although its result is there; others with a result are ending.
+        with suppress(SlurmError):
+            process.run(["scancel", *([] if waiting else ["--state=PENDING"]), array], timeout_s=_LOOK_S)
 
 
-def _gone(waiting: Collection[str], first: "Job[Result]") -> frozenset[str]:
+def _run_in_job(run: Callable[[Task], Result], task: Task) -> Result:
+    """Run a task in a job, which Slurm kills at its time limit; submitit would have it begin again without end."""
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    return run(task)
+
+
+def _gone(waiting: Collection[str], array: str, folder: Path) -> frozenset[str]:
     """Return which jobs of an array have left the queue; none where slurmctld does not answer."""
-    array, _, _ = first.job_id.partition("_")
     argv = ["squeue", "--noheader", "--array", "--format=%i", "--jobs", array]
     try:
         queued = process.run(argv, timeout_s=_LOOK_S).output.decode().split()
@@ -145,7 +167,7 @@ def _gone(waiting: Collection[str], first: "Job[Result]") -> frozenset[str]:
     if gone:
         # Their last results can still be on the way from another machine; listing a shared folder reads it again.
         time.sleep(_SETTLE_S)
-        list(first.paths.folder.iterdir())
+        list(folder.iterdir())
     return gone
 
 

@@ -7,16 +7,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from advisor.errors import SimulationError
 from advisor.sim.study.cell import Cell, Progress, Simulate, digest_of, keys_of, run_cell, simulate_cell
-from advisor.sim.study.engines import Finished, require_slurm, run_on_cores, run_on_slurm
+from advisor.sim.study.engines import Engine, Finished, run_tasks
 from advisor.sim.study.result import RunResult, Store
-
-Engine = Literal["local", "slurm"]
 
 
 class SweepInterrupted(KeyboardInterrupt):
@@ -79,16 +76,12 @@ def _finished(
         for key, cell in todo.items():
             yield key, run_cell(cell, simulate, progress)
         return
-    run = partial(_run_task, simulate=simulate)
-    if engine == "slurm":
-        require_slurm()
-        if store is None:
-            raise SimulationError("--engine slurm needs --store FOLDER, one that every node sees under the same path")
-        with _tasks(todo, store.resolve() / "traces") as tasks:
-            yield from run_on_slurm(tasks, run, workers, store)
-        return
-    with tempfile.TemporaryDirectory(prefix="sadvise-") as folder, _tasks(todo, Path(folder)) as tasks:
-        yield from run_on_cores(tasks, run, min(workers, len(todo)))
+    if engine == "slurm" and store is None:
+        raise SimulationError("--engine slurm needs --store FOLDER, one that every node sees under the same path")
+    with tempfile.TemporaryDirectory(prefix="sadvise-") as own:
+        folder = store.resolve() if store and engine == "slurm" else Path(own)
+        with _tasks(todo, folder / "traces") as tasks:
+            yield from run_tasks(tasks, partial(_run_task, simulate=simulate), engine, workers, folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,11 +15,9 @@ import pytest
 
 from advisor.errors import SimulationError
 from advisor.sim.run_outcome import Run
-from advisor.sim.study import engines
 from advisor.sim.study.cell import Cell, Progress, digest_of, keys_of
 from advisor.sim.study.result import RESULTS, Store, result_of
 from advisor.sim.study.sweep import SweepInterrupted, run_sweep
-from tests.fake_submitit import FakeSlurm, put_in_place
 from tests.programs import killed_after
 from tests.sim.building import make_trace
 from tests.sim.runs import dying, eight_cells, expected, failing, make_cell, random_trace, same, shifted, shifted_run
@@ -305,88 +303,28 @@ def test_the_curve_of_a_result_holds_every_gpu_second() -> None:
     assert sum(curve.gpus) * curve.step_s == pytest.approx(float(run.outcomes["held_gpu_s"].sum()), rel=1e-3)
 
 
-@pytest.fixture
-def two_cells() -> list[Cell]:
-    """Two cells of two traces."""
-    first, *_, last = eight_cells()
-    return [first, last]
-
-
-def test_slurm_without_submitit_gets_one_line(
-    two_cells: list[Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("module", "path", "message"),
+    [
+        (None, "/usr/bin:/bin", r"^--engine slurm needs submitit: .* install .*, or take --engine local$"),
+        (object(), "/nonexistent", r"^--engine slurm needs sbatch and srun on PATH: run it where jobs are submitted$"),
+    ],
+    ids=["without submitit", "without sbatch"],
+)
+def test_slurm_needs_submitit_its_commands_and_a_store_but_not_for_what_is_kept(
+    cells: list[Cell],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: object,
+    path: str,
+    message: str,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "submitit", None)
+    monkeypatch.setitem(sys.modules, "submitit", module)
+    monkeypatch.setenv("PATH", path)
+    run_sweep(cells[:2], store=tmp_path, simulate=shifted)
 
-    with pytest.raises(SimulationError, match=r"^--engine slurm needs submitit: .* install "):
-        run_sweep(two_cells, store=tmp_path / "store", engine="slurm", simulate=shifted)
-
-
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    """Put a Slurm that runs jobs here into place."""
-    (tmp_path / "bin").mkdir()
-    return put_in_place(tmp_path / "bin", monkeypatch)
-
-
-def test_slurm_runs_cells_as_one_array_and_finds_what_one_process_finds(
-    two_cells: list[Cell], tmp_path: Path, slurm: FakeSlurm
-) -> None:
-    store = tmp_path / "store"
-
-    results = run_sweep(two_cells, store=store, engine="slurm", workers=5, simulate=shifted)
-
-    assert same(results, expected(two_cells))
-    assert [options["array"] for options in slurm.arrays] == ["0-1%2"]
-    assert slurm.cancelled == []
-    assert list((store / "traces").iterdir()) == []
-    assert (store / "slurm" / "100").is_dir()
-
-
-def test_killed_job_costs_itself_alone_and_runs_again_by_the_same_command(
-    two_cells: list[Cell], tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engines, "_MOST_IN_ARRAY", 1)
-    monkeypatch.setenv("FAKE_SLURM_KILLS", "0")
-    with pytest.raises(SimulationError, match=r"^2 of 2 jobs on Slurm ended without a result, .*: the same "):
-        run_sweep(two_cells, store=tmp_path / "store", engine="slurm", simulate=shifted)
-    monkeypatch.setattr(engines, "_MOST_IN_ARRAY", 2)
-    with pytest.raises(SimulationError, match=r"^1 of 2 jobs on Slurm ended without a result"):
-        run_sweep(two_cells, store=tmp_path / "store", engine="slurm", simulate=shifted)
-    monkeypatch.delenv("FAKE_SLURM_KILLS")
-
-    results = run_sweep(two_cells, store=tmp_path / "store", engine="slurm", simulate=shifted)
-
-    assert same(results, expected(two_cells))
-    assert slurm.submitted == [1, 1, 2, 1]
-
-
-def test_a_failed_job_on_slurm_gets_one_line_and_the_others_are_cancelled(
-    two_cells: list[Cell], tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # One job alone fails by itself, so that a busy machine does not decide which failure is seen first.
-    monkeypatch.setenv("FAKE_SLURM_KILLS", "0")
-    with pytest.raises(SimulationError) as caught:
-        run_sweep(two_cells, store=tmp_path / "store", engine="slurm", simulate=failing)
-
-    assert "SimulationError: of 40, rules, seed 1: cannot be: logs are under" in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert "100_1" in slurm.cancelled
-
-
-def test_nothing_is_submitted_where_everything_is_kept(two_cells: list[Cell], tmp_path: Path, slurm: FakeSlurm) -> None:
-    run_sweep(two_cells, store=tmp_path / "store", simulate=shifted)
-
-    run_sweep(two_cells, store=tmp_path / "store", engine="slurm", simulate=failing)
-
-    assert slurm.submitted == []
-
-
-def test_slurm_needs_a_store_and_its_commands(
-    two_cells: list[Cell], tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(SimulationError, match="--engine slurm needs --store"):
-        run_sweep(two_cells, store=None, engine="slurm", simulate=shifted)
-
-    monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(SimulationError, match="needs sbatch and srun on PATH"):
-        run_sweep(two_cells, store=tmp_path / "store", engine="slurm", simulate=shifted)
+    with pytest.raises(SimulationError, match=r"^--engine slurm needs --store FOLDER"):
+        run_sweep(cells, store=None, engine="slurm", simulate=shifted)
+    with pytest.raises(SimulationError, match=message):
+        run_sweep(cells, store=tmp_path, engine="slurm", simulate=shifted)
+    assert same(run_sweep(cells[:2], store=tmp_path, engine="slurm", simulate=failing), expected(cells[:2]))

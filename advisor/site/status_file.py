@@ -49,7 +49,7 @@ class DaemonStatus(BaseModel):
     does not know. `run_time_order` is the last look at how a run-time model orders the jobs of the site; what it orders
     counts unless `on_probation` names the model. `failing_nodes` says which nodes fail more often than chance makes.
     `idle` is the last look at idle GPUs of running jobs, `gangs` that at pending gangs. `undelivered` is why notices do
-    not reach their targets.
+    not reach their targets. `settings` says which ones the daemon took up by itself, or why those do not hold.
     """
 
     model_config = _CHECKED
@@ -73,6 +73,7 @@ class DaemonStatus(BaseModel):
     idle: IdleLook | None = None
     gangs: GangLook | None = None
     undelivered: str = ""
+    settings: str = ""
 
 
 def status_after(done: "Round", *, undelivered: str = "") -> DaemonStatus:
@@ -111,6 +112,7 @@ def status_after(done: "Round", *, undelivered: str = "") -> DaemonStatus:
         idle=done.idle,
         gangs=done.gangs,
         undelivered=undelivered,
+        settings=done.settings,
     )
 
 

@@ -164,6 +164,8 @@ def lines(seen: Overlook) -> Iterator[tuple[str, str]]:
 
 def _further_lines(seen: Overlook) -> Iterator[tuple[str, str]]:
     """Yield the lines that depend on the state: notices, the gain of the last day, and why nothing happens."""
+    if seen.last is not None and seen.last.settings:
+        yield "settings", seen.last.settings
     if seen.last is not None and seen.last.failing_nodes:
         yield "nodes", f"{seen.last.failing_nodes}, in 7 days; `sadvise check` has the commands to drain them"
     if seen.last is not None and seen.last.idle is not None:

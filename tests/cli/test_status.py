@@ -253,9 +253,16 @@ def test_notices_that_are_not_delivered_are_said(status: Status, tmp_path: Path)
 
     written(tmp_path, now_round(make_round(step())), undelivered="mail: no answer")
 
+    assert "settings" not in labelled(status())
     assert labelled(status())["notices"] == "not delivered: mail: no answer; to do: `sadvise notify --test`"
     (check,) = _notices(settings)
     assert "mail: no answer" in check.text
+
+
+def test_settings_that_the_daemon_took_up_are_named(status: Status, tmp_path: Path) -> None:
+    written(tmp_path, now_round(replace(make_round(step()), settings="preset gentle since noon")))
+
+    assert labelled(status())["settings"] == "preset gentle since noon"
 
 
 def test_nodes_that_fail_are_named(status: Status, tmp_path: Path) -> None:

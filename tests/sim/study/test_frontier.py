@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from advisor.domain.tune_verdict import PRESETS, Preset
+from advisor.settings import Limits
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.study.cell import LONGEST_SHIFT_S, perturbed
 from advisor.sim.study.frontier import CopiedRuns, Point, TuneOutcome, best_lift, marked, point_of
 from advisor.sim.study.result import result_of
-from advisor.sim.study.tried_settings import Family, Preset, TriedSetting
+from advisor.sim.study.tried_settings import Family, TriedSetting
 from advisor.sim.study.user_losses import UserTally, tally_users, user_losses
 from tests.sim.building import make_trace
 from tests.sim.runs import make_run, random_trace
@@ -146,6 +148,39 @@ def test_best_of_a_preset_hurts_fewest_users_and_is_then_the_fastest(tried: dict
     assert outcome.advised is tried["lift account"]
     assert outcome.beyond(tried["bf_window"], tried["lift account"]).percent == pytest.approx(100 * (0.85 / 0.9 - 1))
     assert outcome.named == [tried[name] for name in ("pin", "lift account", "harsh", "bf_window")]
+
+
+def test_a_daemon_moves_to_the_best_lift_of_the_presets_by_the_settings_of_its_guard_alone(plain: CopiedRuns) -> None:
+    limits = {name: Limits(fairness=name) for name in ("user", "lane", "trade")}  # type: ignore[arg-type]
+
+    def lift(policy: str, fairness: str, factor: float, family: Family = Family.LIFT) -> Point:
+        setting = replace(
+            setting_of(f"{policy} {fairness}", family, PRESETS[fairness]),
+            policy=policy,
+            options=SimulationOptions(limits=limits[fairness]),
+        )
+        return point(runs_of(plain.jct_s * factor, plain.queueing_delay_s), plain, setting)
+
+    points = (
+        point(plain, plain, PLAIN),
+        lift("lift", "user", 0.9),
+        lift("lift", "lane", 0.7),
+        lift("lift-forecast", "lane", 0.8),
+        lift("lift", "trade", 0.6),
+        lift("lift-forecast", "trade", 1.1),
+        # With a line of slurm.conf, which the daemon does not write.
+        lift("lift", "lane", 0.1, Family.BOTH),
+    )
+    outcome = TuneOutcome(points=points, seed=0, in_force=points[0])
+
+    def moved(*allowed: Preset, forecasts: bool) -> str | None:
+        move = outcome.move(frozenset(allowed), forecasts=forecasts)
+        return None if move is None else move.setting.name
+
+    assert moved(Preset.GENTLE, forecasts=False) == "lift lane"
+    assert moved(Preset.GENTLE, forecasts=True) == "lift-forecast lane"
+    assert moved(*Preset, forecasts=False) == "lift trade"
+    assert moved(Preset.TRADE, forecasts=True) is moved(Preset.FREE, forecasts=False) is moved(forecasts=False) is None
 
 
 def test_what_lengthens_the_tail_of_the_waits_is_no_choice(tried: dict[str, Point]) -> None:

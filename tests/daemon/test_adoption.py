@@ -55,6 +55,10 @@ def live(site: Site, service: Service, weeks: Weeks, *, apart_s: float = 7 * DAY
     service.round()
 
 
+def fairness_of(service: Service) -> str:
+    return service.config.guard.fairness
+
+
 @pytest.fixture
 def served(site: Site) -> Callable[..., Service]:
     """Return what starts a daemon that is allowed some presets."""
@@ -99,7 +103,7 @@ def test_two_successive_runs_move_a_daemon_within_its_presets(
     live(site, service, weeks, apart_s=apart_days * DAY_S)
 
     after = effective_values_of(service.config)
-    assert service.config.guard.fairness == service._outfit.applier.cycle.limits.fairness == fairness
+    assert fairness_of(service) == service._outfit.applier.cycle.limits.fairness == fairness
     assert {key for key, value in after.items() if value != before[key]} <= MOVED_KEYS
     assert [status_after(done).settings != "" for done in site.told[-1:]] == [service.config.adoption is not None]
 
@@ -165,14 +169,14 @@ def test_settings_are_dropped_where_they_are_edited_or_no_longer_allowed_and_sta
 ) -> None:
     service = served()
     live(site, service, [LANE, LANE])
-    assert service.config.guard.fairness == "lane"
+    assert fairness_of(service) == "lane"
 
     service.reconfigure(allow(site, presets, more))
     service.round()
-    assert service.config.guard.fairness == ("account" if more else "trade")
+    assert fairness_of(service) == ("account" if more else "trade")
     service.reconfigure(allow(site, "gentle, trade"))
 
-    assert service.config.guard.fairness == "trade" and not adoption_file(service.config).exists()
+    assert fairness_of(service) == "trade" and not adoption_file(service.config).exists()
     assert [row.get("dropped_by") for row in site.audited(SETTINGS)] == [None, "sadvised"]
     with service._keeper.held() as journal:
         assert "In force: what is configured, since " in weekly_digest(journal, service.config, site.cluster.now).text
@@ -189,10 +193,10 @@ def test_one_command_takes_a_move_back_and_two_more_runs_make_it_again(
     live(site, service, [LANE])
 
     assert "those configured, from the next round on" in first and "those configured are in force" in again
-    assert service.config.guard.fairness == "trade"
+    assert fairness_of(service) == "trade"
     assert [row["why"] for row in site.audited(SETTINGS)][1:] == ["sadvise revert --settings"]
     live(site, service, [LANE])
-    assert service.config.guard.fairness == "lane"
+    assert fairness_of(service) == "lane"
 
 
 ADOPTIONS = st.builds(
@@ -242,7 +246,7 @@ def test_a_damaged_file_means_the_configured_settings_and_the_status_says_so(
     service.reconfigure(allow(site, "gentle"))
     service.round()
 
-    assert service.config.guard.fairness == "trade"
+    assert fairness_of(service) == "trade"
     assert status_after(site.told[-1]).settings == (
         f"{site.folder}/adopted.json: cannot be read; the configured settings are in force"
     )

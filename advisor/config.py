@@ -11,18 +11,19 @@ place of the others.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, Final, NamedTuple, get_type_hints
 
-from pydantic import ConfigDict, ValidationError, create_model
+from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.idle_gpus import UtilisationSettings
 from advisor.domain.mode import Modes
 from advisor.domain.notice import NoticeSettings
+from advisor.domain.tune_verdict import Adoption
 from advisor.errors import ConfigError, OptionsError
 from advisor.files import parse_toml, read_bounded
 from advisor.settings import (
@@ -80,7 +81,10 @@ _REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {"source.reader": {"json": "w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """The configuration in force; `origins` maps keys ("planning.depth") to a file or variable, absent for defaults."""
+    """The configuration in force; `origins` maps keys ("planning.depth") to a file or variable, absent for defaults.
+
+    `adoption` holds the settings that the daemon took up by itself, `not_adopted` is why those of its file do not hold.
+    """
 
     planning: PlanningSettings = field(default_factory=PlanningSettings)
     guard: Limits = field(default_factory=Limits)
@@ -97,6 +101,8 @@ class Config:
     web: WebSettings = field(default_factory=WebSettings)
     utilisation: UtilisationSettings = field(default_factory=UtilisationSettings)
     origins: Mapping[str, str] = field(default_factory=dict)
+    adoption: Adoption | None = None
+    not_adopted: str = ""
 
 
 class KeyDescription(NamedTuple):
@@ -124,7 +130,10 @@ class _Layer:
 
 
 # The tables of sadvise.toml; a new one is a field of `Config`.
-_TABLES: Mapping[str, type[Any]] = {name: kind for name, kind in get_type_hints(Config).items() if name != "origins"}
+_NO_TABLES: Final = ("origins", "adoption", "not_adopted")
+_TABLES: Mapping[str, type[Any]] = {
+    name: kind for name, kind in get_type_hints(Config).items() if name not in _NO_TABLES
+}
 _KEYS: Mapping[str, tuple[str, ...]] = {
     table: tuple(key.name for key in fields(settings)) for table, settings in _TABLES.items()
 }
@@ -150,7 +159,48 @@ def load_config(
     origins = {
         f"{table}.{key}": layer.origin for layer in layers for table, keys in layer.tables.items() for key in keys
     }
-    return _validated(layers, origins)
+    return with_adoption(_validated(layers, origins))
+
+
+def adoption_file(config: Config) -> Path:
+    """Return the file in which the daemon keeps the settings that it took up by itself, beside its journal."""
+    return Path(config.journal.file).with_name("adopted.json")
+
+
+def with_adoption(config: Config) -> Config:
+    """Return a configuration with the settings that the daemon has taken up by itself until now.
+
+    They hold only while `daemon.tune_presets` allows them and what they replace is configured as it was.
+    """
+    last, path = config.adoption, adoption_file(config)
+    if last is not None:
+        config = _with_settings(config, last.configured_fairness, last.configured_decades, adoption=None)
+    elif config.not_adopted:
+        config = replace(config, not_adopted="")
+    if not config.daemon.tune_presets:
+        return config
+    try:
+        adoption = TypeAdapter(Adoption).validate_json(read_bounded(path, SIZE_LIMIT_BYTES), strict=True)
+        against = adoption.against(config.daemon.presets, config.guard.fairness, config.planning.priority_decades)
+        if against:
+            return replace(config, not_adopted=f"{path}: {against}; the configured settings are in force")
+        origins = {**config.origins, **dict.fromkeys(("guard.fairness", "planning.priority_decades"), str(path))}
+        adopted = replace(config, origins=origins)
+        return _with_settings(adopted, adoption.fairness, adoption.priority_decades, adoption=adoption)
+    except FileNotFoundError:
+        return config
+    except (OSError, ValueError):
+        return replace(config, not_adopted=f"{path}: cannot be read; the configured settings are in force")
+
+
+def _with_settings(config: Config, fairness: str, decades: float, *, adoption: Adoption | None) -> Config:
+    """Return a configuration with other settings; raises `ValueError` for decades out of bounds."""
+    return replace(
+        config,
+        guard=replace(config.guard, fairness=fairness),  # type: ignore[arg-type]  # that of a preset, or configured
+        planning=replace(config.planning, priority_decades=decades),
+        adoption=adoption,
+    )
 
 
 def chosen_clusters(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from advisor.domain.notice import is_loopback
+from advisor.domain.tune_verdict import Preset, presets_in
 from advisor.domain.units import DAY_S, HOUR_S
 
 Reader = Literal["auto", "text", "pyslurm"]
@@ -271,8 +272,14 @@ class DaemonSettings:
     tune: Annotated[
         bool,
         "whether `sadvise tune live` tries other settings on the last four weeks of the site every Sunday night; the "
-        "digest and the audit say which preset would do better, and at whose price; nothing is changed",
+        "digest and the audit say which preset would do better, and at whose price; nothing is changed but by "
+        "tune_presets",
     ] = False
+    tune_presets: Annotated[
+        str,
+        'presets, such as "gentle, trade", to whose guard.fairness and planning.priority_decades a daemon that applies '
+        "moves by itself, where two successive runs choose the same setting; empty for none",
+    ] = ""
     tune_cpu_s: Annotated[float, "CPU time after which that is ended"] = 2 * HOUR_S
     policy: Annotated[
         str,
@@ -314,6 +321,7 @@ class DaemonSettings:
             raise ValueError("twin_interval_s must be 0, or at least 5 and at most 86400")
         if not 0 <= self.night_hour <= 23:
             raise ValueError("night_hour must be an hour from 0 to 23")
+        presets_in(self.tune_presets)
         if self.tune_cpu_s < 1.0:
             raise ValueError("tune_cpu_s must be at least 1")
         if min(self.strain_threads, self.strain_queue, self.strain_cycle_s) <= 0:
@@ -322,6 +330,11 @@ class DaemonSettings:
             raise ValueError("runtime_folder must be an absolute path")
         if self.submit_table and not self.submit_table.startswith("/"):
             raise ValueError("submit_table must be an absolute path, or empty")
+
+    @property
+    def presets(self) -> frozenset[Preset]:
+        """The presets to which the daemon moves by itself."""
+        return presets_in(self.tune_presets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,8 +79,9 @@ def test_the_page_that_is_kept_has_the_prose_of_its_template(name: str) -> None:
     assert [block for block in blocks if not re.search(re.sub(r"\\\{.+?\\\}", ".*", re.escape(block)), kept)] == []
 
 
-def test_no_policy_of_the_page_on_advice_leaves_all_traces_as_they_were() -> None:
-    text = (ROOT / described("advice")["output"]).read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["advice", "results"])
+def test_no_policy_of_a_page_leaves_all_traces_as_they_were(name: str) -> None:
+    text = (ROOT / described(name)["output"]).read_text(encoding="utf-8")
     _, _, below = text.partition("## Against slurm, over all traces\n\n")
     heads, _, *rows = [line.strip("| ").split(" | ") for line in below.split("\n\n")[0].splitlines()]
 

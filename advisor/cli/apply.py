@@ -17,6 +17,7 @@ from advisor.watch.changes import (
     apply_changes,
     fields_of,
     revert_changes,
+    revert_settings,
     revert_strays,
     stray_documents,
 )
@@ -56,6 +57,9 @@ def revert(
     strays: Annotated[
         bool, option("--strays", "Revert what carries the mark of sadvise and the journal does not know.")
     ] = False,
+    settings: Annotated[
+        bool, option("--settings", "Return to the configured settings where the daemon took up others by itself.")
+    ] = False,
     reading: LiveQueue,
     journal: JournalFile = None,
     output: Form,
@@ -65,8 +69,14 @@ def revert(
     Fields that somebody else has changed since are left alone and listed. This works when the queue as a whole cannot
     be read. After a loss of the journal, changes that it does not know are named, and reverted with --strays: the nice
     of every pending job whose nice is below 0 and carries the mark, or of the jobs JOBID, to that of their submit line,
-    or 0. Exits with 1 if Slurm refused a revert, or lifts are left that the journal does not know.
+    or 0. Exits with 1 if Slurm refused a revert, or lifts are left that the journal does not know. With --settings no
+    job is changed, and the daemon takes note in its next round.
     """
+    if settings:
+        if jobs or every or strays or not output.is_for_people:
+            raise OptionsError("--settings is given alone")
+        print_labelled("settings", revert_settings(reading, journal))
+        return
     if every and strays:
         raise OptionsError("--all and --strays exclude each other: give one")
     if bool(jobs) == every and not strays:

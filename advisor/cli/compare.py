@@ -4,11 +4,21 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from rich.text import Text
 
 from advisor.cli.options import ConfigFile, Json
-from advisor.cli.simulation import Study, command_line, drawn_in_words, publish, setting_of, shown_runs, study_of
+from advisor.cli.simulation import (
+    Study,
+    command_line,
+    drawn_in_words,
+    finish_times_of,
+    publish,
+    setting_of,
+    shown_runs,
+    study_of,
+)
 from advisor.cli.simulation_options import (
     ClusterTexts,
     DrawnRequests,
@@ -28,6 +38,7 @@ from advisor.cli.simulation_options import (
     Workers,
 )
 from advisor.config import load_config
+from advisor.domain.units import plural
 from advisor.errors import OptionsError
 from advisor.sim.study.comparison import PairedDifference, Results, by_policy, ends_of, mean_of
 from advisor.sim.study.result import RunResult
@@ -132,6 +143,7 @@ def _print(study: Study, results: Sequence[RunResult], differences: Sequence[Pai
         (difference.trace, difference.policy, difference.metric): difference.change for difference in differences
     }
     header = ["policy", *(LABELS[metric] for metric in SHOWN)]
+    fared = [(result, found) for _, result, found in finish_times_of(study, results)]
     print_labelled("runs", f"{len(results)} in all, execution {setting.execution}, speeds {setting.speeds}")
     for trace in study.traces:
         name, cluster = trace.name, study.cluster_texts[trace.name]
@@ -150,6 +162,11 @@ def _print(study: Study, results: Sequence[RunResult], differences: Sequence[Pai
             text = ends_in_words(ends_of(own), seeds=len(own))
             if text:
                 print_labelled("ends", f"{policy}: {text}")
+            rho = [found for result, found in fared if (result.summary.trace, result.summary.policy) == (name, policy)]
+            if rho:
+                mean, worst = (fmean(getattr(of, key) for of in rho) for key in ("mean_rho", "worst_rho"))
+                users = plural(rho[0].users, "user")
+                print_labelled("rho", f"{policy}: {mean:.2f} in the mean of {users}, {worst:.2f} for the worst off")
     if len(setting.policies) > 1 and len(study.traces) > 1:
         out.print()
         out.print(Text("over all traces, every trace weighing the same", style="bold"))

@@ -1,15 +1,29 @@
 """`sadvise report`: what the changes achieved."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 from advisor.cli.options import OUTPUT, READING, Form, JournalFile, Site, instant_of, option
 from advisor.clock import SystemClock
+from advisor.config import Config
+from advisor.errors import ConfigError
 from advisor.journal import SqliteJournal
+from advisor.site.status_file import read_status
 from advisor.view.impact_report import COLUMNS, document, impact_of, print_report, rows, without_names
 from advisor.view.terminal import tool_meta
 from advisor.watch.reading import journal_file
 
 SCHEMA = "sadvise.report/1"
+
+
+def _missing(settings: Config) -> Mapping[str, str]:
+    """Map the levers that the site lacks to what is missing, as the daemon saw it last; none where it is not known."""
+    try:
+        last = read_status(Path(settings.daemon.runtime_folder))
+    except ConfigError:
+        return {}
+    return {} if last is None else last.asleep
 
 
 def report(
@@ -47,7 +61,7 @@ def report(
     if not accounts:
         impact = without_names(impact)
     if output.is_for_people:
-        print_report(impact)
+        print_report(impact, _missing(settings) if journal is None else {})
     else:
         meta = tool_meta(SCHEMA, since=impact.since, until=now)
         output.show({"meta": meta, **document(impact)}, COLUMNS, list(rows(impact)))

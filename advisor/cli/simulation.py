@@ -21,11 +21,12 @@ from advisor.sim.study.cell import Cell
 from advisor.sim.study.comparison import PairedDifference, compare
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.sweep import SweepInterrupted, run_sweep
+from advisor.sim.study.user_losses import FinishTimes, finish_times, jct_alone_s
 from advisor.sim.traces.trace import Trace
 from advisor.sim.traces.trace_file import read_trace
 from advisor.sim.unmodelled import check_gpu_types, unmodelled
 from advisor.text import one_line
-from advisor.view.html_report import Origin, check_writable, write_report
+from advisor.view.html_report import Origin, check_writable, names_users, write_report
 from advisor.view.terminal import print_json, tool_meta
 
 BASELINE = ("slurm", "rules")
@@ -237,6 +238,7 @@ def publish(
                 "ends": [_end_values(result) for result in results],
                 "changes": [_change_values(difference) for difference in differences],
                 **({"interactive": interactive} if interactive else {}),
+                "finish_times": [_finish_values(*each) for each in finish_times_of(study, results)],
             }
         )
     else:
@@ -315,6 +317,26 @@ def _interactive_values(result: RunResult) -> dict[str, object]:
     if waits is None:
         return {}
     return {"policy": summary.policy, "trace": summary.trace, "seed": summary.seed, **asdict(waits)}
+
+
+def finish_times_of(study: Study, results: Sequence[RunResult]) -> Iterator[tuple[Trace, RunResult, FinishTimes]]:
+    """Yield how each user fared against an equal share, for each run on a trace that names users."""
+    for trace in study.traces:
+        own = [result for result in results if result.summary.trace == trace.name]
+        if not names_users(trace, {result.cell: result for result in own}):
+            continue
+        alone_s = jct_alone_s(trace.jobs, study.clusters[trace.name].gpus)
+        for result in own:
+            found = finish_times(result.jct_s, alone_s, trace.jobs["user"])
+            if found is not None:
+                yield trace, result, found
+
+
+def _finish_values(trace: Trace, result: RunResult, found: FinishTimes) -> dict[str, object]:
+    """Return the finish-time fairness of a run as published."""
+    summary = result.summary
+    worst = {"worst_user": trace.users[found.worst_user]}
+    return {"policy": summary.policy, "trace": summary.trace, "seed": summary.seed, **found._asdict(), **worst}
 
 
 def _change_values(difference: PairedDifference) -> dict[str, object]:

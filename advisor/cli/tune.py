@@ -33,7 +33,7 @@ from advisor.cli.simulation_options import (
     VariesSlurm,
     Workers,
 )
-from advisor.config import load_config
+from advisor.config import Config, load_config
 from advisor.domain.mode import Mode
 from advisor.domain.units import duration, plural
 from advisor.sim.study.exploration import Exploration
@@ -126,7 +126,7 @@ def tune(
         origin = replace(study.origin, traces={read.name: exploration.trace})
         write_page(frontier_page(exploration, outcome, origin, with_dominated=shows_all), report)
     if json:
-        print_json(_document(study, exploration, outcome))
+        print_json(_document(study, exploration, outcome, settings))
     else:
         _print(study, exploration, outcome, with_dominated=shows_all)
 
@@ -164,7 +164,7 @@ def _print(study: Study, exploration: Exploration, outcome: TuneOutcome, *, with
         print_labelled(label, text, width=_WIDTH)
 
 
-def _document(study: Study, exploration: Exploration, outcome: TuneOutcome) -> dict[str, object]:
+def _document(study: Study, exploration: Exploration, outcome: TuneOutcome, settings: Config) -> dict[str, object]:
     """Return the frontier as published."""
     (read,) = study.traces
     options = exploration.plain.options
@@ -179,6 +179,7 @@ def _document(study: Study, exploration: Exploration, outcome: TuneOutcome) -> d
         "least_jobs_of_user": LEAST_JOBS,
     }
     advised, now = outcome.advised, outcome.in_force
+    move = outcome.move(settings.daemon.presets, forecasts=settings.forecasts.enabled)
     return {
         "meta": {**meta_of(SCHEMA, study), **subject},
         "jobs": len(exploration.trace),
@@ -187,6 +188,7 @@ def _document(study: Study, exploration: Exploration, outcome: TuneOutcome) -> d
         "advised": _name(advised),
         "in_force": now.setting.name,
         "against_in_force": None if advised is None else _change_values(outcome.beyond(now, advised)),
+        "moves_to": None if move is None else _move_values(move, outcome),
         "tuned_slurm": outcome.tuned_slurm.setting.name,
         "not_varied": list(exploration.left_out),
     }
@@ -194,6 +196,17 @@ def _document(study: Study, exploration: Exploration, outcome: TuneOutcome) -> d
 
 def _name(point: Point | None) -> str | None:
     return None if point is None else point.setting.name
+
+
+def _move_values(move: Point, outcome: TuneOutcome) -> dict[str, object]:
+    """Return the setting that a daemon can take up by itself, and its change against the one in force."""
+    options = move.setting.options
+    return {
+        "setting": move.setting.name,
+        "fairness": options.limits.fairness,
+        "priority_decades": options.planning.priority_decades,
+        "change": _change_values(outcome.beyond(outcome.in_force, move)),
+    }
 
 
 def _point_values(point: Point, trace: Trace) -> dict[str, object]:

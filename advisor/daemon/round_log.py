@@ -33,6 +33,7 @@ class RoundLog:
         self._strays: frozenset[int] = frozenset()
         self._trial_fault = ""
         self._on_probation: frozenset[str] = frozenset()
+        self._settings = ""
 
     def tell(self, done: Round, unfilled: Collection[str] = ()) -> None:
         """Log a round: one line for the round, and one for each action and each difference from the last round.
@@ -66,6 +67,9 @@ class RoundLog:
         for name in sorted(self._held_to - done.held_to.keys()):
             self._log.info("no longer kept from applying", by=name)
         self._mode, self._held_to = done.mode, frozenset(done.held_to)
+        if done.settings != self._settings:
+            self._log.warning("other settings in force", settings=done.settings or "those configured")
+        self._settings = done.settings
 
     def _tell_fault(self, done: Round) -> None:
         again = done.fault == self._fault and self._failed_rounds % REMINDED_AFTER

@@ -19,7 +19,7 @@ from advisor.daemon.service import Service
 from advisor.domain.failing_node import FailingNode
 from advisor.domain.idle_gpus import IdleLook
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.tune_verdict import TuneVerdict
+from advisor.domain.tune_verdict import Tuned
 from advisor.errors import AdvisorError
 from advisor.text import blanked
 from advisor.view.digest_words import tune_words
@@ -151,7 +151,7 @@ class Beside:
     """
 
     refit: Callable[[Config], str]
-    tune: Callable[[Config], TuneVerdict]
+    tune: Callable[[Config], Tuned]
     failing: Callable[[Config, int], Sequence[FailingNode]]
     idle: Callable[[Config, Snapshot], IdleLook]
 
@@ -253,6 +253,8 @@ class Daemon:
         self._notifier.alive()
         if self._service.interval_s != self._planned_s:
             self._signals.put(_PLAN)
+        if self._service.is_outdated:
+            self._signals.put(_RELOAD)
 
     def _plan_rounds(self) -> None:
         self._planned_s = self._service.interval_s
@@ -303,9 +305,9 @@ class Daemon:
         config = self._service.config
         if config.daemon.tune:
             try:
-                verdict = self._beside.tune(config)
-                self._service.note_tune(verdict)
-                self._log.info("tuned", advised=tune_words(verdict))
+                tuned = self._beside.tune(config)
+                self._service.note_tune(tuned)
+                self._log.info("tuned", advised=tune_words(tuned.advised))
             except AdvisorError as err:
                 self._log.warning("settings were not tried", fault=str(err))
 

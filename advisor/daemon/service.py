@@ -14,7 +14,7 @@ from advisor.apply.applier import Applier
 from advisor.apply.step import Reconciled, Step, StepJournal
 from advisor.backends.diagnostics import next_interval_s, strained
 from advisor.clock import Clock
-from advisor.config import Config
+from advisor.config import Config, with_adoption
 from advisor.cycle import Cycle, CycleRecord, StartForecaster
 from advisor.daemon.gang_watch import GangWatch
 from advisor.daemon.journal_keeper import Keeper
@@ -28,7 +28,7 @@ from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.tune_verdict import TuneVerdict
+from advisor.domain.tune_verdict import Tuned, TuneVerdict
 from advisor.domain.units import HOUR_S
 from advisor.errors import AdvisorError, BudgetSpentError, ConfigError, JournalError, JournalFullError, ModelError
 from advisor.features.policy import Policy, RefusedPolicy
@@ -40,6 +40,7 @@ from advisor.metrics.catalogue import JOURNAL
 from advisor.metrics.round import Round
 from advisor.planning.strays import Stray, strays
 from advisor.replay.deviations import SHADOW, Shadow
+from advisor.site.adoption import consider, drop, settings_words
 from advisor.site.pause_file import paused
 from advisor.site.round_state import RoundState
 from advisor.site.site_gate import RoundDeadline, SiteGate
@@ -116,6 +117,9 @@ class Service:
         self._failing_nodes: str | None = None
         self._idle: IdleLook | None = None
         self._idle_noted_time = -math.inf
+        self._move: TuneVerdict | None = None
+        # Whether settings were taken up or dropped that a reload puts into effect.
+        self.is_outdated = False
         self.node_count = 0
         # The last snapshot with its started jobs alone, kept where idle GPUs are looked for.
         self.running: Snapshot | None = None
@@ -178,6 +182,7 @@ class Service:
             failing_nodes=self._failing_nodes or "",
             idle=self._idle if outfit.config.utilisation.is_on else None,
             gangs=self._gang_watch.look,
+            settings=settings_words(outfit.config),
         )
         self._observer(done)
         if not self._is_settled and step is not None:
@@ -200,9 +205,10 @@ class Service:
         with self._keeper.held() as journal:
             journal.prune(self._clock.now())
 
-    def note_tune(self, verdict: TuneVerdict) -> None:
-        """Have the next round write what `sadvise tune` advises into the audit; for any thread."""
-        self._round_state.note(TUNED, **asdict(verdict))
+    def note_tune(self, tuned: Tuned) -> None:
+        """Have the next round write what `sadvise tune` advises into the audit, and consider it; for any thread."""
+        self._round_state.note(TUNED, **asdict(tuned.advised))
+        self._move = tuned.move
 
     def note_failing(self, nodes: str) -> None:
         """Have the next round publish which nodes fail more often than chance makes, "" for none; for any thread."""
@@ -303,6 +309,7 @@ class Service:
         """Judge the breakers, then run one step, which journals each change before it is sent."""
         state = self._round_state
         state.begin(journal, outfit.config, snapshot.taken_at, paused=self._paused())
+        self._heed_settings(journal, outfit.config, snapshot.taken_at)
         if "slurm_errors" in state.heed(journal):
             self._reads_failed = 0
             outfit.forget_asked()
@@ -325,6 +332,15 @@ class Service:
         # Start times are fitted to polls of the queue, whether anything was proposed or not.
         journal.keeps_polls = True
         return replace(outfit.applier, journal=journal, cycle=_decided_by_policy(outfit)).step(snapshot)
+
+    def _heed_settings(self, journal: SqliteJournal, config: Config, now: float) -> None:
+        """Drop settings that no longer hold, and move where two weekly runs of `sadvise tune` agree."""
+        move, self._move = self._move, None
+        if config.not_adopted or not config.daemon.tune_presets:
+            drop(journal, config, now, by="sadvised", why=config.not_adopted or "daemon.tune_presets is empty")
+        elif move is not None:
+            consider(journal, config, move, now)
+        self.is_outdated = with_adoption(config).adoption != config.adoption
 
     def _record(self, outfit: Outfit, step: Step, journal: SqliteJournal) -> None:
         """Store what follows from a step: outcomes, the table for submissions, the shadow's plan and the twin's."""

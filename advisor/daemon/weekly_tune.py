@@ -2,14 +2,15 @@
 
 import signal
 import sys
+from dataclasses import replace
 from typing import Final
 
 from advisor.backends.process import Deadline, printable, run, text_of
 from advisor.config import Config
-from advisor.domain.tune_verdict import TuneVerdict
+from advisor.domain.tune_verdict import Tuned, TuneVerdict
 from advisor.domain.units import DAY_S, HOUR_S, duration
 from advisor.errors import SlurmError
-from advisor.site.frontier_file import DOCUMENT, TunedDocument
+from advisor.site.frontier_file import DOCUMENT, TunedChange, TunedDocument
 
 DEADLINE_S: Final = HOUR_S
 
@@ -37,8 +38,8 @@ _OUTPUT_BYTES: Final = 64 << 20
 _SPARE_S: Final = 5.0
 
 
-def weekly_tune(config: Config, patience: Deadline) -> TuneVerdict:
-    """Run `sadvise tune live` at the lowest priority and within its budget of CPU, and return what it advises.
+def weekly_tune(config: Config, patience: Deadline) -> Tuned:
+    """Run `sadvise tune live` at the lowest priority and within its budget of CPU, and return what it found.
 
     Raises `SlurmError` if it fails, takes too long, or prints what cannot be read.
     """
@@ -56,15 +57,25 @@ def weekly_tune(config: Config, patience: Deadline) -> TuneVerdict:
         spent = f": {duration(budget_s)} of CPU are spent, raise daemon.tune_cpu_s" if is_spent else ""
         raise SlurmError(f"sadvise tune: {err}{spent}") from err
     try:
-        return _verdict(DOCUMENT.validate_json(text_of(answer.output)))
-    except ValueError as err:
+        document = DOCUMENT.validate_json(text_of(answer.output))
+        move = document.moves_to
+        return Tuned(
+            advised=_verdict(document, document.advised, document.against_in_force),
+            move=None
+            if move is None
+            else replace(
+                _verdict(document, move.setting, move.change),
+                fairness=move.fairness,
+                priority_decades=move.priority_decades,
+            ),
+        )
+    except (ValueError, KeyError) as err:
         raise SlurmError(f"the output of sadvise tune cannot be read: {err}") from err
 
 
-def _verdict(document: TunedDocument) -> TuneVerdict:
+def _verdict(document: TunedDocument, setting: str | None, change: TunedChange | None) -> TuneVerdict:
     point_by_name = {point.setting: point for point in document.points}
-    point, now = point_by_name.get(document.advised or ""), point_by_name[document.in_force]
-    change = document.against_in_force
+    point, now = point_by_name.get(setting or ""), point_by_name[document.in_force]
     if point is None or change is None or None in (change.percent, change.low, change.high):
         return TuneVerdict(jobs=document.jobs, in_force=document.in_force)
     return TuneVerdict(

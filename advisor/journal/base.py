@@ -22,6 +22,9 @@ PROVEN: Final = "run times proven"
 ORDER_SEEN: Final = "run times in order"
 # What the weekly `sadvise tune` advised.
 TUNED: Final = "tuned"
+# Where the daemon can move by itself, as that found; and that it did, or that this was taken back.
+CANDIDATE: Final = "settings to move to"
+SETTINGS: Final = "settings"
 # Which nodes fail more often than chance makes, as accounting had them that night.
 FAILING: Final = "failing nodes"
 # The running jobs that held idle GPUs, once an hour while there are any.

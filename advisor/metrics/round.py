@@ -31,8 +31,8 @@ class Round:
     them whose nice no user can set. `accuracy` is that of the forecasts of "start" and "run_time"; `on_probation` maps
     the run-time models that the plan set aside to why, and `order` is the last look at how such a model orders jobs.
     `breakers` are the open ones. `failing_nodes` says which nodes fail more often than chance makes, "" for none.
-    `idle` is the last look at idle GPUs, `gangs` that at pending gangs. `interval_s` is how long after the start of
-    this round the next one starts.
+    `idle` is the last look at idle GPUs, `gangs` that at pending gangs. `settings` says which ones the daemon took up
+    by itself. `interval_s` is how long after the start of this round the next one starts.
     """
 
     started_time: float
@@ -57,6 +57,7 @@ class Round:
     failing_nodes: str = ""
     idle: IdleLook | None = None
     gangs: GangLook | None = None
+    settings: str = ""
 
     @property
     def reconciled(self) -> Reconciled:

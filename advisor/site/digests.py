@@ -24,10 +24,12 @@ from advisor.domain.waiting_gangs import WeekOfGangs
 from advisor.errors import AdvisorError, ConfigError, NoticeError
 from advisor.journal import SqliteJournal
 from advisor.journal.audit import AuditRow
-from advisor.journal.base import BREAKERS, FAILING, GANGS, IDLE, TUNED
+from advisor.journal.base import BREAKERS, FAILING, GANGS, IDLE, SETTINGS, TUNED
+from advisor.site.adoption import settings_words
 from advisor.site.status_file import read_status
 from advisor.view.digest_words import Week, digest_notice, user_notice
 from advisor.view.impact_report import impact_of
+from advisor.view.terminal import instant
 
 _MOST_ROWS: Final = 100_000
 _MOST_USERS: Final = 1000
@@ -48,6 +50,7 @@ def weekly_digest(journal: SqliteJournal, config: Config, now: float) -> Notice:
         opened=_opened(rows),
         probation=_probation(config),
         tuned=_tuned(journal, since),
+        settings=settings_words(config) or _dropped(journal, since),
         failing_nodes=_failing_nodes(journal, since),
         idle=idle_by_user(rows, since),
         gangs=week_of_gangs(rows),
@@ -104,6 +107,14 @@ def _tuned(journal: SqliteJournal, since: float) -> TuneVerdict | None:
         return TuneVerdict(**row.detail)  # type: ignore[arg-type]
     except TypeError:
         return None
+
+
+def _dropped(journal: SqliteJournal, since: float) -> str:
+    """Return why settings that the daemon took up by itself were dropped since an instant, "" if they were not."""
+    row = journal.last(SETTINGS)
+    if row is None or row.time < since or "dropped_by" not in row.detail:
+        return ""
+    return f"what is configured, since {instant(row.time)}: {row.detail['why']} ({row.detail['dropped_by']})"
 
 
 def _failing_nodes(journal: SqliteJournal, since: float) -> str:

@@ -82,12 +82,23 @@ class TunedFrontier:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TunedMove:
+    """A setting that the daemon can take up by itself, and its change against the one in force."""
+
+    setting: str
+    fairness: str
+    priority_decades: float
+    change: TunedChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TunedDocument(TunedFrontier):
     """A frontier with the number of jobs, the setting in force, and the change of what is advised against that."""
 
     jobs: int
     in_force: str
     against_in_force: TunedChange | None
+    moves_to: TunedMove | None = None
 
 
 _FRONTIER: Final = TypeAdapter(TunedFrontier)

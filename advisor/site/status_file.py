@@ -13,6 +13,7 @@ from advisor.domain.probation import OrderLook
 from advisor.domain.waiting_gangs import GangLook
 from advisor.errors import ConfigError
 from advisor.files import EVERYONE, read_bounded, replace_file
+from advisor.planning.levers import missing_by_lever
 
 if TYPE_CHECKING:
     from advisor.metrics.round import Round
@@ -49,7 +50,8 @@ class DaemonStatus(BaseModel):
     does not know. `run_time_order` is the last look at how a run-time model orders the jobs of the site; what it orders
     counts unless `on_probation` names the model. `failing_nodes` says which nodes fail more often than chance makes.
     `idle` is the last look at idle GPUs of running jobs, `gangs` that at pending gangs. `undelivered` is why notices do
-    not reach their targets.
+    not reach their targets. `settings` says which ones the daemon took up by itself, or why those do not hold. `asleep`
+    maps the levers that the site lacks to what is missing.
     """
 
     model_config = _CHECKED
@@ -73,14 +75,17 @@ class DaemonStatus(BaseModel):
     idle: IdleLook | None = None
     gangs: GangLook | None = None
     undelivered: str = ""
+    settings: str = ""
+    asleep: dict[str, str] = {}
 
 
 def status_after(done: "Round", *, undelivered: str = "") -> DaemonStatus:
     """Return the status after a round of this process; `undelivered` is why notices do not reach their targets."""
     step = done.step
-    planned = None
+    planned, asleep = None, {}
     if step is not None:
         record, snapshot = step.record, step.record.snapshot
+        asleep = {str(lever): missing for lever, missing in missing_by_lever(snapshot).items()}
         planned = RoundCounts(
             cluster=snapshot.config.cluster,
             jobs=len(snapshot.jobs),
@@ -111,6 +116,8 @@ def status_after(done: "Round", *, undelivered: str = "") -> DaemonStatus:
         idle=done.idle,
         gangs=done.gangs,
         undelivered=undelivered,
+        settings=done.settings,
+        asleep=asleep,
     )
 
 

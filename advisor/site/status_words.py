@@ -164,6 +164,8 @@ def lines(seen: Overlook) -> Iterator[tuple[str, str]]:
 
 def _further_lines(seen: Overlook) -> Iterator[tuple[str, str]]:
     """Yield the lines that depend on the state: notices, the gain of the last day, and why nothing happens."""
+    if seen.last is not None and seen.last.settings:
+        yield "settings", seen.last.settings
     if seen.last is not None and seen.last.failing_nodes:
         yield "nodes", f"{seen.last.failing_nodes}, in 7 days; `sadvise check` has the commands to drain them"
     if seen.last is not None and seen.last.idle is not None:
@@ -176,6 +178,8 @@ def _further_lines(seen: Overlook) -> Iterator[tuple[str, str]]:
     if seen.last_day is not None and seen.last_day.jobs:
         waits = f"in all {difference_words(seen.last_day.difference_s)}{sure_words(seen.last_day)}"
         yield "last 24 h", f"{mean_waits(seen.last_day)}; {waits}"
+    if seen.last is not None and seen.last.asleep:
+        yield "asleep", "; ".join(f"{lever}, because {missing}" for lever, missing in seen.last.asleep.items())
     if reason := idle_reason(seen):
         yield "idle", reason
 

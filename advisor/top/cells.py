@@ -268,6 +268,8 @@ def _details(look: ClusterLook, now: float) -> Iterator[tuple[str, Style]]:
         yield idle_sentence(idle, now), CAUTION
     elif view.notes:
         yield view.notes[0], CAUTION
+    if view.daemon is not None and view.daemon.last is not None and view.daemon.last.settings:
+        yield view.daemon.last.settings, _PLAIN
 
 
 def _idle_gpus(daemon: Overlook | None) -> IdleLook | None:

@@ -10,7 +10,7 @@ from advisor.domain.lease import Ending
 from advisor.domain.notice import Figure, Notice, NoticeKind
 from advisor.domain.outcome import JobOutcome, SeenChange
 from advisor.domain.standings import Standing
-from advisor.domain.tune_verdict import TuneVerdict
+from advisor.domain.tune_verdict import Adoption, TuneVerdict
 from advisor.domain.units import duration, gpu_time, plural
 from advisor.domain.waiting_gangs import NO_GANGS, WeekOfGangs
 from advisor.view.gang_words import week_lines
@@ -27,12 +27,27 @@ def tune_words(verdict: TuneVerdict) -> str:
         return f"{tried}, no preset lowers the mean JCT clearly; in force is {verdict.in_force}"
     if not verdict.is_better:
         return f"{tried}, no preset is better than {verdict.in_force}, which is in force"
+    return (
+        f"{tried}, preset {verdict.preset} ({verdict.setting}) would {change_words(verdict)}. To set: {verdict.lines}"
+    )
+
+
+def change_words(verdict: TuneVerdict) -> str:
+    """Return what a setting gains against the one in force, and at whose price."""
     change = f"{signed(verdict.percent)} % ({signed(verdict.low)} to {signed(verdict.high)})"
     return (
-        f"{tried}, preset {verdict.preset} ({verdict.setting}) would change the mean JCT by {change} "
-        f"against {verdict.in_force}, which is in force; "
+        f"change the mean JCT by {change} against {verdict.in_force}, which is in force; "
         f"{verdict.worse} of {plural(verdict.users, 'user')} would be worse than under plain Slurm, "
-        f"{verdict.beyond_chance} beyond chance, now {verdict.beyond_chance_now}. To set: {verdict.lines}"
+        f"{verdict.beyond_chance} beyond chance, now {verdict.beyond_chance_now}"
+    )
+
+
+def adoption_words(adoption: Adoption) -> str:
+    """Return which settings the daemon took up by itself, since when, in place of which, and why."""
+    return (
+        f'preset {adoption.preset} since {instant(adoption.since_time)}: guard.fairness = "{adoption.fairness}", '
+        f'planning.priority_decades = {adoption.priority_decades:g}, in place of "{adoption.configured_fairness}" and '
+        f"{adoption.configured_decades:g}; {adoption.why}; to undo: `sadvise revert --settings`"
     )
 
 
@@ -52,8 +67,9 @@ class Week:
     """What a digest says of a week.
 
     `opened` counts how often each breaker opened, `probation` are lines on models, `tuned` is what `sadvise tune`
-    advised, `failing_nodes` which nodes fail more often than chance makes, `idle` who held idle GPUs, most first,
-    `gangs` which gangs starved, and where GPUs idled as small jobs were scattered.
+    advised, `settings` which ones the daemon took up by itself, or why it dropped them, `failing_nodes` which nodes
+    fail more often than chance makes, `idle` who held idle GPUs, most first, `gangs` which gangs starved, and where
+    GPUs idled as small jobs were scattered.
     """
 
     cluster: str
@@ -61,6 +77,7 @@ class Week:
     opened: Mapping[str, int]
     probation: tuple[str, ...] = ()
     tuned: TuneVerdict | None = None
+    settings: str = ""
     failing_nodes: str = ""
     idle: tuple[IdleOfUser, ...] = ()
     gangs: WeekOfGangs = NO_GANGS
@@ -80,6 +97,7 @@ def digest_notice(week: Week) -> Notice:
         _breaker_line(week.opened),
         *(f"Run times set aside: {line}" for line in week.probation),
         *([f"Settings: {tune_words(week.tuned)}."] if week.tuned else []),
+        *([f"In force: {week.settings}."] if week.settings else []),
         *(
             [f"Nodes: {week.failing_nodes}; `sadvise check` has the commands to drain them."]
             if week.failing_nodes

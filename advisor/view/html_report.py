@@ -193,7 +193,7 @@ def _tally_users(before: Results, after: Results, traces: Sequence[str], origin:
     tallies = []
     for trace in (origin.traces[name] for name in traces):
         of_trace = {cell: result for cell, result in before.items() if cell.trace == trace.name}
-        if not _names_users(trace, of_trace):
+        if not names_users(trace, of_trace):
             return None
         tallies.append(tally_groups(of_trace, after, origin.groupings(by_user(trace), of_trace)))
     return PairedTally(
@@ -203,7 +203,7 @@ def _tally_users(before: Results, after: Results, traces: Sequence[str], origin:
     )
 
 
-def _names_users(trace: Trace, results: Results) -> bool:
+def names_users(trace: Trace, results: Results) -> bool:
     """Return whether users are in the trace, and not drawn for its runs."""
     is_drawn = any("user" in result.sampled for result in results.values()) and "user" not in trace.sampled
     return not is_drawn and len(by_user(trace).names) > 1
@@ -364,7 +364,7 @@ def _gains(policies: Mapping[str, Results], origin: Origin, trace: Trace, seed: 
             _groups(f"{names} by GPUs asked for", "GPUs", first, other, compare_groups(before, after, sizes, seed=seed))
         ]
         by_users = "The trace does not tell its users apart, so that there is no table of them."
-        if _names_users(trace, before):
+        if names_users(trace, before):
             by_users = (
                 f"By user, by the mean JCT of their jobs: {_tally('user', tally_groups(before, after, all_users))}."
             )

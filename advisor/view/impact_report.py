@@ -1,7 +1,7 @@
 """What the changes did: put together from the journal, as plain values, and in words."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 
@@ -182,8 +182,8 @@ def rows(impact: Impact) -> Iterator[list[str]]:
             yield _row(section, name, figure, effect.percent, effect.low, effect.high, effect.blocks)
 
 
-def print_report(impact: Impact) -> None:
-    """Print a report for people."""
+def print_report(impact: Impact, missing: Mapping[str, str]) -> None:
+    """Print a report for people; `missing` maps levers that the site lacks to why, as far as that is known."""
     out = console()
     kept = f"{plural(impact.ended, 'GPU job')} ended, {impact.changed} were changed"
     out.print(f"from {instant(impact.since)} to {instant(impact.until)}: {kept}")
@@ -196,7 +196,7 @@ def print_report(impact: Impact) -> None:
             form=TableForm(whole=_LEVER_HEADER),
         )
         out.print()
-    for label, text in _sentences(impact):
+    for label, text in _sentences(impact, missing):
         print_labelled(label, text, width=12)
     out.print()
     for label, text in standing_sentences(impact.counterfactual):
@@ -214,8 +214,8 @@ def print_report(impact: Impact) -> None:
         print_labelled("not known", text, width=12)
 
 
-def _sentences(impact: Impact) -> Iterator[tuple[str, str]]:
-    yield from _proposed(impact.proposals)
+def _sentences(impact: Impact, missing: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    yield from _proposed(impact.proposals, missing)
     if not impact.levers:
         yield "levers", "nothing was changed"
     for tally in impact.levers:
@@ -235,17 +235,17 @@ def _sentences(impact: Impact) -> Iterator[tuple[str, str]]:
             yield "forecasts", f"{name}: none has come true or failed yet"
 
 
-def _proposed(proposals: Sequence[LeverProposals]) -> Iterator[tuple[str, str]]:
+def _proposed(proposals: Sequence[LeverProposals], missing: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Say how often each lever was proposed, what refused it, and which were not proposed at all."""
     for made in proposals:
         if made.proposed:
             by_count = sorted(made.refused.items(), key=lambda item: (-item[1], item[0]))
             refused = "".join(f"; {rule} refused it for {count}" for rule, count in by_count[:_MOST_RULES])
             yield "proposed", f"{made.lever} for {plural(made.proposed, 'job')}, applied to {made.applied}{refused}"
-    asleep = [str(made.lever) for made in proposals if not made.proposed]
-    if asleep:
-        why = "no round called for it, or this site lacks it (`sadvise check`)"
-        yield "asleep", f"{', '.join(asleep)}: proposed for no job; {why}"
+    for made in proposals:
+        if not made.proposed:
+            why = missing.get(made.lever, "no round called for it, or this site lacks it (`sadvise check`)")
+            yield "asleep", f"{made.lever}, proposed for no job, because {why}"
 
 
 def _of_experiment(comparison: Comparison) -> Iterator[tuple[str, str]]:

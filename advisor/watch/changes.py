@@ -1,5 +1,6 @@
 """Applies and reverts changes as `apply` and `revert` do, for commands and live views, and publishes what was done."""
 
+import getpass
 import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -24,9 +25,10 @@ from advisor.domain.plan import Outcome, Receipt
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import plural
 from advisor.errors import AdvisorError, DecodeError, JournalError, JournalFullError, SlurmError, SlurmRefusedError
-from advisor.journal import opened, opened_full
+from advisor.journal import SqliteJournal, opened, opened_full
 from advisor.planning.observing import observed
 from advisor.planning.strays import Stray, strays
+from advisor.site.adoption import drop
 from advisor.site.plan_trials import trials_by
 from advisor.site.site_gate import RoundDeadline, SiteGate, rights
 from advisor.view.documents import SkippedDocument, job_ids, shell, skipped
@@ -201,6 +203,18 @@ def revert_strays(reading: Reading, journal: Path | None, job_ids: frozenset[int
         fault=refusal_of(reconciled.taken_back),
         strays=left,
     )
+
+
+def revert_settings(reading: Reading, journal: Path | None) -> str:
+    """Return to the configured settings where the daemon took up others by itself, and say what was done."""
+    config = reading.load_config()
+    path = journal_file(config, journal)
+    # Nothing is made where there is no journal.
+    SqliteJournal.read_only(path).close_file()
+    with opened(path, wait_s=LOCK_WAIT_S) as held:
+        if not drop(held, config, SystemClock().now(), by=getpass.getuser(), why="sadvise revert --settings"):
+            return "those configured are in force"
+    return "those configured, from the next round on; to keep them, take the preset out of daemon.tune_presets"
 
 
 def strays_in(reading: Reading, seen: Snapshot, leases: Collection[Lease]) -> tuple[Stray, ...]:

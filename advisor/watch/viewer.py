@@ -8,7 +8,7 @@ from pathlib import Path
 
 from advisor.backends.commands import chosen_cluster
 from advisor.clock import SystemClock
-from advisor.config import Config
+from advisor.config import Config, with_adoption
 from advisor.cycle import ClusterSource, NoForecaster, StartForecaster
 from advisor.errors import AdvisorError
 from advisor.watch.cluster_view import ClusterView, cluster_view, waiting_gpu_jobs
@@ -122,7 +122,7 @@ class Viewer:
         self._read_at = self._monotonic()
 
     def _seen(self) -> ClusterView:
-        reading, config, snapshot = self._reading, self._config, self._source.snapshot()
+        reading, config, snapshot = self._reading, with_adoption(self._config), self._source.snapshot()
         planned = plan_now(reading, config, self._journal, snapshot, self._forecaster)
         forecaster: StartForecaster = self._forecaster or NoForecaster()
         starts = forecaster.with_starts(planned.record.forecasts, snapshot, waiting_gpu_jobs(snapshot))

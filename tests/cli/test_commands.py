@@ -281,7 +281,7 @@ _QUEUE = {*_READ, "ClusterShell"}
     ("command", "most", "heavy"),
     [
         ("--version", 4, set()),
-        ("config show", 37, _READ - {"numpy"}),
+        ("config show", 38, _READ - {"numpy"}),
         ("status", 147, {*_QUEUE, "sqlite3"}),
         ("recommend --demo", 215, {*_QUEUE, "onnxruntime"}),
         ("simulate --help", 274, _QUEUE),

@@ -30,6 +30,9 @@ def test_every_trace_policy_and_seed_is_run_once(sadvise: Sadvise, simulator: Si
     assert document["meta"]["schema"] == "sadvise.compare/1"
     assert document["meta"]["traces"] == ["x", "y", "z"]
     assert document["meta"]["seeds"] == [0, 1]
+    fared = [(each["trace"], each["policy"], each["seed"]) for each in document["finish_times"]]
+    assert sorted(fared) == sorted(wanted)
+    assert all(each["users"] == 3 and each["worst_rho"] >= each["mean_rho"] > 0.0 for each in document["finish_times"])
 
 
 def test_changes_are_given_for_each_trace_and_over_all(

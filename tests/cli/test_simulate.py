@@ -20,7 +20,7 @@ def test_json_holds_exactly_the_published_metrics(sadvise: Sadvise, simulator: S
 
     document = json.loads(sadvise("simulate", path, "--cluster", CLUSTER, "--seed", "3", "--json").out)
 
-    assert set(document) == {"meta", "runs", "ends", "changes"}
+    assert set(document) == {"meta", "runs", "ends", "changes", "finish_times"}
     assert [run["policy"] for run in document["runs"]] == ["slurm", "rules"]
     for run in document["runs"]:
         assert list(run) == [field.name for field in fields(RunSummary)]

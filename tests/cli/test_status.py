@@ -20,6 +20,7 @@ from advisor.domain.idle_gpus import IdleJob, IdleLook
 from advisor.domain.lease import LeaseState
 from advisor.domain.mode import Mode
 from advisor.domain.probation import OrderLook, OrderProof
+from advisor.domain.topology import Topology, TopologyKind
 from advisor.domain.waiting_gangs import GangLook, StarvedGang
 from advisor.guard.breakers import BreakerState, OpenBreaker
 from advisor.journal import SqliteJournal, opened
@@ -30,7 +31,7 @@ from advisor.site.pause_file import pause
 from advisor.site.status_file import NAME, DaemonStatus, remove_status, status_after, write_status
 from advisor.watch.planned import plan_now
 from advisor.watch.reading import Reading, demo_path
-from tests.builders import make_gang, make_job
+from tests.builders import make_gang, make_job, make_snapshot
 from tests.cli.conftest import Outcome, Sadvise
 from tests.made_rounds import change, lease, make_round, put_off, receipt, step
 
@@ -253,9 +254,32 @@ def test_notices_that_are_not_delivered_are_said(status: Status, tmp_path: Path)
 
     written(tmp_path, now_round(make_round(step())), undelivered="mail: no answer")
 
+    assert "settings" not in labelled(status())
     assert labelled(status())["notices"] == "not delivered: mail: no answer; to do: `sadvise notify --test`"
     (check,) = _notices(settings)
     assert "mail: no answer" in check.text
+
+
+def test_settings_that_the_daemon_took_up_are_named(status: Status, tmp_path: Path) -> None:
+    written(tmp_path, now_round(replace(make_round(step()), settings="preset gentle since noon")))
+
+    assert labelled(status())["settings"] == "preset gentle since noon"
+
+
+def test_levers_that_the_site_lacks_are_asleep_in_the_status_and_the_report_says_why(
+    status: Status, sadvise: Sadvise, tmp_path: Path
+) -> None:
+    flat = make_snapshot([], topology=Topology(kind=TopologyKind.FLAT))
+    seen = step()
+    written(tmp_path, now_round(make_round(replace(seen, record=replace(seen.record, snapshot=flat)))))
+    why = "because the topology is flat; only topology/tree waits for switches"
+
+    assert f"switches, {why}; " in labelled(status())["asleep"]
+    with opened(tmp_path / "journal.sqlite") as held:
+        held.claim("live")
+    shown = " ".join(sadvise("report").out.split())
+    assert f"asleep switches, proposed for no job, {why}" in shown
+    assert "asleep nice, proposed for no job, because no round called for it" in shown
 
 
 def test_nodes_that_fail_are_named(status: Status, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_short_jobs_first_gain_and_what_that_costs_is_published(
     assert document["presets"]["free"] is None and document["presets"]["gentle"] in points
     assert document["advised"] in {*document["presets"].values(), None}
     assert document["tuned_slurm"] == "slurm"
-    assert (document["in_force"], document["jobs"]) == ("slurm", 40)
+    assert (document["in_force"], document["jobs"], document["moves_to"]) == ("slurm", 40, None)
     advised = points[document["advised"]]
     assert document["against_in_force"] == advised["change"]
     meta = document["meta"]

@@ -72,6 +72,8 @@ WRONG: tuple[tuple[str, int, str], ...] = (
     ("revert --all 5", 2, "error: name the jobs whose changes are to be reverted, or give --all"),
     ("revert --all --journal folder/absent/journal.db", 1, "error: folder/absent/journal.db: its folder does not ..."),
     ("revert --all --json -P", 2, "error: --json excludes -P: give one"),
+    ("revert --all --settings", 2, "error: --settings is given alone"),
+    ("revert --settings --json", 2, "error: --settings is given alone"),
     ("revert --all --strays", 2, "error: --all and --strays exclude each other: give one"),
     ("revert --all --journal notes.txt", 1, "error: notes.txt: is not a journal of sadvise: name another file ..."),
     ("serve --once --config absent.toml", 1, "error: absent.toml: no such file: check --config and ..."),

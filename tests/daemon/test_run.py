@@ -8,22 +8,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from advisor.clock import Clock, SystemClock
-from advisor.config import Config
+from advisor.config import Config, adoption_file, with_adoption
 from advisor.daemon.run import Beside, Daemon, Notifier
 from advisor.daemon.service import Service
 from advisor.domain.failing_node import FailingNode
 from advisor.domain.idle_gpus import IdleJob, IdleLook, UtilisationSettings
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.tune_verdict import TuneVerdict
+from advisor.domain.tune_verdict import Adoption, Tuned, TuneVerdict
 from advisor.errors import ConfigError, SlurmUnavailableError, UtilisationError
+from advisor.files import replace_file
 from advisor.journal import SqliteJournal
 from advisor.journal.base import FAILING, IDLE, TUNED
 from tests.daemon.rounds import Site
@@ -145,9 +146,9 @@ class Running:
 
         return wait
 
-    def _tune(self, config: Config) -> TuneVerdict:
+    def _tune(self, config: Config) -> Tuned:
         self.tuned.append(config)
-        return TuneVerdict(jobs=40, in_force="slurm")
+        return Tuned(TuneVerdict(jobs=40, in_force="slurm"))
 
     def _look(self, _config: Config, _running: Snapshot) -> IdleLook:
         if isinstance(self.look, UtilisationError):
@@ -298,6 +299,27 @@ def test_settings_are_tried_where_configured_and_the_audit_has_what_is_advised(r
     assert [said["advised"] for said in running.log.said("tuned")] == [
         "tried on the last 40 GPU jobs, no preset lowers the mean JCT clearly; in force is slurm"
     ]
+
+
+def test_settings_that_were_taken_up_are_in_force_from_the_next_round_on_and_logged(running: Running) -> None:
+    config = running.service.config
+    allowed = replace(config, daemon=replace(config.daemon, tune_presets="gentle"))
+    running.service.reconfigure(allowed)
+    taken_up = Adoption(
+        fairness="lane",
+        priority_decades=2.0,
+        configured_fairness="trade",
+        configured_decades=2.0,
+        since_time=0.0,
+        why="",
+    )
+    replace_file(adoption_file(config), json.dumps(asdict(taken_up)).encode())
+    running.reloaded = lambda: with_adoption(allowed)
+
+    running.run(running.rounds(2))
+
+    assert running.service.config.guard.fairness == "lane"
+    assert len(running.log.said("configuration read again")) == 1
 
 
 def test_nodes_that_fail_are_in_the_status_the_log_and_the_audit_also_of_the_next_daemon(running: Running) -> None:

@@ -102,7 +102,7 @@ def document(**values: Any) -> dict[str, Any]:
 def tuned(tmp_path: Path, answer: dict[str, Any]) -> TuneVerdict:
     (tmp_path / "answer").write_text(json.dumps(answer))
     nice(tmp_path, f'printf "%s\\n" "$@" >{tmp_path}/asked; cat {tmp_path}/answer')
-    return weekly_tune(CONFIG, RoundDeadline())
+    return weekly_tune(CONFIG, RoundDeadline()).advised
 
 
 def test_its_own_accounting_is_tried_at_the_lowest_priority_within_a_budget(tmp_path: Path) -> None:
@@ -152,6 +152,23 @@ def test_another_setting_is_better_where_fewer_lose_or_jobs_are_clearly_faster(
 
     assert verdict.is_better is is_better
     assert ("would change" in tune_words(verdict)) is is_better
+
+
+def test_the_setting_that_the_daemon_can_take_up_is_measured_against_the_one_in_force(tmp_path: Path) -> None:
+    change = {"percent": -3.0, "low": -5.0, "high": -1.0}
+    move = {"setting": "lift trade 2", "fairness": "trade", "priority_decades": 2.0, "change": change}
+    advised = tuned(tmp_path, document(moves_to=move, in_force="slurm"))
+
+    found = weekly_tune(CONFIG, RoundDeadline()).move
+
+    assert advised.setting == "lift user" and found is not None
+    assert (found.setting, found.preset, found.fairness, found.priority_decades) == (
+        "lift trade 2",
+        "trade",
+        "trade",
+        2,
+    )
+    assert (found.percent, found.high, found.beyond_chance, found.beyond_chance_now) == (-3.0, -1.0, 4, 0)
 
 
 def test_what_is_no_answer_is_named(tmp_path: Path) -> None:

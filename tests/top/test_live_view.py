@@ -265,16 +265,17 @@ def test_partition_that_is_down_does_not_hide_the_state_of_the_daemon(tmp_path: 
     assert text == "partition debug is not up; well: daemon running, mode apply"
 
 
-def test_idle_gpus_of_running_jobs_stand_in_the_head(tmp_path: Path) -> None:
+def test_idle_gpus_of_running_jobs_and_settings_taken_up_stand_in_the_head(tmp_path: Path) -> None:
     found = IdleJob(job_id=1, gpus=8, idle_gpus=4, since_time=TAKEN_AT - 9000.0)
     look = IdleLook(looked_time=TAKEN_AT, jobs=(found,))
-    done = replace(make_round(step()), started_time=TAKEN_AT, idle=look)
+    done = replace(make_round(step()), started_time=TAKEN_AT, idle=look, settings="preset gentle since noon")
     daemon = Overlook(now=TAKEN_AT, configured=Mode.OBSERVE, last=status_after(done), runs=True)
     seen = replace(set_up(tmp_path).content().view(), daemon=daemon)
 
     shown = head(ClusterLook(name="", view=seen, fault=""), TAKEN_AT, width=120, is_reading=False)
 
     assert "4 GPUs of 1 running job idle, 0 s ago; `sadvise idle` lists them" in shown.plain
+    assert "\npreset gentle since noon" in shown.plain
 
 
 def test_several_clusters_stand_in_one_view(site: Path) -> None:

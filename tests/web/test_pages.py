@@ -158,7 +158,8 @@ def test_job_page_says_why_it_waits(client: FlaskClient, content: Content) -> No
 def test_idle_gpus_are_on_the_page_of_the_cluster_of_the_daemon_and_of_the_job(stage: Stage) -> None:
     job = next(job for job in stage.content().view().planned.record.snapshot.running_gpu_jobs)
     found = IdleJob(job_id=job.job_id, gpus=8, idle_gpus=4, since_time=TAKEN_AT - 9 * HOUR_S)
-    done = replace(make_round(step()), idle=IdleLook(looked_time=TAKEN_AT, jobs=(found,)))
+    look = IdleLook(looked_time=TAKEN_AT, jobs=(found,))
+    done = replace(make_round(step()), idle=look, settings="preset gentle since `noon`")
     last = status_after(done)
     assert last.planned is not None
     planned = last.planned.model_copy(update={"cluster": stage.content().view().cluster})
@@ -175,6 +176,7 @@ def test_idle_gpus_are_on_the_page_of_the_cluster_of_the_daemon_and_of_the_job(s
     assert "4 GPUs of 1 running job idle, 0 s ago; sadvise idle lists them" in texts[1]
     assert "4 of its 8 GPUs at 1 % or less for 9.0 h: check whether" in texts[2]
     assert "of its 8 GPUs" not in other
+    assert all("preset gentle since noon" in text for text in texts)
 
 
 def test_a_gang_that_starves_is_explained_on_its_page(stage: Stage) -> None:

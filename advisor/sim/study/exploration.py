@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from advisor.domain.tune_verdict import Preset
 from advisor.sim.cluster import Cluster
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.study.cell import Cell, PerturbedTrace, RunCells, drawn, perturbed
 from advisor.sim.study.frontier import CopiedRuns, Point, TuneOutcome, best_lift, marked, point_of
 from advisor.sim.study.tried_settings import (
     PLAIN,
-    Preset,
     SlurmChange,
     TriedSetting,
     joined_settings,

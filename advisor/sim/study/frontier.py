@@ -7,10 +7,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.tune_verdict import Preset
 from advisor.sim.study.cell import PerturbedTrace
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.statistics import CellName, RelativeChange, paired_difference
-from advisor.sim.study.tried_settings import Family, Preset, TriedSetting
+from advisor.sim.study.tried_settings import Family, TriedSetting, policy_in_force
 from advisor.sim.study.user_losses import UserLoss, user_losses
 
 Floats = NDArray[np.float64]
@@ -155,8 +156,22 @@ class TuneOutcome:
     @property
     def advised(self) -> Point | None:
         """The best of the presets that lower the mean JCT clearly; None if none does."""
-        chosen = (point for point in self.presets.values() if point is not None)
-        return _best([point for point in chosen if point.change.is_clear and point.change.percent < 0.0])
+        return _best([point for point in self.presets.values() if point is not None and _gains(point)])
+
+    def move(self, allowed: frozenset[Preset], *, forecasts: bool) -> Point | None:
+        """Return the best of the lifts of some presets to which `guard` and `planning` alone can be set.
+
+        `forecasts` is whether those are enabled, which stays so. None if none lowers the mean JCT clearly.
+        """
+        lifts = (p for p in self.points if p.setting.family is Family.LIFT and p.setting.preset in allowed)
+        return _best(
+            [
+                point
+                for point in lifts
+                if _gains(point)
+                and point.setting.policy == policy_in_force(point.setting.options.limits.fairness, forecasts=forecasts)
+            ]
+        )
 
     @property
     def named(self) -> list[Point]:
@@ -170,6 +185,10 @@ class TuneOutcome:
 
 def _best(points: Sequence[Point]) -> Point | None:
     return min((point for point in points if not point.lengthens_tail), key=_rank, default=None)
+
+
+def _gains(point: Point) -> bool:
+    return point.change.is_clear and point.change.percent < 0.0
 
 
 def _rank(point: Point) -> tuple[int, float]:

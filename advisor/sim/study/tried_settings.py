@@ -4,13 +4,14 @@ Each is one policy on one cluster with one set of options, and the lines that pu
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
 import numpy as np
 
+from advisor.domain.tune_verdict import PRESETS, Preset
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
 from advisor.settings import Fairness
 from advisor.sim.cluster import Cluster
@@ -43,22 +44,6 @@ class Family(StrEnum):
     CEILING = "ceiling"  # lifts that know the true run times, which no site has
     SLURM = "slurm"
     BOTH = "both"
-
-
-class Preset(StrEnum):
-    """What a site can agree to, by who can lose from it: nobody; each user to the same user; some users to others."""
-
-    FREE = "free"  # open gangs on the fewest nodes
-    GENTLE = "gentle"  # jobs change places within a user or account, or few pass all; young jobs hold no nodes
-    TRADE = "trade"  # short jobs pass long ones of others; with pins and reservations as well
-
-
-_PRESETS: Final[Mapping[Fairness, Preset]] = {
-    "user": Preset.GENTLE,
-    "account": Preset.GENTLE,
-    "lane": Preset.GENTLE,
-    "trade": Preset.TRADE,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +168,13 @@ def name_in_force(options: SimulationOptions, *, applies: bool, forecasts: bool)
     if not applies:
         return PLAIN
     fairness = options.limits.fairness
-    policy = "lift-forecast" if forecasts and fairness in ("site", "trade", "lane") else "lift"
-    return _lift_name(policy, fairness, options.planning.priority_decades if fairness == "trade" else None)
+    decades = options.planning.priority_decades if fairness == "trade" else None
+    return _lift_name(policy_in_force(fairness, forecasts=forecasts), fairness, decades)
+
+
+def policy_in_force(fairness: Fairness, *, forecasts: bool) -> str:
+    """Return the policy of the lifts of a daemon at a fairness, by whether forecasts are enabled."""
+    return "lift-forecast" if forecasts and fairness in ("site", "trade", "lane") else "lift"
 
 
 def _lift_name(policy: str, fairness: Fairness, decades: float | None) -> str:
@@ -208,7 +198,7 @@ def _lift(
         cluster=cluster,
         options=replace(options, planning=planning, limits=replace(options.limits, fairness=fairness)),
         lines=() if knows else tuple(SettingLine(file="sadvise.toml", text=text) for text in texts),
-        preset=None if knows else _PRESETS.get(fairness),
+        preset=None if knows else PRESETS.get(fairness),
     )
 
 

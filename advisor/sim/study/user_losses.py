@@ -6,9 +6,13 @@ at least twice, and by so much that a policy without any effect has one such use
 (Bonferroni). The standard error is Welch's, from the variances between the copies under each policy, for a policy can
 make the waits of a user vary more than they did. A few copies can agree by chance: in percent of the JCT, a standard
 error counts at least as much as that of the median user.
+
+Finish-time fairness is rho of each user (Themis, Mahajan et al., NSDI 2020): the mean JCT over the one that the user's
+jobs would have alone on an equal share of the GPUs.
 """
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from statistics import NormalDist
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +23,8 @@ LEAST_JOBS: Final = 20
 ALLOWED_RATIO: Final = 0.05
 ALLOWED_S: Final = 1800.0
 _LEAST_ERRORS: Final = 2.0
+# Of sums of shares of GPUs.
+_ROUNDING: Final = 1e-6
 # The probability that users lose beyond chance under a policy without any effect.
 _FALSE_ALARMS: Final = 0.05
 
@@ -109,6 +115,64 @@ def user_losses(
     ]
     # By the loss in allowances: percent for long jobs, and half hours for short ones.
     return sorted(losses, key=lambda loss: (-loss.loss_s / loss.allowed_s, loss.user))
+
+
+class FinishTimes(NamedTuple):
+    """The users with enough jobs, the mean of their rho and the highest, and the code of the user who has it."""
+
+    users: int
+    mean_rho: float
+    worst_rho: float
+    worst_user: int
+
+
+def finish_times(jct_s: Floats, alone_s: Floats, user: NDArray[Any]) -> FinishTimes | None:
+    """Compare the mean JCT of the jobs of each user with that alone; all arrays `(n_jobs,)`. None without a user."""
+    codes, _, alone, shared = _by_user(alone_s[None], jct_s[None], user, 1)
+    if not len(codes):
+        return None
+    rho = shared[0] / alone[0]
+    return FinishTimes(
+        users=len(codes),
+        mean_rho=float(rho.mean()),
+        worst_rho=float(rho.max()),
+        worst_user=int(codes[rho.argmax()]),
+    )
+
+
+def jct_alone_s(jobs: NDArray[Any], gpus: int, *, least_jobs: int = LEAST_JOBS) -> Floats:
+    """Return the JCT of each job of a trace, `(n_jobs,)`, were its user alone on an equal share of the GPUs.
+
+    The users with `least_jobs` jobs or more share them; NaN for the jobs of others. The jobs of a user start in the
+    order of submission, none before the one ahead of it; one that asks for more than the share takes all of it, and as
+    much longer. Nodes, networks and time limits do not count.
+    """
+    codes, counts = np.unique(jobs["user"], return_counts=True)
+    codes = codes[counts >= least_jobs]
+    share = gpus / max(1, len(codes))
+    alone_s = np.full(len(jobs), np.nan)
+    for code in codes:
+        rows = np.flatnonzero(jobs["user"] == code)
+        width = np.minimum(jobs["gpus"][rows], share)
+        run_s = jobs["run_time_s"][rows] * np.maximum(1.0, jobs["gpus"][rows] / share)
+        start = _starts(jobs["submit_time"][rows].tolist(), width.tolist(), run_s.tolist(), share)
+        alone_s[rows] = start + run_s - jobs["submit_time"][rows]
+    return alone_s
+
+
+def _starts(submit: list[float], width: list[float], run_s: list[float], share: float) -> Floats:
+    """Return when the jobs of one user start on a share, in the order of submission, `(n_jobs,)`."""
+    now, free, starts = -np.inf, share, []
+    running: list[tuple[float, float]] = []
+    for submit_time, gpus, length_s in zip(submit, width, run_s, strict=True):
+        now = max(now, submit_time)
+        while running and (running[0][0] <= now or free < gpus - _ROUNDING):
+            end, freed = heappop(running)
+            now, free = max(now, end), free + freed
+        heappush(running, (now + length_s, gpus))
+        free -= gpus
+        starts.append(now)
+    return np.array(starts)
 
 
 def _by_user(

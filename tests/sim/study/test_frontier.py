@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from advisor.domain.tune_verdict import PRESETS, Preset
+from advisor.settings import Limits
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.study.cell import LONGEST_SHIFT_S, perturbed
 from advisor.sim.study.frontier import CopiedRuns, Point, TuneOutcome, best_lift, marked, point_of
 from advisor.sim.study.result import result_of
-from advisor.sim.study.tried_settings import Family, Preset, TriedSetting
-from advisor.sim.study.user_losses import UserTally, tally_users, user_losses
+from advisor.sim.study.tried_settings import Family, TriedSetting
+from advisor.sim.study.user_losses import LEAST_JOBS, UserTally, finish_times, jct_alone_s, tally_users, user_losses
 from tests.sim.building import make_trace
 from tests.sim.runs import make_run, random_trace
 
@@ -148,6 +150,39 @@ def test_best_of_a_preset_hurts_fewest_users_and_is_then_the_fastest(tried: dict
     assert outcome.named == [tried[name] for name in ("pin", "lift account", "harsh", "bf_window")]
 
 
+def test_a_daemon_moves_to_the_best_lift_of_the_presets_by_the_settings_of_its_guard_alone(plain: CopiedRuns) -> None:
+    limits = {name: Limits(fairness=name) for name in ("user", "lane", "trade")}
+
+    def lift(policy: str, fairness: str, factor: float, family: Family = Family.LIFT) -> Point:
+        setting = replace(
+            setting_of(f"{policy} {fairness}", family, PRESETS[fairness]),
+            policy=policy,
+            options=SimulationOptions(limits=limits[fairness]),
+        )
+        return point(runs_of(plain.jct_s * factor, plain.queueing_delay_s), plain, setting)
+
+    points = (
+        point(plain, plain, PLAIN),
+        lift("lift", "user", 0.9),
+        lift("lift", "lane", 0.7),
+        lift("lift-forecast", "lane", 0.8),
+        lift("lift", "trade", 0.6),
+        lift("lift-forecast", "trade", 1.1),
+        # With a line of slurm.conf, which the daemon does not write.
+        lift("lift", "lane", 0.1, Family.BOTH),
+    )
+    outcome = TuneOutcome(points=points, seed=0, in_force=points[0])
+
+    def moved(*allowed: Preset, forecasts: bool) -> str | None:
+        move = outcome.move(frozenset(allowed), forecasts=forecasts)
+        return None if move is None else move.setting.name
+
+    assert moved(Preset.GENTLE, forecasts=False) == "lift lane"
+    assert moved(Preset.GENTLE, forecasts=True) == "lift-forecast lane"
+    assert moved(*Preset, forecasts=False) == "lift trade"
+    assert moved(Preset.TRADE, forecasts=True) is moved(Preset.FREE, forecasts=False) is moved(forecasts=False) is None
+
+
 def test_what_lengthens_the_tail_of_the_waits_is_no_choice(tried: dict[str, Point]) -> None:
     outcome = TuneOutcome(points=(tried["slurm"], tried["late"]), seed=0, in_force=tried["slurm"])
 
@@ -171,6 +206,44 @@ def test_one_worse_copy_of_plain_slurm_is_what_chance_does_to_the_tail(plain: Co
 
     assert not point(slower, runs_of(plain.jct_s, delay_s)).lengthens_tail
     assert point(slower, plain).lengthens_tail
+
+
+@pytest.mark.parametrize(
+    ("jobs", "alone_s"),
+    [
+        # Of two users each has 4 of 8 GPUs: two jobs of 2 beside each other, the third after the first of them.
+        ([("ann", 0, 2, 100), ("ann", 0, 2, 50), ("ann", 10, 2, 100), ("bob", 0, 4, 10)], [100, 50, 140, 10]),
+        # A job that fits waits for the one ahead of it, and one of 8 takes the share twice as long.
+        ([("ann", 0, 2, 100), ("ann", 1, 8, 100), ("ann", 2, 1, 10), ("bob", 5, 1, 10)], [100, 299, 308, 10]),
+        # The share is of the GPUs by the number of users; alone a user has all.
+        ([("ann", 0, 8, 100), ("ann", 0, 8, 100)], [100, 200]),
+    ],
+)
+def test_a_user_alone_has_an_equal_share_in_the_order_of_submission(
+    jobs: list[tuple[str, int, int, int]], alone_s: list[float]
+) -> None:
+    names = ("user", "submit_time", "gpus", "run_time_s")
+    trace = make_trace([dict(zip(names, job, strict=True)) for job in sorted(jobs, key=lambda job: job[1])])
+    expected = [alone for _, alone in sorted(zip(jobs, alone_s, strict=True), key=lambda pair: pair[0][1])]
+
+    assert jct_alone_s(trace.jobs, 8, least_jobs=1).tolist() == pytest.approx(expected)
+
+
+def test_rho_is_the_mean_jct_of_a_user_over_that_alone_and_few_jobs_count_nowhere() -> None:
+    trace = random_trace(200)
+    user = trace.jobs["user"]
+    alone_s = jct_alone_s(trace.jobs, 16)
+    enough = np.bincount(user) >= LEAST_JOBS
+    factor = np.where(user == np.flatnonzero(enough)[0], 3.0, 0.5)
+
+    fared = finish_times(alone_s * factor, alone_s, user)
+
+    assert np.isfinite(alone_s).tolist() == enough[user].tolist() and enough.sum() > 1
+    assert (alone_s[enough[user]] >= trace.jobs["run_time_s"][enough[user]] - 1e-6).all()
+    assert fared is not None and fared.users == enough.sum()
+    assert fared.worst_rho == pytest.approx(3.0) and fared.worst_user == np.flatnonzero(enough)[0]
+    assert fared.mean_rho == pytest.approx((3.0 + 0.5 * (fared.users - 1)) / fared.users)
+    assert finish_times(np.full(200, np.nan), alone_s, user) is None
 
 
 def test_runs_are_collected_in_the_order_of_the_trace() -> None:

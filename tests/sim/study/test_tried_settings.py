@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from advisor.domain.tune_verdict import Preset
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, SlurmParameters, parse_cluster
 from advisor.sim.policies import POLICIES
@@ -13,7 +14,6 @@ from advisor.sim.policies.lifted import policy_with
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.study.tried_settings import (
     Family,
-    Preset,
     SettingLine,
     joined_settings,
     lift_settings,

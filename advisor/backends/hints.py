@@ -78,5 +78,6 @@ _READERS: Mapping[str, Callable[[JobHints, str], JobHints | None]] = {
     "sensitivity=": _sensitivity,
     "by=": _by,
     "off": lambda known, _: replace(known, opted_out=True),
+    "pinned": lambda known, _: replace(known, pinned=True),
     "mail": lambda known, _: replace(known, wants_mail=True),
 }

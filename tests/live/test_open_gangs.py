@@ -87,6 +87,23 @@ def test_bound_is_taken_off_again_by_newer_releases_alone(half_busy: LiveCluster
     assert (bound, nodes_asked(half_busy, gang)) == ("1-1", "1-1" if release == "22.05" else "1")
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_range_up_to_the_gpus_gives_the_open_request_back_on_every_release(half_busy: LiveCluster, form: str) -> None:
+    gang = half_busy.submit(*FORMS[form])
+    half_busy.wait_for(lambda: "Resources" in half_busy.run("squeue", "-h", "-o", "%r"), 30.0, what="the gang waits")
+    asked = half_busy.run("scontrol", "show", "job", str(gang))
+
+    half_busy.run("scontrol", "update", f"JobId={gang}", "NumNodes=1-8")
+    given_back = half_busy.run("scontrol", "show", "job", str(gang))
+    half_busy.wait_for(lambda: nodes_of(half_busy, gang) != "", 30.0, what="the gang runs")
+
+    assert "Comment=sadvise: pinned" in asked
+    assert given_back.split("NumNodes=")[1].split()[0] == "1-8"
+    same = [part.split("NumNodes=")[1].split()[1:6] for part in (asked, given_back)]
+    assert same[0] == same[1]
+    assert nodes_of(half_busy, gang) == "n[01-02]"
+
+
 def test_newer_releases_show_a_fixed_count_as_open_after_a_restart_and_keep_it(
     half_busy: LiveCluster, release: str
 ) -> None:

@@ -347,13 +347,14 @@ local function pin(job, partitions, marks)
   if tasks_on_node < 1 then
     return
   end
+  job.max_nodes = math.max(math.ceil(gpus / on_node), math.ceil(tasks / tasks_on_node))
+  local word = string.format("pinned=%d", job.max_nodes)
   local ours, rest = string.match(comment, "^(.-%f[%w_-][sS][aA][dD][vV][iI][sS][eE]:[^;]*)(.*)$")
   if ours then
-    job.comment = ours .. " pinned" .. rest
+    job.comment = ours .. " " .. word .. rest
   else
-    job.comment = (comment ~= "" and comment .. "; " or "") .. "sadvise: pinned"
+    job.comment = (comment ~= "" and comment .. "; " or "") .. "sadvise: " .. word
   end
-  job.max_nodes = math.max(math.ceil(gpus / on_node), math.ceil(tasks / tasks_on_node))
 end
 
 function slurm_job_submit(job_desc, partitions, _uid)

@@ -52,8 +52,8 @@ class JobHints:
     """The user's hints in `--comment` after `sadvise:`; `unknown` holds the words that are not hints.
 
     `step_s` is the time of a training step that a running job states, in seconds. `wants_mail` asks for a mail about
-    changes of the job. `deadline_time` is the instant by which the job is to have ended. With `pinned` the submit
-    script holds the gang to few nodes.
+    changes of the job. `deadline_time` is the instant by which the job is to have ended. The submit script
+    has held the gang to `pinned` nodes at most.
     """
 
     model: str | None = None
@@ -64,7 +64,7 @@ class JobHints:
     opted_out: bool = False
     wants_mail: bool = False
     deadline_time: float | None = None
-    pinned: bool = False
+    pinned: int | None = None
     unknown: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -170,8 +170,8 @@ class Job:
 
     @property
     def leaves_nodes_open(self) -> bool:
-        """Whether the submit script holds it to few nodes, or did, where its user left the node count open."""
-        return self.hints.pinned and self.gang.scope in (GpuScope.JOB, GpuScope.TASK)
+        """Whether its user left the node count open, so that the submit script held it to few nodes."""
+        return self.hints.pinned is not None and self.gang.scope in (GpuScope.JOB, GpuScope.TASK)
 
     @property
     def is_split_off(self) -> bool:

@@ -1,7 +1,8 @@
 """Begins the waits of gangs that the submit script holds to few nodes, each with an end, as those of delay timers have.
 
-`job_submit.lua` names such a gang `pinned` in its comment. It loses nothing until it could start as its user asked.
-From then on the bound on its nodes is a change of ours, with a lease, which is reverted when the wait is over.
+`job_submit.lua` writes `pinned` with their number into the comment. Such a gang loses nothing until it could start as
+its user asked. From then on the bound on its nodes is a change of ours, with a lease, which is reverted when the wait
+is over.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,13 +23,13 @@ from advisor.planning.timers import closer_places, timer_for
 
 
 def pin_of(job: Job) -> SetNodeRange | None:
-    """Return the change that the submit script made to a pending gang; None if it made none, or it is taken back.
+    """Return the change that the submit script made to a pending gang; None if it made none, or the bound is another.
 
     An open node count has no number: up to as many nodes as GPUs are the same to Slurm, on every release.
     """
     gang, gpus = job.gang, job.gang.gpu_count
     held = NodeRange(low=gang.nodes_min, high=gang.nodes_max or 0)
-    if not job.leaves_nodes_open or gpus is None or not held.low <= held.high < gpus:
+    if not job.leaves_nodes_open or held.high != job.hints.pinned or gpus is None or not held.low <= held.high < gpus:
         return None
     return SetNodeRange(job_id=job.job_id, before=NodeRange(low=held.low, high=gpus), after=held)
 

@@ -69,7 +69,7 @@ def hint_sentences(hints: JobHints) -> Iterator[tuple[str, str]]:
     declared = list(_declared(hints))
     if declared:
         yield "hints", f"its user declares in --comment: {'; '.join(declared)}"
-    if hints.pinned:
+    if hints.pinned is not None:
         yield "hints", _PINNED
     if hints.unknown:
         yield "hints", f"not understood in --comment: {' '.join(hints.unknown)}"

@@ -243,7 +243,9 @@ def job_answer(
         if record.snapshot is seen
         else Case(snapshot=seen, settings=settings.planning, limits=settings.guard, forecasts=forecasts, memory=memory)
     )
-    begun = tuple(lease for lease in waits_begun(case) if not lease.is_due(seen.taken_at)) if job.hints.pinned else ()
+    begun = (
+        tuple(lease for lease in waits_begun(case) if not lease.is_due(seen.taken_at)) if job.leaves_nodes_open else ()
+    )
     timed = replace(memory, leases=(*memory.leases, *begun))
     return JobReport(
         explained=explanation(replace(diagnosis, job=_with_own_nice(job, memory.leases))),

@@ -97,7 +97,7 @@ def test_a_range_up_to_the_gpus_gives_the_open_request_back_on_every_release(hal
     given_back = half_busy.run("scontrol", "show", "job", str(gang))
     half_busy.wait_for(lambda: nodes_of(half_busy, gang) != "", 30.0, what="the gang runs")
 
-    assert "Comment=sadvise: pinned" in asked
+    assert "Comment=sadvise: pinned=1" in asked
     assert given_back.split("NumNodes=")[1].split()[0] == "1-8"
     same = [part.split("NumNodes=")[1].split()[1:6] for part in (asked, given_back)]
     assert same[0] == same[1]

@@ -35,9 +35,9 @@ OPEN = NodeRange(low=1, high=8)
 BACK = SetNodeRange(job_id=1, before=NodeRange(low=1, high=1), after=OPEN)
 
 
-def pinned(gang: GangRequest = ON_ONE, **more: Any) -> Job:
+def pinned(gang: GangRequest = ON_ONE, nodes: int = 1, **more: Any) -> Job:
     job = waiting(gang, **more)
-    return replace(job, hints=replace(job.hints, pinned=True))
+    return replace(job, hints=replace(job.hints, pinned=nodes))
 
 
 def begun_s(snapshot: Snapshot, memory: Memory = NOTHING_KNOWN, **more: Any) -> list[float]:
@@ -85,9 +85,10 @@ def test_gang_that_by_time_limits_starts_beyond_its_bound_is_given_back_at_once(
     [
         pytest.param(waiting(ON_ONE), id="its user asked for one node"),
         pytest.param(pinned(make_gang(8, nodes_min=1, nodes_max=8)), id="given back"),
+        pytest.param(pinned(make_gang(8, nodes_min=1, nodes_max=2)), id="its user has set another bound"),
         pytest.param(pinned(make_gang(0, per_node=(GpuCount(count=8),), nodes_max=1)), id="GPUs of each node"),
         pytest.param(pinned(make_gang(4, nodes_max=1)), id="one node has room"),
-        pytest.param(pinned(make_gang(24, nodes_min=1, nodes_max=3)), id="not its turn on any nodes"),
+        pytest.param(pinned(make_gang(24, nodes_min=1, nodes_max=3), 3), id="not its turn on any nodes"),
     ],
 )
 def test_other_gangs_begin_no_wait(job: Job) -> None:
@@ -112,7 +113,7 @@ def cluster_with(job: Job) -> FakeCluster:
 def pinned_in_pieces() -> FakeCluster:
     """A pinned gang where the free GPUs lie two by two."""
     cluster = fragmented()
-    held = replace(cluster.jobs[9], gang=make_gang(4, nodes_max=1), hints=JobHints(pinned=True))
+    held = replace(cluster.jobs[9], gang=make_gang(4, nodes_max=1), hints=JobHints(pinned=1))
     cluster.jobs[9] = held
     return cluster
 
@@ -166,7 +167,7 @@ def test_lift_of_a_gang_outlasts_the_end_of_its_wait() -> None:
 
 
 def test_pin_of_a_gang_names_what_its_user_left_open() -> None:
-    assert pin_of(pinned(ON_TWO)) == SetNodeRange(
+    assert pin_of(pinned(ON_TWO, 2)) == SetNodeRange(
         job_id=1, before=NodeRange(low=1, high=12), after=NodeRange(low=1, high=2)
     )
 

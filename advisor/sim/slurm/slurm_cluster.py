@@ -72,7 +72,7 @@ class SimulatedSlurm:
         self._running: dict[int, Job] = {}
         self._pending: dict[int, tuple[tuple[float, str, float | None], Job]] = {}
         self._tasks = _task_numbers(trace)
-        self._pinned = (trace.jobs["nodes_max"] == 0) & (state.jobs["nodes_max"] > 0)
+        self._pinned = np.where(trace.jobs["nodes_max"] == 0, state.jobs["nodes_max"], 0)
         self._lists = NodeLists(state, self._names, self._named_in_trace)
         self._nodes: dict[int, tuple[tuple[int, ...], Node]] = {}
         self._gangs: dict[tuple[float, ...], GangRequest] = {}
@@ -247,7 +247,7 @@ class SimulatedSlurm:
                 model=trace.models[asked["model"]] if asked["model"] >= 0 else None,
                 gpus=GpuRange(low=job_range[0], high=job_range[1]) if job_range[0] < job_range[1] else None,
                 checkpoint_s=float(job["checkpoint_s"]) or None,
-                pinned=bool(self._pinned[row]),
+                pinned=int(self._pinned[row]) or None,
             ),
             submit_time=float(job["submit_time"]),
             eligible_time=self._eligible_time(row, reason),

@@ -52,17 +52,18 @@ def _begun(case: Case, pins: Mapping[int, SetNodeRange]) -> Iterator[Lease]:
     """Yield the leases of the pins of some rows of the queue whose gangs have declined a first chance."""
     jobs = [pins[row].swapped().applied_to(job) if row in pins else job for row, job in enumerate(case.queue.jobs)]
     asked = replace(case.queue, jobs=tuple(jobs))
+    held = {row: replace(job := case.queue.jobs[row], gang=replace(job.gang, nodes_open=False)) for row in pins}
     can_start = {
-        turn.row: turn.is_first for turn, _ in turns_near_head(case, asked, list(pins)) if turn.claim is not None
+        turn.row: turn.is_first
+        for turn, _ in turns_near_head(case, asked, list(pins))
+        if turn.claim is not None and turn.fitter.tier_now(held[turn.row].gang, held[turn.row].partitions) is None
     }
     passed = {job.job_id for job in watched(case, list(_since_queued(case, pins))) if job.would_start_time is not None}
-    for row, pin in pins.items():
-        job = case.queue.jobs[row]
-        held = replace(job, gang=replace(job.gang, nodes_open=False))
-        if row not in can_start and job.job_id not in passed:
-            continue
-        if case.fitter.tier_now(held.gang, held.partitions) is None:
-            yield _lease(case, pin, job, _wait_s(case, asked, row, held, is_first=can_start.get(row, True)))
+    for row, job in held.items():
+        starts_by_itself = case.fitter.tier_now(job.gang, job.partitions) is not None
+        if row in can_start or (job.job_id in passed and not starts_by_itself):
+            wait_s = _wait_s(case, asked, row, job, is_first=can_start.get(row, True))
+            yield _lease(case, pins[row], case.queue.jobs[row], wait_s)
 
 
 def _since_queued(case: Case, pins: Mapping[int, SetNodeRange]) -> Iterator[Lease]:

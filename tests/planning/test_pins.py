@@ -32,6 +32,7 @@ from tests.sim.building import make_trace
 
 ON_ONE, ON_TWO = make_gang(8, nodes_max=1), make_gang(12, nodes_min=1, nodes_max=2)
 OPEN = NodeRange(low=1, high=8)
+LIMITS = Limits()
 BACK = SetNodeRange(job_id=1, before=NodeRange(low=1, high=1), after=OPEN)
 
 
@@ -118,8 +119,8 @@ def pinned_in_pieces() -> FakeCluster:
     return cluster
 
 
-def applier(cluster: FakeCluster, **limits: float) -> Applier:
-    return Applier(source=cluster, actuator=cluster, cycle=Cycle(limits=Limits(**limits)))
+def applier(cluster: FakeCluster, limits: Limits = LIMITS) -> Applier:
+    return Applier(source=cluster, actuator=cluster, cycle=Cycle(limits=limits))
 
 
 def test_request_is_given_back_when_the_wait_is_over_and_stays_so() -> None:
@@ -140,7 +141,7 @@ def test_request_is_given_back_when_the_wait_is_over_and_stays_so() -> None:
 
 def test_gang_that_should_not_wait_is_given_back_in_the_same_step() -> None:
     cluster = pinned_in_pieces()
-    at_work = applier(cluster, max_job_wait_s=60.0)
+    at_work = applier(cluster, Limits(max_job_wait_s=60.0))
 
     step = at_work.step()
 
@@ -150,7 +151,7 @@ def test_gang_that_should_not_wait_is_given_back_in_the_same_step() -> None:
 
 def test_gang_in_mode_observe_stays_as_it_is() -> None:
     cluster = pinned_in_pieces()
-    at_work = replace(applier(cluster, max_job_wait_s=60.0), wanted=lambda job, _: job.job_id != 9)
+    at_work = replace(applier(cluster, Limits(max_job_wait_s=60.0)), wanted=lambda job, _: job.job_id != 9)
 
     at_work.step()
 

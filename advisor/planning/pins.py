@@ -19,7 +19,7 @@ from advisor.planning.case import Case
 from advisor.planning.counterfactual import watched
 from advisor.planning.earliest import latest_start_s
 from advisor.planning.placement import turns_near_head
-from advisor.planning.timers import closer_places, timer_for
+from advisor.planning.timers import closer_places, timer_for, timer_of
 
 
 def pin_of(job: Job) -> SetNodeRange | None:
@@ -89,9 +89,14 @@ def _wait_s(case: Case, asked: QueueTable, row: int, held: Job, *, is_first: boo
     place = next((place for place in places if place.tier is LocalityTier.NODE), None)
     if place is None or place.gang.nodes_max != held.gang.nodes_max or not np.isfinite(asked.run.expected_s[row]):
         return 0.0
-    timer = timer_for(case, asked, row, place, is_first=is_first)
-    if timer is None or job.queueing_delay_s(case.snapshot.taken_at) > limits.max_job_wait_s:
+    if job.queueing_delay_s(case.snapshot.taken_at) > limits.max_job_wait_s:
         return 0.0
-    comes_late = asked.run.by_model[row] and case.wait_for_s(held, place.closest) > timer.timer_s
-    latest_s = latest_start_s(case.snapshot, case.table, case.holdings_by_limits, held)
-    return 0.0 if comes_late or latest_s > limits.max_added_delay_s else timer.timer_s
+    if latest_start_s(case.snapshot, case.table, case.holdings_by_limits, held) > limits.max_added_delay_s:
+        return 0.0
+    if not asked.run.by_model[row]:
+        timer = timer_for(case, asked, row, place, is_first=is_first)
+        return 0.0 if timer is None else timer.timer_s
+    worth = timer_of(case, asked, row, place, 0.0)
+    saved_s = worth.spread_cost_s_low if is_first else worth.spread_cost_s
+    wait_s = min(saved_s, case.delay_left_of(job.job_id) / 2)
+    return wait_s if case.wait_for_s(held, place.closest) <= wait_s else 0.0

@@ -61,8 +61,8 @@ def test_pinned_gang_says_why_it_waits_for_one_node_until_when_and_what_that_sav
     of_short = sadvise("explain", "--snapshot", str(tmp_path / "short.json"), "1").out
 
     assert "hints   job_submit.lua holds it to the fewest nodes" in told and "hints   job_submit.lua" in of_short
-    assert "It waits up to 30 min for one node, as spread out it would run 18 min to 4.8 h longer" in told
-    assert "30 min of the wait are left" in told
+    assert "It waits up to 2.2 h for one node, as spread out it would run 18 min to 4.8 h longer" in told
+    assert "2.2 h of the wait are left" in told
     assert "It waits" not in of_short
 
 

@@ -440,8 +440,8 @@ class KillPlay:
             self._check(self.source.snapshot(), journal.leases(), journal, settled=True)
             closed = journal.closed([], since=0.0)
             self.tally.events["lease reverted for a person"] = sum(lease.ending is Ending.REVERTED for lease in closed)
-            of_script = [lease for lease in closed if (lease.job_id, lease.lever) in self.scripted]
-            self.tally.events["lease of what the submit script wrote"] = len(of_script)
+            of_script = (lease for lease in closed if (lease.job_id, lease.lever) in self.scripted)
+            self.tally.events.update(f"lease of {lease.lever} by the submit script" for lease in of_script)
 
     def _orphans_end(self) -> None:
         """Wait until what the killed advisor had started is over."""

@@ -41,15 +41,16 @@ NODES: Final = 4
 TIMEOUT_S: Final = 30.0
 PENDING_WANTED: Final = 16
 ORPHANS_END_S: Final = 30.0
-FILLER: Final = ("--time=00:40:00", "--gres=gpu:a100:8", "-n8", "--requeue")
+# One GPU of each node is left, on which a gang of four could start if it were not held to one node.
+FILLER: Final = ("--time=00:40:00", "--gres=gpu:a100:7", "-n7", "--requeue")
 ARRIVALS: Final = (
     ("--time=1-00:00:00", *RANGE.options),
     ("--time=1-00:00:00", "-N1-3", "--gpus=a100:4", "-n4"),
     ("--time=1-00:00:00", *SPREAD.options),
     ("--time=12:00:00", "-N1", "--gpus=a100:8", "-n1", "--comment=sadvise: gpus=1-8 ckpt=300"),
     ("--time=06:00:00", "-N1", "--gres=gpu:a100:4", "-n4"),
-    ("--time=1-00:00:00", "--gpus=a100:8", "-n4"),
-    ("--time=01:00:00", "-N1", "--gpus=a100:1", "-n1"),
+    ("--time=00:10:00", "--gpus=a100:4", "-n4"),
+    ("--time=01:00:00", "-N1", "--gpus=a100:2", "-n1"),
 )
 # The submit script holds gangs of an open node count to one node, and lets short jobs stand first, as interactive ones.
 SITE: Final = """return {{

@@ -2,11 +2,16 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from advisor.domain.actions import NodeRange
+from advisor.domain.lease import Ending
+from advisor.journal import SqliteJournal
 from tests.live.conftest import started
 from tools.stage import LiveCluster
+from tools.stage.daemon import daemon, write_config
 from tools.stage.live_cluster import uniform_cluster
 from tools.stage.submit_scripts import install_scripts
 
@@ -102,6 +107,23 @@ def test_a_range_up_to_the_gpus_gives_the_open_request_back_on_every_release(hal
     same = [part.split("NumNodes=")[1].split()[1:6] for part in (asked, given_back)]
     assert same[0] == same[1]
     assert nodes_of(half_busy, gang) == "n[01-02]"
+
+
+def test_daemon_gives_a_gang_back_that_would_wait_for_longer_than_one_node_saves(
+    half_busy: LiveCluster, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, 1.0, {"daemon": {"interval_max_s": 2.0}})
+    gang = half_busy.submit("--gpus=8", "--time=10")
+    half_busy.wait_for(lambda: nodes_asked(half_busy, gang) == "1-1", 30.0, what="the gang is pinned")
+
+    with daemon(half_busy, config, tmp_path / "log"):
+        half_busy.wait_for(lambda: nodes_of(half_busy, gang) != "", 90.0, what="the gang runs")
+    with SqliteJournal.read_only(tmp_path / "journal.sqlite") as journal:
+        (lease,) = journal.closed([gang])
+
+    assert nodes_of(half_busy, gang) == "n[01-02]"
+    assert (lease.action.before, lease.action.after) == (NodeRange(low=1, high=8), NodeRange(low=1, high=1))
+    assert lease.ending is Ending.TAKEN_BACK
 
 
 def test_newer_releases_show_a_fixed_count_as_open_after_a_restart_and_keep_it(

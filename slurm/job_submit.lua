@@ -182,10 +182,14 @@ local function add_environment(words, job)
   end
 end
 
+-- Whether the comment is ours to add to: else the user has spoken.
+local function can_be_added_to(comment)
+  return comment == "" or (SITE.extend and #comment <= COMMENT_LENGTH)
+end
+
 local function hint(job)
   local comment = job.comment or ""
-  -- The user has spoken, or wrote something that is not ours to add to.
-  if comment ~= "" and (not SITE.extend or #comment > COMMENT_LENGTH) then
+  if not can_be_added_to(comment) then
     return
   end
   if string.find(string.lower(comment), "sadvise:", 1, true) or not wants_gpus(job) then
@@ -314,9 +318,12 @@ local function open_gang(job)
   return gpus, 0, kind
 end
 
--- Hold a gang that leaves its node count open to the fewest nodes that take its GPUs and its tasks.
-local function pin(job, partitions)
-  if not SITE.pins_gangs or string.find(string.lower(job.comment or ""), "sensitivity=low", 1, true) then
+-- Hold a gang that leaves its node count open to the fewest nodes that take its GPUs and its tasks. By the word in its
+-- comment sadvised knows it again, and gives its request back before it waits for too long: a comment of the user that
+-- cannot get the word leaves the gang as it is.
+local function pin(job, partitions, marks)
+  local comment = job.comment or ""
+  if not SITE.pins_gangs or not marks or string.find(string.lower(comment), "sensitivity=low", 1, true) then
     return
   end
   local gpus, each, kind = open_gang(job)
@@ -341,9 +348,17 @@ local function pin(job, partitions)
     return
   end
   job.max_nodes = math.max(math.ceil(gpus / on_node), math.ceil(tasks / tasks_on_node))
+  local word = string.format("pinned=%d", job.max_nodes)
+  local ours, rest = string.match(comment, "^(.-%f[%w_-][sS][aA][dD][vV][iI][sS][eE]:[^;]*)(.*)$")
+  if ours then
+    job.comment = ours .. " " .. word .. rest
+  else
+    job.comment = (comment ~= "" and comment .. "; " or "") .. "sadvise: " .. word
+  end
 end
 
 function slurm_job_submit(job_desc, partitions, _uid)
+  local marks = can_be_added_to(job_desc.comment or "")
   local went_well, fault = pcall(hint, job_desc)
   if not went_well then
     log("a job goes without hints: " .. tostring(fault))
@@ -352,7 +367,7 @@ function slurm_job_submit(job_desc, partitions, _uid)
   if not went_well then
     log("a job goes without a nice: " .. tostring(fault))
   end
-  went_well, fault = pcall(pin, job_desc, partitions)
+  went_well, fault = pcall(pin, job_desc, partitions, marks)
   if not went_well then
     log("a gang can be spread: " .. tostring(fault))
   end

@@ -22,6 +22,7 @@ from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.counterfactual import Watched
 from advisor.planning.observing import started_since
+from advisor.planning.pins import waits_begun
 
 # Takes the snapshot, the instant up to which starts were observed, and the leases of the jobs that started since.
 Observe = Callable[[Snapshot, float, Sequence[Lease]], tuple[Wait, ...]]
@@ -87,7 +88,7 @@ class Applier:
         previous = {(lease.job_id, lease.lever): lease for lease in memory.leases if lease.ending is None}
         cycle_id = self.journal.record(record, self.cycle)
         self._follow(memory, seen, record.watched)
-        over = self._end(record, seen, reconciled)
+        over = self._end(record, seen, reconciled, self._begin_waits(record, seen))
         sendable, held_back = self._sendable(record.recommendations, seen)
         intents = [self._intent(change, seen, previous) for change in sendable]
         first = [lease for lease in intents if not lease.gives_place]
@@ -194,12 +195,26 @@ class Applier:
         if would_start:
             self.journal.would_start(would_start)
 
-    def _end(self, record: CycleRecord, snapshot: Snapshot, reconciled: Reconciled) -> Reconciled:
+    def _begin_waits(self, record: CycleRecord, snapshot: Snapshot) -> Sequence[Lease]:
+        """Store the leases of pinned gangs that decline their first chance from now on, and return them."""
+        begun = () if record.case is None else waits_begun(record.case)
+        begun = tuple(
+            lease for lease in begun if self.wanted is None or self.wanted(snapshot.jobs_by_id[lease.job_id], snapshot)
+        )
+        with self.journal.together():
+            for lease in begun:
+                self.journal.keep(lease)
+        return begun
+
+    def _end(
+        self, record: CycleRecord, snapshot: Snapshot, reconciled: Reconciled, begun: Sequence[Lease]
+    ) -> Reconciled:
         """Revert the changes that no longer serve, beside those that were tried already."""
         tried = {
             (receipt.action.job_id, receipt.action.lever) for receipt in (*reconciled.taken_back, *reconciled.put_off)
         }
         over = {(job.job_id, lever) for job in record.watched for lever in job.over} - tried
+        over |= {(lease.job_id, lease.lever) for lease in begun if lease.is_due(snapshot.taken_at)}
         if not over:
             return Reconciled()
         return self._reconcile(snapshot, lambda lease: (lease.job_id, lease.lever) in over)

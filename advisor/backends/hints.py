@@ -12,6 +12,7 @@ from advisor.domain.job import LATEST_TIME, GpuRange, JobHints, Sensitivity
 _OURS = re.compile(r"(?<![\w-])sadvise:([^;]*)", re.IGNORECASE | re.DOTALL)
 _SEPARATORS = re.compile(r"[\s,]+")
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
+_NODES = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}", re.ASCII)
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?)?", re.ASCII)
 _DECIMALS = re.compile(r"\d{1,6}(?:\.\d{1,9})?", re.ASCII)
@@ -78,5 +79,6 @@ _READERS: Mapping[str, Callable[[JobHints, str], JobHints | None]] = {
     "sensitivity=": _sensitivity,
     "by=": _by,
     "off": lambda known, _: replace(known, opted_out=True),
+    "pinned=": lambda known, value: replace(known, pinned=int(value)) if _NODES.fullmatch(value) else None,
     "mail": lambda known, _: replace(known, wants_mail=True),
 }

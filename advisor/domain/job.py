@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from advisor.domain.gang import MOST, GangRequest, GpuCount
+from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope
 
 # Slurm's ids, priorities and nices have 32 bits or fewer, and some of their arithmetic is wider.
 _LARGEST_ID = 2**53
@@ -52,7 +52,8 @@ class JobHints:
     """The user's hints in `--comment` after `sadvise:`; `unknown` holds the words that are not hints.
 
     `step_s` is the time of a training step that a running job states, in seconds. `wants_mail` asks for a mail about
-    changes of the job. `deadline_time` is the instant by which the job is to have ended.
+    changes of the job. `deadline_time` is the instant by which the job is to have ended. The submit script
+    has held the gang to `pinned` nodes at most.
     """
 
     model: str | None = None
@@ -63,6 +64,7 @@ class JobHints:
     opted_out: bool = False
     wants_mail: bool = False
     deadline_time: float | None = None
+    pinned: int | None = None
     unknown: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -165,6 +167,11 @@ class Job:
     def is_pending(self) -> bool:
         """Whether the job has not started."""
         return self.state is JobState.PENDING
+
+    @property
+    def leaves_nodes_open(self) -> bool:
+        """Whether its user left the node count open, so that the submit script held it to few nodes."""
+        return self.hints.pinned is not None and self.gang.scope in (GpuScope.JOB, GpuScope.TASK)
 
     @property
     def is_split_off(self) -> bool:

@@ -9,10 +9,13 @@ from advisor.domain.actions import (
     Action,
     Lever,
     SetNice,
+    SetNodeRange,
+    SetSwitches,
     SetTimeMin,
     exchanged_with,
     gives_place,
 )
+from advisor.domain.gang import SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.request import Request, request_of
 
@@ -113,6 +116,19 @@ class Lease:
                 return ours < users
             case action, _:
                 return isinstance(action, SetTimeMin) and action.after is not None
+
+    @property
+    def is_paid_back(self) -> bool:
+        """Whether its job got the place it waited for: the wait was no longer than what that place saves it."""
+        if self.start_time is None or self.ending is not Ending.NO_LONGER_PENDING:
+            return False
+        match self.action:
+            case SetNodeRange(before=before, after=after):
+                return after.high < before.high and (self.due_time is None or self.start_time < self.due_time)
+            case SetSwitches(after=SwitchRequest() as asked):
+                return self.start_time < self.applied_time + asked.max_wait_s
+            case _:
+                return False
 
     @property
     def is_in_effect(self) -> bool:

@@ -1,7 +1,8 @@
 """Adds up the delay that changes have caused, from open and ended leases, for the bounds that span cycles.
 
 What a job has waited since it would have started as submitted is booked as realised, until it starts. An open change
-is also booked with what it is expected to add to that.
+is also booked with what it is expected to add to that. A gang that got the place it waited for is expected to run
+faster by at least as long, and no delay is booked.
 """
 
 from collections import Counter
@@ -51,6 +52,8 @@ def ledger_of(leases: Iterable[Lease], now: float, limits: Limits, overdue: Coll
     realised: dict[int, float] = {}
     for wait in _waits(known):
         last = wait[-1]
+        if all(lease.is_paid_back for lease in wait):
+            continue
         delay_s = booked_s(wait, now)
         if delay_s <= 0.0:
             continue

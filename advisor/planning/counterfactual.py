@@ -22,7 +22,7 @@ from advisor.features.capacity import Fitter
 from advisor.features.nodes import UNTYPED
 from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.planning.case import Case
-from advisor.planning.earliest import earliest, without
+from advisor.planning.earliest import latest_start_s, without
 from advisor.planning.timetable import Timetable
 
 # The tasks of an array for which Slurm's backfill keeps places: the default of bf_max_job_array_resv.
@@ -44,9 +44,9 @@ class Watched:
     over: frozenset[Lever]
 
 
-def watched(case: Case) -> tuple[Watched, ...]:
-    """Compare each changed job that still waits with its start as submitted, by job id."""
-    leases_by_job = _waiting(case)
+def watched(case: Case, leases: Sequence[Lease] | None = None) -> tuple[Watched, ...]:
+    """Compare each changed job that still waits with its start as submitted, by job id; None takes all changes."""
+    leases_by_job = _waiting(case, leases)
     if not leases_by_job:
         return ()
     line = _Line.of(case, since=min(lease.applied_time for leases in leases_by_job.values() for lease in leases))
@@ -128,7 +128,7 @@ def _with_planned_start(
     return replace(
         change,
         planned_start=earlier_of(planned, None if of_slurm is None else max(now, of_slurm), *before),
-        latest_start=now + line.first_without_idle_s(case, row),
+        latest_start=now + latest_start_s(case.snapshot, case.table, case.holdings_by_limits, line.submitted.jobs[row]),
     )
 
 
@@ -155,12 +155,6 @@ class _Line:
             ),
         )
 
-    def first_without_idle_s(self, case: Case, row: int) -> float:
-        """Return when a row of `submitted` starts by time limits as the first in line if others take all idle GPUs."""
-        taken = replace(case.table, gpus_idle=np.zeros_like(case.table.gpus_idle))
-        start = earliest(case.snapshot, taken, case.holdings_by_limits, self.submitted.jobs[row])
-        return np.inf if start is None else start - case.snapshot.taken_at
-
     def would_start(self, row: int, passed: NDArray[np.int64]) -> bool:
         """Return whether a row of `submitted` would start now if the GPUs `passed` `(n_types,)` were idle too."""
         submitted = self.submitted
@@ -175,10 +169,10 @@ class _Line:
         return bool(submitted.gpus[ahead][meets].sum(dtype=np.int64) <= idle[gpu_type])
 
 
-def _waiting(case: Case) -> Mapping[int, list[Lease]]:
+def _waiting(case: Case, leases: Sequence[Lease] | None = None) -> Mapping[int, list[Lease]]:
     """Map pending jobs to their changes that can have delayed them and after which they have not started."""
     leases_by_job: dict[int, list[Lease]] = {}
-    for lease in case.memory.leases:
+    for lease in case.memory.leases if leases is None else leases:
         if lease.start_time is None and lease.added_delay_s > 0.0 and lease.ending is not Ending.NOT_APPLIED:
             job = case.snapshot.jobs_by_id.get(lease.job_id)
             if job is not None and job.is_pending:

@@ -59,6 +59,15 @@ def earliest(
     return max(snapshot.taken_at, float(times[low])) if low < len(times) else None
 
 
+def latest_start_s(snapshot: Snapshot, table: NodeTable, holdings: Holdings, job: Job) -> float:
+    """Return when a job starts as the first in line if others take all idle GPUs, in seconds; infinity for never.
+
+    The holdings are those until the time limits of running jobs.
+    """
+    start = earliest(snapshot, replace(table, gpus_idle=np.zeros_like(table.gpus_idle)), holdings, job)
+    return np.inf if start is None else start - snapshot.taken_at
+
+
 def holdings_of(snapshot: Snapshot, table: NodeTable, remaining_s: Mapping[int, float] | None = None) -> Holdings:
     """Return the resources of running jobs until their limits or, where given, for their remaining run times."""
     held = list(_held(snapshot, table))

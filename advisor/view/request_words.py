@@ -11,6 +11,11 @@ from advisor.domain.plan import Evidence
 from advisor.domain.units import duration, plural
 from advisor.view.terminal import instant
 
+_PINNED: Final = (
+    "job_submit.lua holds it to the fewest nodes, as its user names no number of nodes; once it could start on more, "
+    "it waits no longer than that saves, and the daemon then gives its request back"
+)
+
 
 def gpus_in_words(counts: tuple[GpuCount, ...]) -> str:
     """Return counts with their types: `8 a100 GPUs`, `1 GPU`, `4 a100 GPUs and 2 h100 GPUs`, `2 1g.10gb slices`."""
@@ -64,6 +69,8 @@ def hint_sentences(hints: JobHints) -> Iterator[tuple[str, str]]:
     declared = list(_declared(hints))
     if declared:
         yield "hints", f"its user declares in --comment: {'; '.join(declared)}"
+    if hints.pinned is not None:
+        yield "hints", _PINNED
     if hints.unknown:
         yield "hints", f"not understood in --comment: {' '.join(hints.unknown)}"
 

@@ -18,6 +18,7 @@ from advisor.domain.particulars import NOTHING_ASKED, Particulars
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waiting_gangs import StarvedGang
 from advisor.planning.case import Case
+from advisor.planning.pins import waits_begun
 from advisor.planning.plan_trial import is_tried
 from advisor.planning.timers import TimerOut, timers_out
 from advisor.site.status_file import DaemonStatus
@@ -242,6 +243,10 @@ def job_answer(
         if record.snapshot is seen
         else Case(snapshot=seen, settings=settings.planning, limits=settings.guard, forecasts=forecasts, memory=memory)
     )
+    begun = (
+        tuple(lease for lease in waits_begun(case) if not lease.is_due(seen.taken_at)) if job.leaves_nodes_open else ()
+    )
+    timed = replace(memory, leases=(*memory.leases, *begun))
     return JobReport(
         explained=explanation(replace(diagnosis, job=_with_own_nice(job, memory.leases))),
         planned=planned,
@@ -250,7 +255,7 @@ def job_answer(
         turn=turn_of(case, job) if job.is_pending else None,
         changes=changes_of(job.job_id, memory.leases, planned.remembered.purposes),
         ended=ended_changes_of(job.job_id, memory.leases),
-        timers=timers_out(seen, job.job_id, settings.planning, settings.guard, forecasts, memory),
+        timers=timers_out(seen, job.job_id, settings.planning, settings.guard, forecasts, timed),
         left_alone=_left_alone(planned.record.left_alone.get(job.job_id), job, settings),
         idle=idle,
         idle_words="" if look is None or idle is None else job_sentence(idle, settings.utilisation, look.looked_time),

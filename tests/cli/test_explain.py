@@ -9,13 +9,15 @@ import pytest
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
 from advisor.domain.actions import SetNice, SetSwitches
 from advisor.domain.gang import SwitchRequest
+from advisor.domain.job import JobHints
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.memory import Wait
 from advisor.domain.topology import LocalityTier
 from advisor.journal import opened
 from advisor.watch.reading import demo_path
-from tests.builders import make_stretch
+from tests.builders import make_gang, make_stretch
 from tests.cli.conftest import Sadvise
+from tests.planning.test_placement import half_idle_nodes, waiting
 
 NOW = read_snapshot(demo_path()).taken_at
 ASKED = SetSwitches(job_id=10, before=None, after=SwitchRequest(count=1, max_wait_s=840.0))
@@ -46,6 +48,22 @@ def test_timer_that_is_out_explains_itself(sadvise: Sadvise, journal: Path) -> N
     assert "Of the last 3 gangs of 9 to 16 GPUs, 2 got there" in timer["text"]
     assert (timer["began_time"], timer["ends_time"]) == (NOW - 300.0, NOW + 540.0)
     assert document["notes"] == []
+
+
+def test_pinned_gang_says_why_it_waits_for_one_node_until_when_and_what_that_saves(
+    sadvise: Sadvise, tmp_path: Path
+) -> None:
+    gang = replace(waiting(make_gang(8, nodes_max=1)), hints=JobHints(pinned=1))
+    write_snapshot(half_idle_nodes(gang), tmp_path / "queue.json")
+    write_snapshot(half_idle_nodes(replace(gang, time_limit_s=60.0)), tmp_path / "short.json")
+
+    told = sadvise("explain", "--snapshot", str(tmp_path / "queue.json"), "1").out
+    of_short = sadvise("explain", "--snapshot", str(tmp_path / "short.json"), "1").out
+
+    assert "hints   job_submit.lua holds it to the fewest nodes" in told and "hints   job_submit.lua" in of_short
+    assert "It waits up to 2.2 h for one node, as spread out it would run 18 min to 4.8 h longer" in told
+    assert "2.2 h of the wait are left" in told
+    assert "It waits" not in of_short
 
 
 @pytest.fixture

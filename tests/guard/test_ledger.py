@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.domain.actions import SetNice, SetNodeList
+from advisor.domain.actions import NodeRange, SetNice, SetNodeList, SetNodeRange
 from advisor.domain.lease import Ending, Lease
 from advisor.guard.circumstances import circumstances, delays_left_s
 from advisor.guard.ledger import NOTHING_BOOKED, booked_s, ledger_of, realised_s
@@ -26,7 +26,7 @@ def delayed(ago_s: float = HOUR_S, *, due_ago_s: float | None = None, delay_s: f
     return replace(lent(ago_s=ago_s, delay_s=delay_s, **more), would_start_time=would_start_time, start_time=start_time)
 
 
-BACK = Ending.TAKEN_BACK
+BACK, STARTED = Ending.TAKEN_BACK, Ending.NO_LONGER_PENDING
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,37 @@ def test_the_delays_of_two_waits_of_a_requeued_job_add_up() -> None:
 
     assert ledger.delay_s_by_job == {1: 500.0 + 200.0}
     assert ledger.realised_s_by_job == {1: 200.0}
+
+
+ONE_NODE = SetNodeRange(job_id=1, before=NodeRange(low=1, high=8), after=NodeRange(low=1, high=1))
+
+
+@pytest.mark.parametrize(
+    ("lease", "booked"),
+    [
+        pytest.param(delayed(due_ago_s=1000.0, ending=STARTED, started_ago_s=3400.0), 0.0, id="on one leaf switch"),
+        pytest.param(delayed(due_ago_s=2000.0, ending=STARTED, started_ago_s=500.0), 1500.0, id="on several"),
+        pytest.param(
+            delayed(due_ago_s=2000.0, ending=STARTED, started_ago_s=500.0, action=ONE_NODE, due_after_s=3300.0),
+            0.0,
+            id="on one node",
+        ),
+        pytest.param(
+            delayed(due_ago_s=2000.0, ending=BACK, started_ago_s=500.0, action=ONE_NODE, due_after_s=600.0),
+            1500.0,
+            id="on several nodes",
+        ),
+        pytest.param(
+            delayed(due_ago_s=2000.0, ending=STARTED, started_ago_s=500.0, action=ONE_NODE.swapped()),
+            1500.0,
+            id="its request was widened",
+        ),
+    ],
+)
+def test_gang_that_got_the_place_it_waited_for_is_not_booked_as_delayed(lease: Lease, booked: float) -> None:
+    ledger = ledger_of([lease], TAKEN_AT, Limits())
+
+    assert ledger.delay_s_by_user == ({"alice": booked} if booked else {})
 
 
 def test_costs_are_added_up_by_job_user_and_account() -> None:

@@ -2,11 +2,16 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from advisor.domain.actions import NodeRange
+from advisor.domain.lease import Ending
+from advisor.journal import SqliteJournal
 from tests.live.conftest import started
 from tools.stage import LiveCluster
+from tools.stage.daemon import daemon, write_config
 from tools.stage.live_cluster import uniform_cluster
 from tools.stage.submit_scripts import install_scripts
 
@@ -85,6 +90,40 @@ def test_bound_is_taken_off_again_by_newer_releases_alone(half_busy: LiveCluster
     half_busy.run("scontrol", "update", f"JobId={gang}", "NumNodes=1-0")
 
     assert (bound, nodes_asked(half_busy, gang)) == ("1-1", "1-1" if release == "22.05" else "1")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_range_up_to_the_gpus_gives_the_open_request_back_on_every_release(half_busy: LiveCluster, form: str) -> None:
+    gang = half_busy.submit(*FORMS[form])
+    half_busy.wait_for(lambda: "Resources" in half_busy.run("squeue", "-h", "-o", "%r"), 30.0, what="the gang waits")
+    asked = half_busy.run("scontrol", "show", "job", str(gang))
+
+    half_busy.run("scontrol", "update", f"JobId={gang}", "NumNodes=1-8")
+    given_back = half_busy.run("scontrol", "show", "job", str(gang))
+    half_busy.wait_for(lambda: nodes_of(half_busy, gang) != "", 30.0, what="the gang runs")
+
+    assert "Comment=sadvise: pinned=1" in asked
+    assert given_back.split("NumNodes=")[1].split()[0] == "1-8"
+    same = [part.split("NumNodes=")[1].split()[1:6] for part in (asked, given_back)]
+    assert same[0] == same[1]
+    assert nodes_of(half_busy, gang) == "n[01-02]"
+
+
+def test_daemon_gives_a_gang_back_that_would_wait_for_longer_than_one_node_saves(
+    half_busy: LiveCluster, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, 1.0, {"daemon": {"interval_max_s": 2.0}})
+    gang = half_busy.submit("--gpus=8", "--time=10")
+    half_busy.wait_for(lambda: nodes_asked(half_busy, gang) == "1-1", 30.0, what="the gang is pinned")
+
+    with daemon(half_busy, config, tmp_path / "log"):
+        half_busy.wait_for(lambda: nodes_of(half_busy, gang) != "", 90.0, what="the gang runs")
+    with SqliteJournal.read_only(tmp_path / "journal.sqlite") as journal:
+        (lease,) = journal.closed([gang])
+
+    assert nodes_of(half_busy, gang) == "n[01-02]"
+    assert (lease.action.before, lease.action.after) == (NodeRange(low=1, high=8), NodeRange(low=1, high=1))
+    assert lease.ending is Ending.TAKEN_BACK
 
 
 def test_newer_releases_show_a_fixed_count_as_open_after_a_restart_and_keep_it(

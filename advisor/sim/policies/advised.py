@@ -21,6 +21,7 @@ from advisor.predict.served_policy import open_policy
 from advisor.sim.live.rollout_trial import RolloutTrial
 from advisor.sim.policies.known_forecaster import KnownForecaster
 from advisor.sim.policies.learning import NOWHERE, LearningForecaster, opened
+from advisor.sim.policies.slurm import hold_to_fewest
 from advisor.sim.queueing import PAUSED
 from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.slurm.job_update import with_room_for_lists
@@ -56,7 +57,8 @@ def shipped_neighbours() -> KnownModels:
 class AdvisedSlurm:
     """The model of slurmctld with the advisor's cycle every `advise_every_s`, using `levers` alone.
 
-    Nothing is read while no job is pending. With a `policy` that chooses nodes, the advisor names nodes.
+    Nothing is read while no job is pending. With a `policy` that chooses nodes, the advisor names nodes. With `pins`,
+    gangs that leave their node count open are held to the fewest nodes, as in `SlurmPolicy`, until it takes that back.
     """
 
     name: str
@@ -65,6 +67,7 @@ class AdvisedSlurm:
     levers: frozenset[Lever] = EVERY_LEVER
     policy: Callable[[], Policy | None] = lambda: None
     trial: Callable[[], Trial | None] = lambda: None
+    pins: bool = False
 
     def run(self, problem: Problem) -> State:
         """Run the compiled loop from cycle to cycle."""
@@ -77,6 +80,8 @@ class AdvisedSlurm:
         policy, planning = self.policy(), problem.options.planning
         names_nodes = policy is not None and Lever.NODE_LIST in policy.levers
         state = with_room_for_lists(problem.state) if names_nodes else problem.state
+        if self.pins:
+            hold_to_fewest(state)
         slurm = build_slurm(state, problem.trace, problem.cluster)
         cluster = SimulatedSlurm(problem.trace, problem.cluster, state, slurm)
         leave_out(state, lambda row: pick_now(state, slurm, row, np.inf))

@@ -72,6 +72,7 @@ class SimulatedSlurm:
         self._running: dict[int, Job] = {}
         self._pending: dict[int, tuple[tuple[float, str, float | None], Job]] = {}
         self._tasks = _task_numbers(trace)
+        self._pinned = np.where(trace.jobs["nodes_max"] == 0, state.jobs["nodes_max"], 0)
         self._lists = NodeLists(state, self._names, self._named_in_trace)
         self._nodes: dict[int, tuple[tuple[int, ...], Node]] = {}
         self._gangs: dict[tuple[float, ...], GangRequest] = {}
@@ -246,6 +247,7 @@ class SimulatedSlurm:
                 model=trace.models[asked["model"]] if asked["model"] >= 0 else None,
                 gpus=GpuRange(low=job_range[0], high=job_range[1]) if job_range[0] < job_range[1] else None,
                 checkpoint_s=float(job["checkpoint_s"]) or None,
+                pinned=int(self._pinned[row]) or None,
             ),
             submit_time=float(job["submit_time"]),
             eligible_time=self._eligible_time(row, reason),
@@ -285,7 +287,7 @@ class SimulatedSlurm:
             return self._make_gang(row)
         asked = self._trace.jobs[row]
         changing = tuple(float(self.state.jobs[name][row]) for name in _REQUEST)
-        key = changing + tuple(float(asked[name]) for name in _NAMED)
+        key = (*changing, *(float(asked[name]) for name in _NAMED), float(self._pinned[row]))
         gang = self._gangs.get(key)
         if gang is None:
             gang = self._gangs[key] = self._make_gang(row)
@@ -295,7 +297,7 @@ class SimulatedSlurm:
         job, asked = self.state.jobs[row], self._trace.jobs[row]
         code = int(job["gpu_type"])
         gpu_type = (self.gpu_types[code] or None) if code >= 0 else None
-        gpus_each = per_node(self.state, row)
+        gpus_each = 0 if self._pinned[row] else per_node(self.state, row)
         on_one_node = gpus_each or int(min(job["gpus"], job["node_gpus"]))
         nodes_min, nodes_max = int(job["nodes_min"]), int(job["nodes_max"])
         wanted = (GpuCount(gpu_type=gpu_type, count=gpus_each or int(job["gpus"])),) if job["gpus"] else ()

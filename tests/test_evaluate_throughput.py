@@ -216,8 +216,10 @@ def test_measured_models_reach_their_figures() -> None:
     folder = Path(os.environ["SADVISE_DATA"]) / "throughput"
     measured = read_measured(files_of([folder / "pollux_aws_t4"]), "pollux")
 
-    placements = named(evaluate(measured, measured, Known(), folds=5), "throughput")
+    known = evaluate(measured, measured, Known(), folds=5)
+    placements = named(known, "throughput")
     models = named(evaluate(measured, measured, Known(profile="nodes==1")), "throughput")
 
-    assert placements.mean_error < 6.0
+    # The law alone, which trees do not correct, is little better at new placements of models that it knows.
+    assert placements.mean_error < min(named(known, name).mean_error for name in (LINEAR, ROOT, CURVE, NEAREST))
     assert models.mean_error < 15.0 and models.further["tau"] > 0.8

@@ -46,7 +46,7 @@ _RUN_TIME_UNKNOWN = f"run time: its request {_OUTSIDE}"
 _RUN_TIME_WIDE = f"run time: its interval is wider than a factor of {WIDE_FACTOR:g}"
 # What is missing, by what is known of a family of jobs.
 _SPEED_UNKNOWN = {
-    Evidence.NONE: "speed: no job of its model stated step times here",
+    Evidence.NONE: "speed: jobs of its model stated step times of too few sizes here, or of none",
     Evidence.ONE_NODE: "speed: jobs of its model stated step times on one node only",
     Evidence.SPREAD: f"speed: a size or placement of it {_OUTSIDE}",
 }
@@ -67,9 +67,10 @@ _RUN_TIME: Final = (
     ("jobs of its user with this request that ended since it was submitted", ""),
 )
 _STATED: Final = "running jobs of its model that state sadvise: model=NAME step=SECONDS in their comment,"
+_STATED_SIZES: Final = f"{_STATED} on three numbers of GPUs of a node, or on two and over several nodes"
 _SPEED: Final = (
-    ("what measured models have in common", f"{_STATED} on one GPU and on all GPUs of a node"),
-    ("its model as measured elsewhere", f"{_STATED} on one GPU and on all GPUs of a node"),
+    ("what measured models have in common", _STATED_SIZES),
+    ("its model as measured elsewhere, or step times of too few sizes here", _STATED_SIZES),
     ("step times of its model on one node here", f"{_STATED} on several nodes"),
     ("step times of its model on one node and on several of this network", ""),
 )

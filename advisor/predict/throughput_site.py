@@ -94,11 +94,15 @@ def site_laws(knowledge: Knowledge, network: str | None, points: SitePoints) -> 
 
 
 def evidence_of(work: Work) -> Evidence:
-    """Return what points tell of a job; one placement alone tells nothing of another."""
+    """Return what points tell of a job: of others on one node from three sizes there on, over several from two.
+
+    Between fewer sizes, intervals did not hold on networks that were not measured.
+    """
     alone = work.nodes == 1
-    if alone.any() and not alone.all():
+    sizes = len(np.unique(work.gpus[alone]))
+    if sizes > 1 and not alone.all():
         return Evidence.SPREAD
-    return Evidence.ONE_NODE if len(np.unique(work.gpus[alone])) > 1 else Evidence.NONE
+    return Evidence.ONE_NODE if sizes > 2 else Evidence.NONE
 
 
 def _profiles(knowledge: Knowledge, key: str) -> list[Profile]:
@@ -187,12 +191,14 @@ def _of_profiles(
 
 def _of_points(knowledge: Knowledge, family: str, work: Work, here: Population) -> _Seen:
     # Without one on one node, a spread point is no measure of what spreading costs.
-    spread = work.take((work.nodes > 1) & (evidence_of(work) is Evidence.SPREAD))
+    evidence, largest = evidence_of(work), float(work.gpus.max())
+    spread = work.take((work.nodes > 1) & (evidence is Evidence.SPREAD))
     return _Seen(
         reference=_reference(knowledge, family, work),
         lowest=float(work.batch.min()),
         highest=float(work.batch.max()),
-        gpus=max(here.gpus, float(work.gpus.max())),
+        # Intervals of known families did not hold beyond the largest size that they had shown.
+        gpus=largest if evidence else max(here.gpus, largest),
         nodes=max(here.nodes, float(work.nodes.max())),
         spread_gpus=float(spread.gpus.max(initial=0.0)),
         spread_nodes=float(spread.nodes.max(initial=0.0)),

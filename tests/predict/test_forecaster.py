@@ -282,14 +282,15 @@ def test_run_time_rests_on_the_nearest_jobs_that_ended() -> None:
 def test_speed_rests_on_what_jobs_of_its_model_showed_here() -> None:
     omega = make_job(1, gang=GANG, hints=make_hints(model="omega"))
     measured = make_job(1, gang=GANG, hints=make_hints(model="resnet50"))
-    one_node = [stating(2, ["n01"], 1), stating(3, ["n01"], 4)]
+    two, third = [stating(2, ["n01"], 1), stating(3, ["n01"], 4)], stating(4, ["n01"], 2)
+    spread = stating(5, ["n01", "n02"], 4)
 
     steps = [
         bases_of(*jobs)["speed"].step
-        for jobs in ((omega,), (measured,), (omega, *one_node), (omega, *one_node, stating(4, ["n01", "n02"], 4)))
+        for jobs in ((omega,), (measured,), (omega, *two), (omega, *two, third), (omega, *two, spread))
     ]
 
-    assert steps == [1, 2, 3, 4]
+    assert steps == [1, 2, 2, 3, 4]
     assert [bases_of(job)["neighbours"].step for job in (omega, measured)] == [1, 2]
 
 

@@ -28,7 +28,7 @@ from advisor.predict.scaling import (
 )
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
 from advisor.predict.throughput_knowledge import Calibration, parse_knowledge, write_knowledge
-from advisor.predict.throughput_site import SitePoints, no_points
+from advisor.predict.throughput_site import Evidence, SitePoints, no_points
 from tests.predict.throughput_cluster import THETA, steps, theta_of, work, write_cluster
 
 
@@ -231,14 +231,44 @@ def test_batch_of_a_job_that_was_never_measured_counts_against_its_own(forecaste
         (shown("22"), False),
         (shown("1", "2", "4", "22", family="another"), False),
         (shown("1", "2", "4", "22"), False),
-        (shown("1", "2", "4", "1111"), True),
+        (shown("1", "1111"), False),
+        (shown("1", "4", "1111"), True),
     ],
-    ids=["nothing", "one node", "no node to compare with", "another family", "own on fewer nodes", "own"],
+    ids=["nothing", "one node", "no node to compare with", "another family", "fewer nodes", "one GPU alone", "own"],
 )
 def test_placement_over_several_nodes_is_known_only_as_far_as_a_job_of_the_family_was_seen(
     forecaster: ThroughputForecaster, points: SitePoints, is_known: bool
 ) -> None:
     found, _ = spread_speed(forecaster.at_site(None, points), "omega")
+
+    assert found.known.tolist() == [is_known]
+
+
+@pytest.mark.parametrize(
+    ("points", "evidence"),
+    [
+        (("1", "4"), Evidence.NONE),
+        (("1", "2", "4"), Evidence.ONE_NODE),
+        (("4", "1111"), Evidence.NONE),
+        (("1", "4", "1111"), Evidence.SPREAD),
+    ],
+)
+def test_three_sizes_of_a_node_tell_of_others_there_and_two_of_those_over_several(
+    forecaster: ThroughputForecaster, points: tuple[str, ...], evidence: Evidence
+) -> None:
+    here = forecaster.at_site(None, shown(*points))
+
+    assert here.evidence(here.codes(["omega"])).tolist() == [evidence]
+
+
+@pytest.mark.parametrize(("points", "is_known"), [(("1", "2", "3"), False), (("1", "2", "4"), True)])
+def test_size_beyond_those_that_a_family_showed_is_not_known(
+    forecaster: ThroughputForecaster, points: tuple[str, ...], is_known: bool
+) -> None:
+    here = forecaster.at_site(None, shown(*points))
+    code = int(here.codes(["omega"])[0])
+
+    found = here.relative(*(table([gpus], [1.0], profile=code, batch=16.0) for gpus in (4.0, 1.0)))
 
     assert found.known.tolist() == [is_known]
 

@@ -26,6 +26,9 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Its threads, one for each core, take longer to start than all that a command multiplies.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from advisor.cli.lazy_methods import compile_when_called
+
+    compile_when_called()
     from advisor.cli.app import UsageError, is_help, usage_line
     from advisor.errors import AdvisorError
     from advisor.text import one_line

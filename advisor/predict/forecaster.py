@@ -1,8 +1,8 @@
 """Forecasts the GPU jobs of a snapshot with every model in use, and states what the forecasts of a job rest on."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import repeat, starmap
+from itertools import repeat
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -164,7 +164,7 @@ class ModelForecaster:
             map(starts_s.get, job_ids),
             strict=False,
         )
-        forecasts = self._forecasts.fill(job_ids, answers, lambda fresh: starmap(_forecast, fresh.values()))
+        forecasts = self._forecasts.fill(job_ids, answers, lambda fresh: _shared(fresh.values()))
         return Forecasts(
             by_job={job_id: of_job for job_id, of_job in zip(job_ids, forecasts, strict=True) if of_job is not None},
             models=self._named(kinds),
@@ -250,6 +250,16 @@ class ModelForecaster:
             except ModelError as err:
                 self._notes[kind] = str(err)
         return self._opened[kind]
+
+
+def _shared(answers: Iterable[_Answers]) -> Iterator[JobForecast | None]:
+    """Yield the forecast of each job; jobs whose answers are the same objects share one."""
+    made: dict[tuple[int, ...], JobForecast | None] = {}
+    for answer in answers:
+        key = tuple(map(id, answer))
+        if key not in made:
+            made[key] = _forecast(*answer)
+        yield made[key]
 
 
 def _forecast(

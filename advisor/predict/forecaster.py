@@ -255,18 +255,17 @@ class ModelForecaster:
 def _shared(answers: Iterable[_Answers]) -> Iterator[JobForecast | None]:
     """Yield the forecast of each job; jobs whose answers are the same objects share one."""
     made: dict[tuple[int, ...], JobForecast | None] = {}
-    for answer in answers:
-        key = tuple(map(id, answer))
+    for run_time, (speeds, beside), start_s in answers:
+        key = id(run_time), id(speeds), id(beside), id(start_s)
         if key not in made:
-            made[key] = _forecast(*answer)
+            made[key] = _forecast(run_time, speeds, beside, start_s)
         yield made[key]
 
 
 def _forecast(
-    run_time: RunTime | str | None, of_kind: tuple[Speeds | None, _Answer], start_s: _Answer
+    run_time: RunTime | str | None, speeds: Speeds | None, beside: _Answer, start_s: _Answer
 ) -> JobForecast | None:
     """Return the answers for one job as a domain value; None if no model was asked."""
-    speeds, beside = of_kind
     if run_time is None and speeds is None and beside is None and start_s is None:
         return None
     interval_s = run_time.interval_s if isinstance(run_time, RunTime) else None

@@ -16,7 +16,7 @@ def compile_when_called() -> None:
 def _exec(text: str, scope: dict[str, Any], made: dict[str, Any]) -> None:
     """Put a function into `made` that makes the methods of a text, which ends with what that function returns."""
     if not scope.get("__name__", "").startswith("advisor."):
-        exec(text, scope, made)
+        exec(text, scope, made)  # noqa: S102  (as dataclasses does)
         return
 
     def create(**closure: Any) -> Any:
@@ -25,13 +25,15 @@ def _exec(text: str, scope: dict[str, Any], made: dict[str, Any]) -> None:
         def method_of(name: str) -> Callable[..., Any]:
             def method(self: Any, /, *args: Any, **values: Any) -> Any:
                 if not compiled:
-                    exec(text, scope, made)
+                    exec(text, scope, made)  # noqa: S102  (as dataclasses does)
                     answer = made["__create_fn__"](**closure)
                     compiled.update({each.__name__: each for each in (answer if several else (answer,))})
+                made_now = compiled[name]
+                made_now.__qualname__ = method.__qualname__
                 for owner in type(self).__mro__:
                     if owner.__dict__.get(name) is method:
-                        setattr(owner, name, compiled[name])
-                return compiled[name](self, *args, **values)
+                        setattr(owner, name, made_now)
+                return made_now(self, *args, **values)
 
             method.__name__ = name
             return method

@@ -370,9 +370,7 @@ def _taken(
     return gpus_taken(asked, rates.take(sets))
 
 
-def _reaches(
-    table: NodeTable, kinds: Sequence[tuple[tuple[str, ...], str | None]]
-) -> tuple[NDArray[np.intp], Flags]:
+def _reaches(table: NodeTable, kinds: Sequence[tuple[tuple[str, ...], str | None]]) -> tuple[NDArray[np.intp], Flags]:
     """Return which set of GPUs each job can have, by its partitions and type, `(n_jobs,)`, and which sets meet."""
     number_by_kind: dict[tuple[tuple[str, ...], str | None], int] = {}
     reach = np.array([number_by_kind.setdefault(kind, len(number_by_kind)) for kind in kinds], dtype=np.intp)

@@ -332,7 +332,7 @@ def _validated(layers: Iterable[_Layer], origins: Mapping[str, str]) -> Config:
     merged: dict[str, dict[str, object]] = {}
     for layer in layers:
         for table, keys in layer.tables.items():
-            merged[table] = merged.get(table, {}) | keys
+            merged.setdefault(table, {}).update(keys)
     try:
         # From JSON, because in strict mode pydantic builds dataclasses from nothing else. Dates become text, which no
         # key accepts.

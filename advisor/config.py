@@ -13,10 +13,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from advisor.domain.experiment import ExperimentSettings
@@ -137,12 +138,7 @@ _TABLES: Mapping[str, type[Any]] = {
 _KEYS: Mapping[str, tuple[str, ...]] = {
     table: tuple(key.name for key in fields(settings)) for table, settings in _TABLES.items()
 }
-_FIELDS: Mapping[str, Any] = {table: (settings, ...) for table, settings in _TABLES.items()}
-_Tables = create_model(
-    "_Tables",
-    __config__=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True),
-    **_FIELDS,
-)
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 def load_config(
@@ -383,17 +379,24 @@ def _nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
 
 def _validated(layers: Iterable[_Layer], origins: Mapping[str, str]) -> Config:
     """Merge the layers, later ones over earlier ones, and validate the result."""
-    merged: dict[str, dict[str, object]] = {table: {} for table in _TABLES}
+    merged: dict[str, dict[str, object]] = {}
     for layer in layers:
         for table, keys in layer.tables.items():
-            merged[table] |= keys
+            merged.setdefault(table, {}).update(keys)
     try:
         # From JSON, because in strict mode pydantic builds dataclasses from nothing else. Dates become text, which no
         # key accepts.
-        tables = _Tables.model_validate_json(json.dumps(merged, default=str))
+        tables = _model_of(*sorted(merged)).model_validate_json(json.dumps(merged, default=str))
     except ValidationError as err:
         raise ConfigError(_fault(err.errors(include_url=False)[0], origins)) from err
-    return Config(**{table: getattr(tables, table) for table in _TABLES}, origins=origins)
+    return Config(**{table: getattr(tables, table) for table in merged}, origins=origins)
+
+
+@cache
+def _model_of(*tables: str) -> type[BaseModel]:
+    """Return the model of some tables; that of all takes long to build, and few files set keys in more than two."""
+    kinds: Mapping[str, Any] = {table: (_TABLES[table], ...) for table in tables}
+    return create_model("_Tables", __config__=_STRICT, **kinds)
 
 
 def _fault(error: ErrorDetails, origins: Mapping[str, str]) -> str:

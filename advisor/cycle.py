@@ -133,7 +133,7 @@ class Cycle:
 
     def memory(self, journal: Journal, snapshot: Snapshot) -> Memory:
         """Return what a journal holds that a plan for a snapshot depends on; raises what the journal raises."""
-        jobs = frozenset(job.job_id for job in snapshot.jobs if job.is_pending)
+        jobs = frozenset(job.job_id for job in snapshot.pending)
         ended = journal.closed(jobs, since=snapshot.taken_at - self.limits.fairness_window_s)
         return Memory(
             leases=(*ended, *journal.leases()),

@@ -385,7 +385,7 @@ class Applier:
     def _reopen(self, snapshot: Snapshot) -> None:
         """Reopen the leases of jobs that had started and were requeued with our value."""
         owned = {(lease.job_id, lease.lever) for lease in self.journal.leases()}
-        pending = frozenset(job.job_id for job in snapshot.jobs if job.is_pending)
+        pending = frozenset(job.job_id for job in snapshot.pending)
         # In the order in which they ended, so that the last one of each field is kept.
         last = {(lease.job_id, lease.lever): lease for lease in self.journal.closed(pending)}
         for key, lease in sorted(last.items()):

@@ -7,8 +7,6 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-
 from advisor.backends.process import printable
 from advisor.domain.units import YEAR_S
 from advisor.errors import DecodeError
@@ -138,12 +136,22 @@ def node_names(text: str, *, field: str) -> tuple[str, ...]:
     if _NODE_LIST.fullmatch(spelled) is None or _size(spelled) > _MOST_NODES:
         raise unreadable(field, text, "a node list")
     try:
-        # Without a resolver no name is taken for a group, whose members ClusterShell would ask a program for.
-        found = _plain_names(spelled) or {str(name) for name in NodeSet(spelled, resolver=RESOLVER_NOGROUP)}
         # A list is long, and one for each job, where users want it so: one text for each name.
-        return tuple(sorted(map(sys.intern, found)))
-    except (NodeSetException, ValueError) as err:
+        return tuple(sorted(map(sys.intern, _plain_names(spelled) or _unusual_names(spelled))))
+    except ValueError as err:
         raise unreadable(field, text, "a node list") from err
+
+
+def _unusual_names(spelled: str) -> set[str]:
+    """Unfold a list as ClusterShell does; raises `ValueError`."""
+    # Few sites have such names, and it takes as long to import as a few hundred lists.
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+    try:
+        # Without a resolver no name is taken for a group, whose members ClusterShell would ask a program for.
+        return {str(name) for name in NodeSet(spelled, resolver=RESOLVER_NOGROUP)}
+    except NodeSetException as err:
+        raise ValueError(spelled) from err
 
 
 def _plain_names(spelled: str) -> set[str]:

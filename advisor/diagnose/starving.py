@@ -67,9 +67,8 @@ def starved(snapshot: Snapshot, ended: Iterable[JobOutcome], longest_s: float) -
     waiting = long_waiting(snapshot, longest_s)
     if not waiting:
         return ()
-    table = node_table(snapshot)
-    runs = [*_running(snapshot), *_over(ended)]
-    found = (_starved(job, runs, table, snapshot.taken_at, longest_s) for job in waiting)
+    runs, nodes = [*_running(snapshot), *_over(ended)], _Nodes(node_table(snapshot))
+    found = (_starved(job, runs, nodes, snapshot.taken_at, longest_s) for job in waiting)
     return tuple(sorted((gang for gang in found if gang), key=lambda gang: (gang.since_time, gang.job_id)))[:MOST]
 
 
@@ -77,7 +76,7 @@ def passing(snapshot: Snapshot, job: Job) -> Passing:
     """Return how a job that waits for GPUs is passed now, and what would end it."""
     now, config, table = snapshot.taken_at, snapshot.config, node_table(snapshot)
     by_user: dict[str, tuple[int, int]] = {}
-    for run in _passed(job, _running(snapshot), table, now):
+    for run in _passed(job, _running(snapshot), _Nodes(table), now):
         jobs, gpus = by_user.get(run.user, (0, 0))
         by_user[run.user] = jobs + 1, gpus + run.gpus
     fits_time = earliest_by_limits(snapshot, table, job)
@@ -118,19 +117,33 @@ def _over(ended: Iterable[JobOutcome]) -> Iterator[_Run]:
             yield _Run(job.waits_since, job.last_start_time, job.end_time, job.gpus, job.nodes, job.user)
 
 
-def _passed(job: Job, runs: Iterable[_Run], table: NodeTable, now: float) -> Iterator[_Run]:
+class _Nodes:
+    """The names of the nodes that jobs have to themselves, found once for equal requests."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._names: dict[tuple[object, ...], set[str]] = {}
+
+    def of(self, job: Job) -> set[str]:
+        key = job.partitions, job.gang.gpu_type, job.gang.feature_names, job.gang.excluded_nodes
+        if key not in self._names:
+            own = np.any([*_own_nodes(job, self._table)], axis=0)
+            self._names[key] = {self._table.names[row] for row in np.flatnonzero(own).tolist()}
+        return self._names[key]
+
+
+def _passed(job: Job, runs: Iterable[_Run], nodes: _Nodes, now: float) -> Iterator[_Run]:
     """Yield the runs of others that became eligible after a job, each with its GPUs on nodes of the job."""
-    eligible_time = now - job.queueing_delay_s(now)
-    names = {table.names[row] for nodes in _own_nodes(job, table) for row in np.flatnonzero(nodes).tolist()}
+    eligible_time, user, names = now - job.queueing_delay_s(now), job.user, nodes.of(job)
     for run in runs:
-        if run.eligible_time > eligible_time and run.user != job.user and run.gpus:
-            shared = sum(name in names for name in run.nodes)
+        if run.eligible_time > eligible_time and run.user != user and run.gpus:
+            shared = len(names.intersection(run.nodes))
             if shared:
                 yield run._replace(gpus=max(1, run.gpus * shared // len(run.nodes)))
 
 
-def _starved(job: Job, runs: Sequence[_Run], table: NodeTable, now: float, longest_s: float) -> StarvedGang | None:
-    passed = list(_passed(job, runs, table, now))
+def _starved(job: Job, runs: Sequence[_Run], nodes: _Nodes, now: float, longest_s: float) -> StarvedGang | None:
+    passed = list(_passed(job, runs, nodes, now))
     gpus, waited_s = job.gang.gpu_count or 0, job.queueing_delay_s(now)
     # Without a limit, it asks for what it could have had.
     work_gpu_s = gpus * (job.time_limit_s or waited_s)

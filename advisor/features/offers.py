@@ -1,6 +1,6 @@
 """Computes what the nodes of one partition can give to a gang, and how few nodes, or how close ones, suffice."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -59,20 +59,30 @@ class PartitionOffer:
             promise=view.promise,
         )
 
+    def gpus_of(self, gpu_type: str | None) -> Counts:
+        """Return the GPUs of one type, or of all (None), on each node: `(n_rows,)`."""
+        if gpu_type not in self._gpus_by_type:
+            self._gpus_by_type[gpu_type] = gpus_of(self.table.gpu_types, self.gpus, gpu_type)
+        return self._gpus_by_type[gpu_type]
+
+    @cached_property
+    def _gpus_by_type(self) -> dict[str | None, Counts]:
+        return {}
+
     def lacks(self, gang: GangRequest) -> bool:
         """Return whether there are too few GPUs, a quick check that settles most of a long queue."""
-        types = self.table.gpu_types
-        return any(gpu.count > gpus_of(types, self.gpus, gpu.gpu_type).sum() for gpu in gang.per_job) or any(
-            gpu.count > gpus_of(types, self.gpus, gpu.gpu_type).max(initial=0) for gpu in gang.per_node
+        return any(gpu.count > self.gpus_of(gpu.gpu_type).sum() for gpu in gang.per_job) or any(
+            gpu.count > self.gpus_of(gpu.gpu_type).max(initial=0) for gpu in gang.per_node
         )
 
     def able(self, gang: GangRequest) -> Flags:
         """Return a mask of the nodes that could be part of the gang, apart from those that it names: `(n_rows,)`."""
-        types = self.table.gpu_types
-        memory_mib = gang.memory_mib_per_node or 0
-        chunk = Chunk(gpus=gang.per_node, cpus=_cpus_beside(gang, gang.per_node), memory_mib=memory_mib)
-        able = chunks_in(types, self.gpus, self.cpus, self.memory_mib, chunk) >= 1
-        able &= self._gives_more_than_gpus(gang)
+        able = self._gives_more_than_gpus(gang)
+        able &= self.cpus >= _cpus_beside(gang, gang.per_node)
+        if gang.memory_mib_per_node:
+            able &= self.memory_mib >= gang.memory_mib_per_node
+        for gpu in bounds(gang.per_node):
+            able &= self.gpus_of(gpu.gpu_type) >= gpu.count
         if self.promise and _counts_tasks(gang):
             # Slurm gives each node of a job a task.
             able &= self._tasks(gang, np.ones(len(self.rows), dtype=np.bool_)) >= 1
@@ -85,11 +95,9 @@ class PartitionOffer:
             able &= ~self.table.owned[self.rows]
         for gpu in gang.per_socket:
             # The sockets are unknown: one at least, and never more GPUs than the node has.
-            whole = gpus_of(types, self.table.gpus_total[self.rows], gpu.gpu_type)
-            able &= gpus_of(types, self.gpus, gpu.gpu_type) >= (
-                np.maximum(whole, gpu.count) if self.promise else gpu.count
-            )
-        held = [gpus_of(types, self.gpus, gpu.gpu_type) > 0 for gpu in gang.per_job if gpu.count]
+            whole = gpus_of(self.table.gpu_types, self.table.gpus_total[self.rows], gpu.gpu_type)
+            able &= self.gpus_of(gpu.gpu_type) >= (np.maximum(whole, gpu.count) if self.promise else gpu.count)
+        held = [self.gpus_of(gpu.gpu_type) > 0 for gpu in gang.per_job if gpu.count]
         if held:
             able &= held[0] if len(held) == 1 else np.any(np.stack(held), axis=0)
         return np.asarray(able)
@@ -118,10 +126,9 @@ class PartitionOffer:
 
         `(n_able, n_needs)`. CPUs go in whole tasks where there are several.
         """
-        types, gpus, cpus = self.table.gpu_types, self.gpus[able], self.cpus[able]
-        shares = []
+        cpus, shares = self.cpus[able], []
         for gpu in bounds(gang.per_job):
-            held = gpus_of(types, gpus, gpu.gpu_type)
+            held = self.gpus_of(gpu.gpu_type)[able]
             if gang.cpus_per_gpu:
                 held = np.minimum(held, cpus // gang.cpus_per_gpu)
             per_node = sum(bound.count for bound in gang.per_node)
@@ -232,7 +239,13 @@ class Offer:
 
     def among(self, inside: Flags) -> "Offer":
         """Return the part of the offer on some of its nodes, `inside` `(n_rows,)`."""
-        return replace(self, rows=self.rows[inside], shares=self.shares[inside], pinned=self.pinned[inside])
+        return Offer(
+            rows=self.rows[inside],
+            shares=self.shares[inside],
+            pinned=self.pinned[inside],
+            pins=self.pins,
+            promise=self.promise,
+        )
 
     def first_enough(self, nodes_min: int, rank: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the first nodes that hold the gang: those that it names, then those that give most; empty for none.

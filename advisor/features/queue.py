@@ -1,20 +1,23 @@
 """Builds the table of the pending GPU jobs that compete for GPUs now, grouped into pools."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.diagnosis import CONTENTION, causes_named
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
-from advisor.domain.gang import share_of_gpu
+from advisor.domain.gang import GangRequest, share_of_gpu
 from advisor.domain.job import Job, JobState, tasks_of
 from advisor.domain.snapshot import Snapshot
 from advisor.features.columns import Columns
 from advisor.features.nodes import Flags, NodeTable, memory_is_shared_out, sharers_by_partition
 from advisor.features.taken import AskedResources, GpuRates, gpus_taken
+
+Value = TypeVar("Value")
 
 ANY_TYPE = -1
 # Tier, priority, submit time and id, as `slurms_place` has them.
@@ -221,18 +224,26 @@ def slurms_place(job: Job, tier: int) -> SlurmsPlace:
     return -tier, -(job.priority or 0), job.submit_time, job.job_id
 
 
-def gpu_counts(jobs: Sequence[Job]) -> list[int | None]:
-    """Return the whole GPUs that each job needs at least; requests that jobs share are counted once."""
+def of_gangs(jobs: Sequence[Job], value: Callable[[GangRequest], Value]) -> list[Value]:
+    """Return a value of the request of each job, computed once for a request that jobs share."""
     shared = {id(job.gang): job.gang for job in jobs}
-    count_by_gang = {number: gang.gpu_count for number, gang in shared.items()}
-    return [count_by_gang[id(job.gang)] for job in jobs]
+    value_by_gang = {number: value(gang) for number, gang in shared.items()}
+    return [value_by_gang[id(job.gang)] for job in jobs]
+
+
+def gpu_counts(jobs: Sequence[Job]) -> list[int | None]:
+    """Return the whole GPUs that each job needs at least."""
+    return of_gangs(jobs, lambda gang: gang.gpu_count)
 
 
 def gpu_shares(jobs: Sequence[Job]) -> NDArray[np.float64]:
     """Return the share of a whole GPU that each GPU of a job is, `(n_jobs,)`: less than 1 for slices."""
-    shared = {id(job.gang): job.gang for job in jobs}
-    share_by_gang = {number: gang.gpu_share for number, gang in shared.items()}
-    return np.array([share_by_gang[id(job.gang)] for job in jobs], dtype=np.float64)
+    return np.array(of_gangs(jobs, lambda gang: gang.gpu_share), dtype=np.float64)
+
+
+def gpu_types(jobs: Sequence[Job]) -> list[str | None]:
+    """Return the one GPU type of each job, None for any or several."""
+    return of_gangs(jobs, lambda gang: gang.gpu_type)
 
 
 def run_times(
@@ -279,22 +290,22 @@ def queue_table(
     jobs, pool_of_row = _line(snapshot, pools, depth)
     type_index: dict[str | None, int] = {name: index for index, name in enumerate(table.gpu_types)}
     limit_s = np.array(limits_s(jobs, snapshot), dtype=np.float64)  # numpy reads None as NaN
-    gpus = gpu_counts(jobs)
+    gpus, types = gpu_counts(jobs), gpu_types(jobs)
     smallest = np.array(
         [count if job.hints.gpus is None else smallest_size(job) for job, count in zip(jobs, gpus, strict=True)],
         dtype=np.int32,
     )
-    tasks = np.array([tasks_of(job) for job in jobs], dtype=np.int32)
+    tasks = np.array([1 if job.array is None else tasks_of(job) for job in jobs], dtype=np.int32)
     others, others_wait = _outside(snapshot, pools, jobs)
-    reach, reaches_meet = _reaches(table, jobs)
+    reach, reaches_meet = _reaches(table, [(job.partitions, name) for job, name in zip(jobs, types, strict=True)])
     return QueueTable(
         jobs=tuple(jobs),
         pool=np.array(pool_of_row, dtype=np.int32),
         priority=np.array([job.priority for job in jobs], dtype=np.int64),
-        wait_s=np.array([job.queueing_delay_s(now) for job in jobs], dtype=np.float64),
+        wait_s=np.maximum(0.0, now - np.array([job.waits_since for job in jobs], dtype=np.float64)),
         gpus=np.array(gpus, dtype=np.int32),
         smallest=smallest,
-        gpu_type=np.array([type_index.get(job.gang.gpu_type, ANY_TYPE) for job in jobs], dtype=np.int32),
+        gpu_type=np.array([type_index.get(name, ANY_TYPE) for name in types], dtype=np.int32),
         reach=reach,
         reaches_meet=reaches_meet,
         limit_s=limit_s,
@@ -359,10 +370,9 @@ def _taken(
     return gpus_taken(asked, rates.take(sets))
 
 
-def _reaches(table: NodeTable, jobs: Sequence[Job]) -> tuple[NDArray[np.intp], Flags]:
+def _reaches(table: NodeTable, kinds: Sequence[tuple[tuple[str, ...], str | None]]) -> tuple[NDArray[np.intp], Flags]:
     """Return which set of GPUs each job can have, by its partitions and type, `(n_jobs,)`, and which sets meet."""
     number_by_kind: dict[tuple[tuple[str, ...], str | None], int] = {}
-    kinds = [(job.partitions, job.gang.gpu_type) for job in jobs]
     reach = np.array([number_by_kind.setdefault(kind, len(number_by_kind)) for kind in kinds], dtype=np.intp)
     has_gpus = table.gpus_total > 0
     gpus = np.zeros((len(number_by_kind), *has_gpus.shape), dtype=np.bool_)
@@ -378,7 +388,7 @@ def _reaches(table: NodeTable, jobs: Sequence[Job]) -> tuple[NDArray[np.intp], F
 def _line(snapshot: Snapshot, pools: "_Pools", depth: int) -> tuple[list[Job], list[int]]:
     """Return the first `depth` competing jobs of each pool in Slurm's order, and the pool of each."""
     line = [job for job in competing(snapshot.pending_gpu_jobs, snapshot.taken_at) if job.priority]
-    pool_of, gpus = [pools.of(job.partitions) for job in line], gpu_counts(line)
+    pool_of, gpus, types = [pools.of(job.partitions) for job in line], gpu_counts(line), gpu_types(line)
     kept = Counter[int]()
     jobs: list[Job] = []
     pool_of_row: list[int] = []
@@ -387,7 +397,7 @@ def _line(snapshot: Snapshot, pools: "_Pools", depth: int) -> tuple[list[Job], l
         if pool is None or kept[pool] >= depth:
             continue
         # A gang larger than its pool can never start.
-        if 0 < (gpus[place] or 0) <= pools.capacity(pool, line[place].gang.gpu_type):
+        if 0 < (gpus[place] or 0) <= pools.capacity(pool, types[place]):
             kept[pool] += 1
             jobs.append(line[place])
             pool_of_row.append(pool)

@@ -293,6 +293,8 @@ def _owed(case: Case, jobs: Sequence[Job]) -> Floats:
 def late_jobs(case: Case, jobs: Sequence[Job]) -> NDArray[np.bool_]:
     """Return which jobs are later than the bound on lateness allows, `(n_jobs,)`."""
     now, starts = case.snapshot.taken_at, case.memory.standings.plain_start_by_job
+    if not starts:
+        return np.zeros(len(jobs), dtype=np.bool_)
     plain_start_time = np.array([starts.get(job.job_id, np.inf) for job in jobs], dtype=np.float64)
     wait_begin_time = np.array([now - job.queueing_delay_s(now) for job in jobs], dtype=np.float64)
     return is_overdue(now, plain_start_time, wait_begin_time, case.limits)

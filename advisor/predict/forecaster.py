@@ -1,8 +1,8 @@
 """Forecasts the GPU jobs of a snapshot with every model in use, and states what the forecasts of a job rest on."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import repeat, starmap
+from itertools import repeat
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -165,7 +165,7 @@ class ModelForecaster:
             map(starts_s.get, job_ids),
             strict=False,
         )
-        forecasts = self._forecasts.fill(job_ids, answers, lambda fresh: starmap(_forecast, fresh.values()))
+        forecasts = self._forecasts.fill(job_ids, answers, lambda fresh: _shared(fresh.values()))
         return Forecasts(
             by_job={job_id: of_job for job_id, of_job in zip(job_ids, forecasts, strict=True) if of_job is not None},
             models=self._named(kinds),
@@ -253,11 +253,20 @@ class ModelForecaster:
         return self._opened[kind]
 
 
+def _shared(answers: Iterable[_Answers]) -> Iterator[JobForecast | None]:
+    """Yield the forecast of each job; jobs whose answers are the same objects share one."""
+    made: dict[tuple[int, ...], JobForecast | None] = {}
+    for run_time, (speeds, beside), start_s in answers:
+        key = id(run_time), id(speeds), id(beside), id(start_s)
+        if key not in made:
+            made[key] = _forecast(run_time, speeds, beside, start_s)
+        yield made[key]
+
+
 def _forecast(
-    run_time: RunTime | str | None, of_kind: tuple[Speeds | None, _Answer], start_s: _Answer
+    run_time: RunTime | str | None, speeds: Speeds | None, beside: _Answer, start_s: _Answer
 ) -> JobForecast | None:
     """Return the answers for one job as a domain value; None if no model was asked."""
-    speeds, beside = of_kind
     if run_time is None and speeds is None and beside is None and start_s is None:
         return None
     interval_s = run_time.interval_s if isinstance(run_time, RunTime) else None

@@ -109,6 +109,12 @@ static inline bool is_admitted(const State *s, const Job *job, double now) {
     return booking->start_time <= now && now <= booking->end_time;
 }
 
+/* Return the place of what a job asks for in the partition at hand; NONE for a job whose request was changed. */
+static inline int64_t shape_of(const Slurm *m, const Job *job) {
+    if (job->shape == NONE || !m->control->is_split) return job->shape;
+    return job->shape * m->n_partitions + m->control->partition;
+}
+
 /* Return whether a job could start now in the partition at hand; one that cannot, cannot later in the same pass.
  *
  * Of jobs that ask alike, those with a longer limit cannot start where one could not.
@@ -117,10 +123,8 @@ static bool may_start(State *s, Slurm *m, int64_t row, double now) {
     const Job *job = &s->jobs[row];
     if (job->gpus > s->tally->gpus_free || at_array_limit(m, row) || !is_admitted(s, job, now)) return false;
     double limit_s = planned_limit_s(m, job), until = now + limit_s;
-    /* A job whose request was changed has no shape. */
-    bool is_known = job->shape != NONE;
-    int64_t shape = m->control->is_split ? job->shape * m->n_partitions + m->control->partition : job->shape;
-    if (is_known && m->refused_pass[shape] == m->control->passes && limit_s >= m->refused_s[shape]) return false;
+    int64_t shape = shape_of(m, job);
+    if (shape != NONE && m->refused_pass[shape] == m->control->passes && limit_s >= m->refused_s[shape]) return false;
     int64_t part = part_of(job), gpus = 0, nodes = 0;
     for (int64_t place = 0; place < m->control->room; place++) {
         int32_t node = m->room[place];
@@ -128,7 +132,7 @@ static bool may_start(State *s, Slurm *m, int64_t row, double now) {
         else gpus += usable_gpus_until(s, m, job, node, until);
         if (part != NONE ? nodes >= job->nodes_min : gpus >= job->gpus) return true;
     }
-    if (is_known) {
+    if (shape != NONE) {
         m->refused_pass[shape] = m->control->passes;
         m->refused_s[shape] = limit_s;
     }
@@ -263,6 +267,7 @@ typedef struct {
     int64_t most_leaves;
     double at;
     double limit_s;
+    double soonest; /* no start before it */
 } Search;
 
 /* Find the first instant from that of a search on at which a node is not reserved for others for `limit_s`.
@@ -524,41 +529,38 @@ static double slot_before(const Slurm *m, double at, double instant) {
     return place > 0 ? most(at, m->slots[place - 1]) : at;
 }
 
-/* Return a slot before which fewer nodes than needed are open that have enough free by the next slot. */
-static double next_chance_of_several(Slurm *m, const Search *search) {
-    double *soonest = m->scratch; /* the first instants at which nodes are open and free, sorted */
-    int64_t count = 0, wanted = search->wanted;
+/* Return the first instant by which a number of nodes are open and have enough free; infinity if that many never are.
+ *
+ * `opens` gets whether a node opens at that instant which has enough free before.
+ */
+static double soonest(Slurm *m, const Search *search, int64_t wanted, bool *opens) {
+    double *first = m->scratch; /* the first instants at which nodes are open and free, sorted */
+    int64_t count = 0;
     for (int64_t place = 0; place < search->nodes; place++) {
         int32_t node = search->order[place];
         double free = search->free_time[node];
-        if (count == wanted && free >= soonest[count - 1]) break;
-        double both = most(free, opening(m, search, node));
-        if (both == INFINITY || (count == wanted && both >= soonest[count - 1])) continue;
+        if (count == wanted && free >= first[count - 1]) break;
+        double open = opening(m, search, node), both = most(free, open);
+        if (both == INFINITY || (count == wanted && both >= first[count - 1])) continue;
         int64_t at = count < wanted ? count++ : count - 1;
-        for (; at > 0 && soonest[at - 1] > both; at--) soonest[at] = soonest[at - 1];
-        soonest[at] = both;
+        for (; at > 0 && first[at - 1] > both; at--) first[at] = first[at - 1];
+        first[at] = both;
+        *opens = open >= free;
     }
-    return count < wanted ? INFINITY : slot_before(m, search->at, soonest[count - 1]);
+    return count < wanted ? INFINITY : first[count - 1];
 }
 
 /* Return the first slot from which on a job could start before the next slot.
  *
  * It is the present slot, or one before which too few nodes are open that have enough free by then.
  */
-static double next_chance(const State *s, Slurm *m, const Search *search) {
-    double at = search->at, opens = INFINITY;
-    if (s->n_bookings > 0) return at;
-    if (search->wanted > 1) return next_chance_of_several(m, search);
-    for (int64_t place = 0; place < search->nodes; place++) {
-        int32_t node = search->order[place];
-        double free = search->free_time[node], open = opening(m, search, node);
-        if (free >= opens) break;
-        /* Later nodes are free later still, and so are those of them that open later. */
-        if (free > open) return least(opens, slot_before(m, at, free));
-        opens = least(opens, open);
-        if (opens == at) break;
-    }
-    return opens;
+static double next_chance(const State *s, Slurm *m, Search *search) {
+    bool opens = false;
+    search->soonest = search->at;
+    if (s->n_bookings > 0) return search->at;
+    search->soonest = soonest(m, search, search->wanted, &opens);
+    if (search->soonest == INFINITY || (search->wanted == 1 && opens)) return search->soonest;
+    return slot_before(m, search->at, search->soonest);
 }
 
 #include "slots.c"
@@ -591,10 +593,13 @@ static double earliest(State *s, Slurm *m, int64_t row, double now, double limit
         m->open_time[node] = suits && search.freed_by[node] != NEVER ? -INFINITY : INFINITY;
         m->open_until[node] = m->first_time[node];
     }
+    search.at = now;
+    double chance = next_chance(s, m, &search);
+    if (search.soonest > last) return INFINITY;
     if (m->control->by_slot) return earliest_by_slot(s, m, row, &search, fewest, now);
     for (double at = now; at <= last;) {
         search.at = at;
-        double chance = next_chance(s, m, &search);
+        chance = next_chance(s, m, &search);
         if (chance > at) {
             at = chance;
             continue;
@@ -755,6 +760,25 @@ static void begin_backfill(State *s, Slurm *m, double now) {
     list_room(s, m);
 }
 
+/* Return the place of a search for a job among those that found no start. */
+static Futile *search_of(const Slurm *m, const Job *job, double limit_s) {
+    return &m->futile[((int64_t)limit_s + 7919 * most_of(0, shape_of(m, job))) % m->n_futile];
+}
+
+/* Return whether a search for a job like this one found no start, and no job has started or reserved nodes since. */
+static bool is_known_futile(const Slurm *m, const Futile *last, const Job *job, double limit_s) {
+    const Control *control = m->control;
+    return last->shape == shape_of(m, job) && last->limit_s == limit_s && last->plan == control->plans &&
+           last->reservations == control->reservations && job->shape != NONE && job->switches == 0;
+}
+
+static void note_futile(const Slurm *m, Futile *last, const Job *job, double limit_s) {
+    if (job->shape == NONE || job->switches > 0) return;
+    *last = (Futile){
+        .limit_s = limit_s, .plan = m->control->plans, .reservations = m->control->reservations, .shape = shape_of(m, job),
+    };
+}
+
 /* Start every job of the line that delays no reservation of an earlier job.
  *
  * The pass ends when no later job can start now: their reservations would change nothing.
@@ -799,8 +823,11 @@ static void backfill_pass(State *s, Slurm *m, double now) {
         if (!plans_task(m, row)) continue;
         if (!is_planned) plan(s, m, now);
         is_planned = true;
+        Futile *search = search_of(m, &s->jobs[row], limit_s);
+        if (is_known_futile(m, search, &s->jobs[row], limit_s)) continue;
         double begin = earliest(s, m, row, now, limit_s);
         if (begin < INFINITY) reserve(s, m, begin, limit_s);
+        else note_futile(m, search, &s->jobs[row], limit_s);
     }
     list_bookings(s, m, now);
     clear_started(s, m);

@@ -604,6 +604,18 @@ _Static_assert(offsetof(Reservation, booking) == 20, "booking");
 _Static_assert(sizeof(Reservation) == 24, "Reservation");
 
 typedef struct {
+    double limit_s;
+    int64_t plan;
+    int64_t reservations;
+    int64_t shape;
+} Futile;
+_Static_assert(offsetof(Futile, limit_s) == 0, "limit_s");
+_Static_assert(offsetof(Futile, plan) == 8, "plan");
+_Static_assert(offsetof(Futile, reservations) == 16, "reservations");
+_Static_assert(offsetof(Futile, shape) == 24, "shape");
+_Static_assert(sizeof(Futile) == 32, "Futile");
+
+typedef struct {
     double every_s;
     double share_exponent;
     double ageing_s;
@@ -819,6 +831,8 @@ typedef struct {
     int64_t n_refused_pass;
     double *refused_s;
     int64_t n_refused_s;
+    Futile *futile;
+    int64_t n_futile;
     int32_t *ranking;
     int64_t n_ranking;
     int32_t *spare;

@@ -17,6 +17,7 @@ from advisor.sim.slurm.slurm_state import (
     ASSOCIATION_DTYPE,
     CONTROL_DTYPE,
     DEPARTURE_DTYPE,
+    FUTILE_DTYPE,
     GROUP_DTYPE,
     RESERVATION_DTYPE,
     Slurm,
@@ -130,6 +131,7 @@ TABLES: Final[Mapping[type, Mapping[str, ArrayType]]] = {
             "groups": records("Group", GROUP_DTYPE),
             "associations": records("Association", ASSOCIATION_DTYPE),
             "departures": records("Departure", DEPARTURE_DTYPE),
+            "futile": records("Futile", FUTILE_DTYPE),
             "reservations": records("Reservation", RESERVATION_DTYPE),
         },
         matrices=(

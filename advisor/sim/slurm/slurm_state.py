@@ -102,6 +102,17 @@ DEPARTURE_DTYPE = np.dtype(
     [("end_time", np.float64), ("pool", np.int64), ("row", np.int32), ("span", np.int32)], align=True
 )
 
+# A search of backfill that found no start for a job.
+FUTILE_DTYPE = np.dtype(
+    [
+        ("limit_s", np.float64),
+        ("plan", np.int64),  # of the expected ends
+        ("reservations", np.int64),  # that there were
+        ("shape", np.int64),  # in the partition at hand
+    ],
+    align=True,
+)
+
 ASSOCIATION_DTYPE = np.dtype(
     [
         ("usage", np.float64),  # decayed, in GPU seconds
@@ -202,6 +213,7 @@ class Slurm(NamedTuple):
     refused_s: NDArray[
         np.float64
     ]  # (n_shapes * n_partitions,): its time limit; no longer one of the shape starts in this pass
+    futile: NDArray[np.void]  # (n_futile,): searches for a start that found none
     ranking: NDArray[np.int32]  # (n_associations,): rows by falling fair-share
     spare: NDArray[np.int32]  # (n_entries,): space for sorting the line
     scratch: NDArray[np.float64]  # (n_nodes,): space for sorting instants

@@ -479,17 +479,17 @@ static int64_t first_after(const Slurm *m, int64_t place, double instant) {
     return low;
 }
 
-/* Return the last departure of a group that begins at a place and whose window ends at an instant.
+/* Return the last departure of a group that begins at a place and whose window ends at an instant, before `count`.
  *
  * A group ends where the next departure of all is beyond its window. One that frees no open node and lies within the
  * window hides this: the next that does belongs to the group, however late it is.
  */
-static int64_t group_end(const State *s, Slurm *m, const Search *search, int64_t place, double until) {
+static int64_t group_end(const State *s, Slurm *m, const Search *search, int64_t place, double until, int64_t count) {
     int64_t beyond = first_after(m, place + 1, until);
     if (place >= beyond - 1) return place;
     int64_t last = next_departure(s, m, search, beyond - 1);
-    if (last < m->control->departures) return last;
-    last = beyond - 2;
+    if (last < count) return last;
+    last = least_of(beyond - 2, count - 1);
     while (last > place && !frees_ready(s, m, search, last)) last--;
     return last;
 }
@@ -505,7 +505,7 @@ static double first_group(State *s, Slurm *m, int64_t row, Search *search, doubl
     if (place == count) return INFINITY;
     double aligned = (floor(departures[place].end_time / GROUP_S) + 1.0) * GROUP_S;
     for (double window = GROUP_S; place < count;) {
-        int64_t last = group_end(s, m, search, place, aligned + window), next = last + 1;
+        int64_t last = group_end(s, m, search, place, aligned + window, count), next = last + 1;
         if (time_of(m, last, now) > by) return INFINITY;
         if (last >= enough && fits_freed(s, m, row, search, last)) return time_of(m, last, now);
         place = next_departure(s, m, search, next);
@@ -593,13 +593,11 @@ static double earliest(State *s, Slurm *m, int64_t row, double now, double limit
         m->open_time[node] = suits && search.freed_by[node] != NEVER ? -INFINITY : INFINITY;
         m->open_until[node] = m->first_time[node];
     }
-    search.at = now;
-    double chance = next_chance(s, m, &search);
-    if (search.soonest > last) return INFINITY;
     if (m->control->by_slot) return earliest_by_slot(s, m, row, &search, fewest, now);
     for (double at = now; at <= last;) {
         search.at = at;
-        chance = next_chance(s, m, &search);
+        double chance = next_chance(s, m, &search);
+        if (search.soonest > last) return INFINITY;
         if (chance > at) {
             at = chance;
             continue;

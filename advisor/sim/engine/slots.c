@@ -28,15 +28,11 @@ static double first_group_of_slot(State *s, Slurm *m, int64_t row, Search *searc
     if (place >= count) return INFINITY;
     double aligned = (floor(departures[place].end_time / GROUP_S) + 1.0) * GROUP_S;
     for (double window = GROUP_S; place < count;) {
-        int64_t last, next;
-        do {
-            last = place;
-            next = last + 1;
-            place = next_departure(s, m, search, next);
-        } while (place < count && departures[next].end_time <= aligned + window);
+        int64_t last = group_end(s, m, search, place, aligned + window, count), next = last + 1;
         double when = most(begin, departures[last].end_time);
         if (ready <= when && fits_freed(s, m, row, search, last))
             return m->control->by_own_ends ? most(begin, last_end_there(s, m, last)) : when;
+        place = next_departure(s, m, search, next);
         do window *= 2.0;
         while (next < count && departures[next].end_time > aligned + window);
     }
@@ -103,6 +99,7 @@ static double earliest_by_slot(State *s, Slurm *m, int64_t row, Search *search, 
         search->at = at;
         /* Slots that a job could not start in can be skipped where each ends with an opening. */
         double chance = next_chance(s, m, search);
+        if (search->soonest > last) return INFINITY;
         if (at < chance && chance <= at + limit_s) {
             at = chance;
             continue;

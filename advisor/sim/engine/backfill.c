@@ -263,7 +263,8 @@ typedef struct {
     int64_t examined;        /* of these */
     int64_t found;           /* of these, nodes that are open: they stand in `ready` */
     int64_t part;            /* GPUs on every node; NONE if that is left open */
-    int64_t wanted;          /* nodes that are needed at least */
+    int64_t wanted;          /* nodes that are needed at least; 1 if the parts are open */
+    int64_t fewest;          /* nodes without which no parts suffice */
     int64_t most_leaves;
     double at;
     double limit_s;
@@ -274,7 +275,7 @@ typedef struct {
  *
  * It is that instant, or the end of a reservation. The start of the next reservation is kept too.
  */
-static inline void open_from(Slurm *m, const Search *search, int64_t node_row) {
+static inline void open_from(const Slurm *m, const Search *search, int64_t node_row, double *time, double *next) {
     double from = search->at, until = INFINITY;
     for (int32_t item = m->first[node_row]; item != NONE; item = m->reservations[item].next) {
         const Reservation *reservation = &m->reservations[item];
@@ -284,15 +285,38 @@ static inline void open_from(Slurm *m, const Search *search, int64_t node_row) {
         }
         if (reservation->end_time > from && keeps_away(reservation, search->job)) from = reservation->end_time;
     }
-    m->open_time[node_row] = from;
-    m->open_until[node_row] = until;
+    time[node_row] = from;
+    next[node_row] = until;
+}
+
+/* Work out from when on nodes are open for the run time of a search that begins now.
+ *
+ * Of what a pass worked out for this run time, only what was reserved since changes.
+ */
+static void open_nodes(const State *s, Slurm *m, const Search *search) {
+    const Control *control = m->control;
+    int64_t slot = (int64_t)(search->limit_s / 60.0) % m->n_openings;
+    Openings *kept = &m->openings[slot];
+    double *time = m->kept_time + slot * m->kept_time_columns, *next = m->kept_until + slot * m->kept_until_columns;
+    bool is_known = kept->pass == control->passes && kept->limit_s == search->limit_s && s->n_bookings == 0;
+    for (int64_t item = kept->reservations; is_known && item < control->reservations; item++)
+        open_from(m, search, m->reservations[item].node, time, next);
+    for (int64_t node = 0; !is_known && node < s->n_nodes; node++) open_from(m, search, node, time, next);
+    *kept = (Openings){.limit_s = search->limit_s, .pass = control->passes, .reservations = control->reservations};
+    memcpy(m->open_time, time, (size_t)s->n_nodes * sizeof *time);
+    memcpy(m->open_until, next, (size_t)s->n_nodes * sizeof *next);
+    bool suits_all = !control->is_split && search->job->node_class == NONE;
+    for (int64_t node = 0; !(suits_all && search->nodes == s->n_nodes) && node < s->n_nodes; node++) {
+        bool suits = can_use(m, node) && role_of(s, search->job, node) != CLOSED;
+        if (!suits || search->freed_by[node] == NEVER) m->open_time[node] = INFINITY;
+    }
 }
 
 /* Return from when on a node is open, at the instant of a search or later; infinity for one that does not suit the job. */
 static inline double opening(Slurm *m, const Search *search, int64_t node) {
     if (m->open_time[node] < search->at) {
         if (m->open_until[node] > search->at + search->limit_s) m->open_time[node] = search->at;
-        else open_from(m, search, node);
+        else open_from(m, search, node, m->open_time, m->open_until);
     }
     return m->open_time[node];
 }
@@ -558,8 +582,10 @@ static double next_chance(const State *s, Slurm *m, Search *search) {
     bool opens = false;
     search->soonest = search->at;
     if (s->n_bookings > 0) return search->at;
-    search->soonest = soonest(m, search, search->wanted, &opens);
-    if (search->soonest == INFINITY || (search->wanted == 1 && opens)) return search->soonest;
+    search->soonest = soonest(m, search, search->fewest, &opens);
+    if (search->soonest == INFINITY || (search->fewest == 1 && opens)) return search->soonest;
+    /* A gang with an open node count counts what becomes free in the second of its start. */
+    if (search->fewest > search->wanted) search->soonest -= 1.0;
     return slot_before(m, search->at, search->soonest);
 }
 
@@ -585,15 +611,13 @@ static double earliest(State *s, Slurm *m, int64_t row, double now, double limit
         .nodes = m->free_nodes[request],
         .part = part,
         .wanted = needed,
+        .fewest = fewest,
         .most_leaves = most_leaves,
+        .at = now,
         .limit_s = limit_s,
     };
-    for (int64_t node = 0; node < s->n_nodes; node++) {
-        bool suits = can_use(m, node) && role_of(s, job, node) != CLOSED;
-        m->open_time[node] = suits && search.freed_by[node] != NEVER ? -INFINITY : INFINITY;
-        m->open_until[node] = m->first_time[node];
-    }
-    if (m->control->by_slot) return earliest_by_slot(s, m, row, &search, fewest, now);
+    open_nodes(s, m, &search);
+    if (m->control->by_slot) return earliest_by_slot(s, m, row, &search, now);
     for (double at = now; at <= last;) {
         search.at = at;
         double chance = next_chance(s, m, &search);
@@ -670,6 +694,7 @@ static void add_reservation(Slurm *m, int64_t node, Reservation added) {
         item = m->reservations[item].next;
     }
     added.next = item;
+    added.node = (int32_t)node;
     m->reservations[new_item] = added;
     if (before != NONE) {
         m->reservations[before].next = new_item;

@@ -596,12 +596,24 @@ typedef struct {
     double end_time;
     int32_t next;
     int32_t booking;
+    int32_t node;
 } Reservation;
 _Static_assert(offsetof(Reservation, start_time) == 0, "start_time");
 _Static_assert(offsetof(Reservation, end_time) == 8, "end_time");
 _Static_assert(offsetof(Reservation, next) == 16, "next");
 _Static_assert(offsetof(Reservation, booking) == 20, "booking");
-_Static_assert(sizeof(Reservation) == 24, "Reservation");
+_Static_assert(offsetof(Reservation, node) == 24, "node");
+_Static_assert(sizeof(Reservation) == 32, "Reservation");
+
+typedef struct {
+    double limit_s;
+    int64_t pass;
+    int64_t reservations;
+} Openings;
+_Static_assert(offsetof(Openings, limit_s) == 0, "limit_s");
+_Static_assert(offsetof(Openings, pass) == 8, "pass");
+_Static_assert(offsetof(Openings, reservations) == 16, "reservations");
+_Static_assert(sizeof(Openings) == 24, "Openings");
 
 typedef struct {
     double limit_s;
@@ -831,6 +843,14 @@ typedef struct {
     int64_t n_refused_pass;
     double *refused_s;
     int64_t n_refused_s;
+    Openings *openings;
+    int64_t n_openings;
+    double *kept_time;
+    int64_t n_kept_time;
+    int64_t kept_time_columns;
+    double *kept_until;
+    int64_t n_kept_until;
+    int64_t kept_until_columns;
     Futile *futile;
     int64_t n_futile;
     int32_t *ranking;

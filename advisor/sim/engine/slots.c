@@ -92,8 +92,9 @@ static double slot_end(const State *s, const Slurm *m, const Job *job, double at
 }
 
 /* Return the start that later releases expect for a job, and pick its nodes; infinity if none is found. */
-static double earliest_by_slot(State *s, Slurm *m, int64_t row, Search *search, int64_t fewest, double now) {
+static double earliest_by_slot(State *s, Slurm *m, int64_t row, Search *search, double now) {
     const Job *job = search->job;
+    int64_t fewest = search->fewest;
     double last = now + m->control->bf_window_s, limit_s = search->limit_s;
     for (double at = now; at <= last;) {
         search->at = at;

@@ -91,6 +91,17 @@ static double slot_end(const State *s, const Slurm *m, const Job *job, double at
     return opening <= changes[1] ? opening : changes[2];
 }
 
+/* Return whether enough nodes that open before an instant have enough free by then. */
+static bool suffices_before(Slurm *m, const Search *search, double instant) {
+    int64_t found = 0;
+    for (int64_t place = 0; place < search->nodes && found < search->wanted; place++) {
+        int32_t node = search->order[place];
+        if (search->free_time[node] > instant) return false;
+        found += opening(m, search, node) < instant;
+    }
+    return found == search->wanted;
+}
+
 /* Return the start that later releases expect for a job, and pick its nodes; infinity if none is found. */
 static double earliest_by_slot(State *s, Slurm *m, int64_t row, Search *search, double now) {
     const Job *job = search->job;
@@ -106,6 +117,11 @@ static double earliest_by_slot(State *s, Slurm *m, int64_t row, Search *search, 
             continue;
         }
         double begin = INFINITY, end = slot_end(s, m, job, at, limit_s);
+        if (end < search->soonest || (end == search->soonest && !suffices_before(m, search, end))) {
+            at = end;
+            while (at <= last && (end = slot_end(s, m, job, at, limit_s)) < search->soonest) at = end;
+            continue;
+        }
         search->examined = search->found = 0;
         find_ready(m, search, fewest, INT64_MIN);
         if (search->found >= fewest) begin = first_group_of_slot(s, m, row, search, now, end);

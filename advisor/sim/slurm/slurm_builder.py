@@ -22,7 +22,15 @@ from advisor.sim.slurm.slurm_queue import (
     partitions_of,
 )
 from advisor.sim.slurm.slurm_settings import PriorityFlag
-from advisor.sim.slurm.slurm_state import ASSOCIATION_DTYPE, CONTROL_DTYPE, DEPARTURE_DTYPE, FUTILE_DTYPE, OPENINGS_DTYPE, RESERVATION_DTYPE, Slurm
+from advisor.sim.slurm.slurm_state import (
+    ASSOCIATION_DTYPE,
+    CONTROL_DTYPE,
+    DEPARTURE_DTYPE,
+    FUTILE_DTYPE,
+    OPENINGS_DTYPE,
+    RESERVATION_DTYPE,
+    Slurm,
+)
 from advisor.sim.slurm.slurmctld import enter, pick_now
 from advisor.sim.state import ENDED, NONE, State
 from advisor.sim.traces.eligibility import build_eligibility

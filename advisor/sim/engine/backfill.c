@@ -109,6 +109,12 @@ static inline bool is_admitted(const State *s, const Job *job, double now) {
     return booking->start_time <= now && now <= booking->end_time;
 }
 
+/* Return the place of what a job asks for in the partition at hand; NONE for a job whose request was changed. */
+static inline int64_t shape_of(const Slurm *m, const Job *job) {
+    if (job->shape == NONE || !m->control->is_split) return job->shape;
+    return job->shape * m->n_partitions + m->control->partition;
+}
+
 /* Return whether a job could start now in the partition at hand; one that cannot, cannot later in the same pass.
  *
  * Of jobs that ask alike, those with a longer limit cannot start where one could not.
@@ -117,10 +123,8 @@ static bool may_start(State *s, Slurm *m, int64_t row, double now) {
     const Job *job = &s->jobs[row];
     if (job->gpus > s->tally->gpus_free || at_array_limit(m, row) || !is_admitted(s, job, now)) return false;
     double limit_s = planned_limit_s(m, job), until = now + limit_s;
-    /* A job whose request was changed has no shape. */
-    bool is_known = job->shape != NONE;
-    int64_t shape = m->control->is_split ? job->shape * m->n_partitions + m->control->partition : job->shape;
-    if (is_known && m->refused_pass[shape] == m->control->passes && limit_s >= m->refused_s[shape]) return false;
+    int64_t shape = shape_of(m, job);
+    if (shape != NONE && m->refused_pass[shape] == m->control->passes && limit_s >= m->refused_s[shape]) return false;
     int64_t part = part_of(job), gpus = 0, nodes = 0;
     for (int64_t place = 0; place < m->control->room; place++) {
         int32_t node = m->room[place];
@@ -128,7 +132,7 @@ static bool may_start(State *s, Slurm *m, int64_t row, double now) {
         else gpus += usable_gpus_until(s, m, job, node, until);
         if (part != NONE ? nodes >= job->nodes_min : gpus >= job->gpus) return true;
     }
-    if (is_known) {
+    if (shape != NONE) {
         m->refused_pass[shape] = m->control->passes;
         m->refused_s[shape] = limit_s;
     }
@@ -259,17 +263,19 @@ typedef struct {
     int64_t examined;        /* of these */
     int64_t found;           /* of these, nodes that are open: they stand in `ready` */
     int64_t part;            /* GPUs on every node; NONE if that is left open */
-    int64_t wanted;          /* nodes that are needed at least */
+    int64_t wanted;          /* nodes that are needed at least; 1 if the parts are open */
+    int64_t fewest;          /* nodes without which no parts suffice */
     int64_t most_leaves;
     double at;
     double limit_s;
+    double soonest; /* no start before it */
 } Search;
 
 /* Find the first instant from that of a search on at which a node is not reserved for others for `limit_s`.
  *
  * It is that instant, or the end of a reservation. The start of the next reservation is kept too.
  */
-static inline void open_from(Slurm *m, const Search *search, int64_t node_row) {
+static inline void open_from(const Slurm *m, const Search *search, int64_t node_row, double *time, double *next) {
     double from = search->at, until = INFINITY;
     for (int32_t item = m->first[node_row]; item != NONE; item = m->reservations[item].next) {
         const Reservation *reservation = &m->reservations[item];
@@ -279,15 +285,38 @@ static inline void open_from(Slurm *m, const Search *search, int64_t node_row) {
         }
         if (reservation->end_time > from && keeps_away(reservation, search->job)) from = reservation->end_time;
     }
-    m->open_time[node_row] = from;
-    m->open_until[node_row] = until;
+    time[node_row] = from;
+    next[node_row] = until;
+}
+
+/* Work out from when on nodes are open for the run time of a search that begins now.
+ *
+ * Of what a pass worked out for this run time, only what was reserved since changes.
+ */
+static void open_nodes(const State *s, Slurm *m, const Search *search) {
+    const Control *control = m->control;
+    int64_t slot = (int64_t)(search->limit_s / 60.0) % m->n_openings;
+    Openings *kept = &m->openings[slot];
+    double *time = m->kept_time + slot * m->kept_time_columns, *next = m->kept_until + slot * m->kept_until_columns;
+    bool is_known = kept->pass == control->passes && kept->limit_s == search->limit_s && s->n_bookings == 0;
+    for (int64_t item = kept->reservations; is_known && item < control->reservations; item++)
+        open_from(m, search, m->reservations[item].node, time, next);
+    for (int64_t node = 0; !is_known && node < s->n_nodes; node++) open_from(m, search, node, time, next);
+    *kept = (Openings){.limit_s = search->limit_s, .pass = control->passes, .reservations = control->reservations};
+    memcpy(m->open_time, time, (size_t)s->n_nodes * sizeof *time);
+    memcpy(m->open_until, next, (size_t)s->n_nodes * sizeof *next);
+    bool suits_all = !control->is_split && search->job->node_class == NONE;
+    for (int64_t node = 0; !(suits_all && search->nodes == s->n_nodes) && node < s->n_nodes; node++) {
+        bool suits = can_use(m, node) && role_of(s, search->job, node) != CLOSED;
+        if (!suits || search->freed_by[node] == NEVER) m->open_time[node] = INFINITY;
+    }
 }
 
 /* Return from when on a node is open, at the instant of a search or later; infinity for one that does not suit the job. */
 static inline double opening(Slurm *m, const Search *search, int64_t node) {
     if (m->open_time[node] < search->at) {
         if (m->open_until[node] > search->at + search->limit_s) m->open_time[node] = search->at;
-        else open_from(m, search, node);
+        else open_from(m, search, node, m->open_time, m->open_until);
     }
     return m->open_time[node];
 }
@@ -474,17 +503,17 @@ static int64_t first_after(const Slurm *m, int64_t place, double instant) {
     return low;
 }
 
-/* Return the last departure of a group that begins at a place and whose window ends at an instant.
+/* Return the last departure of a group that begins at a place and whose window ends at an instant, before `count`.
  *
  * A group ends where the next departure of all is beyond its window. One that frees no open node and lies within the
  * window hides this: the next that does belongs to the group, however late it is.
  */
-static int64_t group_end(const State *s, Slurm *m, const Search *search, int64_t place, double until) {
+static int64_t group_end(const State *s, Slurm *m, const Search *search, int64_t place, double until, int64_t count) {
     int64_t beyond = first_after(m, place + 1, until);
     if (place >= beyond - 1) return place;
     int64_t last = next_departure(s, m, search, beyond - 1);
-    if (last < m->control->departures) return last;
-    last = beyond - 2;
+    if (last < count) return last;
+    last = least_of(beyond - 2, count - 1);
     while (last > place && !frees_ready(s, m, search, last)) last--;
     return last;
 }
@@ -500,7 +529,7 @@ static double first_group(State *s, Slurm *m, int64_t row, Search *search, doubl
     if (place == count) return INFINITY;
     double aligned = (floor(departures[place].end_time / GROUP_S) + 1.0) * GROUP_S;
     for (double window = GROUP_S; place < count;) {
-        int64_t last = group_end(s, m, search, place, aligned + window), next = last + 1;
+        int64_t last = group_end(s, m, search, place, aligned + window, count), next = last + 1;
         if (time_of(m, last, now) > by) return INFINITY;
         if (last >= enough && fits_freed(s, m, row, search, last)) return time_of(m, last, now);
         place = next_departure(s, m, search, next);
@@ -524,41 +553,40 @@ static double slot_before(const Slurm *m, double at, double instant) {
     return place > 0 ? most(at, m->slots[place - 1]) : at;
 }
 
-/* Return a slot before which fewer nodes than needed are open that have enough free by the next slot. */
-static double next_chance_of_several(Slurm *m, const Search *search) {
-    double *soonest = m->scratch; /* the first instants at which nodes are open and free, sorted */
-    int64_t count = 0, wanted = search->wanted;
+/* Return the first instant by which a number of nodes are open and have enough free; infinity if that many never are.
+ *
+ * `opens` gets whether a node opens at that instant which has enough free before.
+ */
+static double soonest(Slurm *m, const Search *search, int64_t wanted, bool *opens) {
+    double *first = m->scratch; /* the first instants at which nodes are open and free, sorted */
+    int64_t count = 0;
     for (int64_t place = 0; place < search->nodes; place++) {
         int32_t node = search->order[place];
         double free = search->free_time[node];
-        if (count == wanted && free >= soonest[count - 1]) break;
-        double both = most(free, opening(m, search, node));
-        if (both == INFINITY || (count == wanted && both >= soonest[count - 1])) continue;
+        if (count == wanted && free >= first[count - 1]) break;
+        double open = opening(m, search, node), both = most(free, open);
+        if (both == INFINITY || (count == wanted && both >= first[count - 1])) continue;
         int64_t at = count < wanted ? count++ : count - 1;
-        for (; at > 0 && soonest[at - 1] > both; at--) soonest[at] = soonest[at - 1];
-        soonest[at] = both;
+        for (; at > 0 && first[at - 1] > both; at--) first[at] = first[at - 1];
+        first[at] = both;
+        *opens = open >= free;
     }
-    return count < wanted ? INFINITY : slot_before(m, search->at, soonest[count - 1]);
+    return count < wanted ? INFINITY : first[count - 1];
 }
 
 /* Return the first slot from which on a job could start before the next slot.
  *
  * It is the present slot, or one before which too few nodes are open that have enough free by then.
  */
-static double next_chance(const State *s, Slurm *m, const Search *search) {
-    double at = search->at, opens = INFINITY;
-    if (s->n_bookings > 0) return at;
-    if (search->wanted > 1) return next_chance_of_several(m, search);
-    for (int64_t place = 0; place < search->nodes; place++) {
-        int32_t node = search->order[place];
-        double free = search->free_time[node], open = opening(m, search, node);
-        if (free >= opens) break;
-        /* Later nodes are free later still, and so are those of them that open later. */
-        if (free > open) return least(opens, slot_before(m, at, free));
-        opens = least(opens, open);
-        if (opens == at) break;
-    }
-    return opens;
+static double next_chance(const State *s, Slurm *m, Search *search) {
+    bool opens = false;
+    search->soonest = search->at;
+    if (s->n_bookings > 0) return search->at;
+    search->soonest = soonest(m, search, search->fewest, &opens);
+    if (search->soonest == INFINITY || (search->fewest == 1 && opens)) return search->soonest;
+    /* A gang with an open node count counts what becomes free in the second of its start. */
+    if (search->fewest > search->wanted) search->soonest -= 1.0;
+    return slot_before(m, search->at, search->soonest);
 }
 
 #include "slots.c"
@@ -583,18 +611,17 @@ static double earliest(State *s, Slurm *m, int64_t row, double now, double limit
         .nodes = m->free_nodes[request],
         .part = part,
         .wanted = needed,
+        .fewest = fewest,
         .most_leaves = most_leaves,
+        .at = now,
         .limit_s = limit_s,
     };
-    for (int64_t node = 0; node < s->n_nodes; node++) {
-        bool suits = can_use(m, node) && role_of(s, job, node) != CLOSED;
-        m->open_time[node] = suits && search.freed_by[node] != NEVER ? -INFINITY : INFINITY;
-        m->open_until[node] = m->first_time[node];
-    }
-    if (m->control->by_slot) return earliest_by_slot(s, m, row, &search, fewest, now);
+    open_nodes(s, m, &search);
+    if (m->control->by_slot) return earliest_by_slot(s, m, row, &search, now);
     for (double at = now; at <= last;) {
         search.at = at;
         double chance = next_chance(s, m, &search);
+        if (search.soonest > last) return INFINITY;
         if (chance > at) {
             at = chance;
             continue;
@@ -667,6 +694,7 @@ static void add_reservation(Slurm *m, int64_t node, Reservation added) {
         item = m->reservations[item].next;
     }
     added.next = item;
+    added.node = (int32_t)node;
     m->reservations[new_item] = added;
     if (before != NONE) {
         m->reservations[before].next = new_item;
@@ -755,6 +783,25 @@ static void begin_backfill(State *s, Slurm *m, double now) {
     list_room(s, m);
 }
 
+/* Return the place of a search for a job among those that found no start. */
+static Futile *search_of(const Slurm *m, const Job *job, double limit_s) {
+    return &m->futile[((int64_t)limit_s + 7919 * most_of(0, shape_of(m, job))) % m->n_futile];
+}
+
+/* Return whether a search for a job like this one found no start, and no job has started or reserved nodes since. */
+static bool is_known_futile(const Slurm *m, const Futile *last, const Job *job, double limit_s) {
+    const Control *control = m->control;
+    return last->shape == shape_of(m, job) && last->limit_s == limit_s && last->plan == control->plans &&
+           last->reservations == control->reservations && job->shape != NONE && job->switches == 0;
+}
+
+static void note_futile(const Slurm *m, Futile *last, const Job *job, double limit_s) {
+    if (job->shape == NONE || job->switches > 0) return;
+    *last = (Futile){
+        .limit_s = limit_s, .plan = m->control->plans, .reservations = m->control->reservations, .shape = shape_of(m, job),
+    };
+}
+
 /* Start every job of the line that delays no reservation of an earlier job.
  *
  * The pass ends when no later job can start now: their reservations would change nothing.
@@ -799,8 +846,11 @@ static void backfill_pass(State *s, Slurm *m, double now) {
         if (!plans_task(m, row)) continue;
         if (!is_planned) plan(s, m, now);
         is_planned = true;
+        Futile *search = search_of(m, &s->jobs[row], limit_s);
+        if (is_known_futile(m, search, &s->jobs[row], limit_s)) continue;
         double begin = earliest(s, m, row, now, limit_s);
         if (begin < INFINITY) reserve(s, m, begin, limit_s);
+        else note_futile(m, search, &s->jobs[row], limit_s);
     }
     list_bookings(s, m, now);
     clear_started(s, m);

@@ -596,12 +596,36 @@ typedef struct {
     double end_time;
     int32_t next;
     int32_t booking;
+    int32_t node;
 } Reservation;
 _Static_assert(offsetof(Reservation, start_time) == 0, "start_time");
 _Static_assert(offsetof(Reservation, end_time) == 8, "end_time");
 _Static_assert(offsetof(Reservation, next) == 16, "next");
 _Static_assert(offsetof(Reservation, booking) == 20, "booking");
-_Static_assert(sizeof(Reservation) == 24, "Reservation");
+_Static_assert(offsetof(Reservation, node) == 24, "node");
+_Static_assert(sizeof(Reservation) == 32, "Reservation");
+
+typedef struct {
+    double limit_s;
+    int64_t pass;
+    int64_t reservations;
+} Openings;
+_Static_assert(offsetof(Openings, limit_s) == 0, "limit_s");
+_Static_assert(offsetof(Openings, pass) == 8, "pass");
+_Static_assert(offsetof(Openings, reservations) == 16, "reservations");
+_Static_assert(sizeof(Openings) == 24, "Openings");
+
+typedef struct {
+    double limit_s;
+    int64_t plan;
+    int64_t reservations;
+    int64_t shape;
+} Futile;
+_Static_assert(offsetof(Futile, limit_s) == 0, "limit_s");
+_Static_assert(offsetof(Futile, plan) == 8, "plan");
+_Static_assert(offsetof(Futile, reservations) == 16, "reservations");
+_Static_assert(offsetof(Futile, shape) == 24, "shape");
+_Static_assert(sizeof(Futile) == 32, "Futile");
 
 typedef struct {
     double every_s;
@@ -819,6 +843,16 @@ typedef struct {
     int64_t n_refused_pass;
     double *refused_s;
     int64_t n_refused_s;
+    Openings *openings;
+    int64_t n_openings;
+    double *kept_time;
+    int64_t n_kept_time;
+    int64_t kept_time_columns;
+    double *kept_until;
+    int64_t n_kept_until;
+    int64_t kept_until_columns;
+    Futile *futile;
+    int64_t n_futile;
     int32_t *ranking;
     int64_t n_ranking;
     int32_t *spare;

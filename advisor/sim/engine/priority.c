@@ -35,12 +35,19 @@ static double tres_points(const State *s, const Slurm *m, int64_t row, int64_t p
            control->weight_memory * memory / home->memory_mib;
 }
 
+/* Return a number rounded down; faster than floor, which most processors that it has to run on lack. */
+static inline double whole(double number) {
+    if (!(-1e15 < number && number < 1e15)) return floor(number);
+    double cut = (double)(int64_t)number;
+    return cut > number ? cut - 1.0 : cut;
+}
+
 /* Return the priority of a pending job in a partition; whole points, at least 1, as Slurm has them. */
-static double partition_priority(State *s, Slurm *m, int64_t row, int64_t partition, double now) {
+static inline double partition_priority(State *s, Slurm *m, int64_t row, int64_t partition, double now) {
     const Job *job = &s->jobs[row];
     const Control *control = m->control;
     /* slurmctld counts in whole seconds of its clock. */
-    double age = least(1.0, most(0.0, floor(now) - floor(m->eligible_time[row])) / control->max_age_s);
+    double age = least(1.0, most(0.0, whole(now) - whole(m->eligible_time[row])) / control->max_age_s);
     const Association *association = &m->associations[m->association[row]];
     double points = control->weight_age * age + control->weight_fairshare * association->factor;
     if (control->weight_size > 0.0) points += control->weight_size * size_factor(s, m, row, now);
@@ -48,7 +55,7 @@ static double partition_priority(State *s, Slurm *m, int64_t row, int64_t partit
     if (control->weight_partition > 0.0) points += control->weight_partition * m->partitions[partition].factor;
     if (control->weight_association > 0.0) points += control->weight_association * association->priority;
     if (control->weighs_tres) points += tres_points(s, m, row, partition, now);
-    return most(1.0, floor(points - job->nice + m->points[row]));
+    return most(1.0, whole(points - job->nice + m->points[row]));
 }
 
 /* Return the priority of a pending job in its first partition. */

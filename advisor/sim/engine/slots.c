@@ -28,15 +28,11 @@ static double first_group_of_slot(State *s, Slurm *m, int64_t row, Search *searc
     if (place >= count) return INFINITY;
     double aligned = (floor(departures[place].end_time / GROUP_S) + 1.0) * GROUP_S;
     for (double window = GROUP_S; place < count;) {
-        int64_t last, next;
-        do {
-            last = place;
-            next = last + 1;
-            place = next_departure(s, m, search, next);
-        } while (place < count && departures[next].end_time <= aligned + window);
+        int64_t last = group_end(s, m, search, place, aligned + window, count), next = last + 1;
         double when = most(begin, departures[last].end_time);
         if (ready <= when && fits_freed(s, m, row, search, last))
             return m->control->by_own_ends ? most(begin, last_end_there(s, m, last)) : when;
+        place = next_departure(s, m, search, next);
         do window *= 2.0;
         while (next < count && departures[next].end_time > aligned + window);
     }
@@ -95,19 +91,37 @@ static double slot_end(const State *s, const Slurm *m, const Job *job, double at
     return opening <= changes[1] ? opening : changes[2];
 }
 
+/* Return whether enough nodes that open before an instant have enough free by then. */
+static bool suffices_before(Slurm *m, const Search *search, double instant) {
+    int64_t found = 0;
+    for (int64_t place = 0; place < search->nodes && found < search->wanted; place++) {
+        int32_t node = search->order[place];
+        if (search->free_time[node] > instant) return false;
+        found += opening(m, search, node) < instant;
+    }
+    return found == search->wanted;
+}
+
 /* Return the start that later releases expect for a job, and pick its nodes; infinity if none is found. */
-static double earliest_by_slot(State *s, Slurm *m, int64_t row, Search *search, int64_t fewest, double now) {
+static double earliest_by_slot(State *s, Slurm *m, int64_t row, Search *search, double now) {
     const Job *job = search->job;
+    int64_t fewest = search->fewest;
     double last = now + m->control->bf_window_s, limit_s = search->limit_s;
     for (double at = now; at <= last;) {
         search->at = at;
         /* Slots that a job could not start in can be skipped where each ends with an opening. */
         double chance = next_chance(s, m, search);
+        if (search->soonest > last) return INFINITY;
         if (at < chance && chance <= at + limit_s) {
             at = chance;
             continue;
         }
         double begin = INFINITY, end = slot_end(s, m, job, at, limit_s);
+        if (end < search->soonest || (end == search->soonest && !suffices_before(m, search, end))) {
+            at = end;
+            while (at <= last && (end = slot_end(s, m, job, at, limit_s)) < search->soonest) at = end;
+            continue;
+        }
         search->examined = search->found = 0;
         find_ready(m, search, fewest, INT64_MIN);
         if (search->found >= fewest) begin = first_group_of_slot(s, m, row, search, now, end);

@@ -17,7 +17,9 @@ from advisor.sim.slurm.slurm_state import (
     ASSOCIATION_DTYPE,
     CONTROL_DTYPE,
     DEPARTURE_DTYPE,
+    FUTILE_DTYPE,
     GROUP_DTYPE,
+    OPENINGS_DTYPE,
     RESERVATION_DTYPE,
     Slurm,
 )
@@ -130,6 +132,8 @@ TABLES: Final[Mapping[type, Mapping[str, ArrayType]]] = {
             "groups": records("Group", GROUP_DTYPE),
             "associations": records("Association", ASSOCIATION_DTYPE),
             "departures": records("Departure", DEPARTURE_DTYPE),
+            "openings": records("Openings", OPENINGS_DTYPE),
+            "futile": records("Futile", FUTILE_DTYPE),
             "reservations": records("Reservation", RESERVATION_DTYPE),
         },
         matrices=(
@@ -142,6 +146,8 @@ TABLES: Final[Mapping[type, Mapping[str, ArrayType]]] = {
             "freed_by",
             "free_time",
             "free_order",
+            "kept_time",
+            "kept_until",
         ),
     ),
     Order: declared(Order, {"settings": records("OrderSettings", ORDER_DTYPE)}),

@@ -38,9 +38,20 @@ Table = TypeVar("Table", State, Slurm)
 
 # What a run writes before it reads.
 _SPACE: Final = frozenset(
-    {"segments", "pick_nodes", "pick_gpus", "freeing", "freed", "freed_cpus", "freed_mib", "reservations", "slots"}
+    {
+        "segments",
+        "pick_nodes",
+        "pick_gpus",
+        "freeing",
+        "freed",
+        "freed_cpus",
+        "freed_mib",
+        "reservations",
+        "slots",
+        "shuts",
+    }
     | {"ready", "open_time", "open_until", "freed_by", "free_time", "free_order", "free_nodes", "begins", "share"}
-    | {"chosen", "room", "spare", "scratch", "pace", "candidates", "leaving"}
+    | {"chosen", "room", "spare", "scratch", "pace", "candidates", "leaving", "kept_time", "kept_until"}
 )
 # What no run writes.
 _FIXED: Final = frozenset(

@@ -22,7 +22,15 @@ from advisor.sim.slurm.slurm_queue import (
     partitions_of,
 )
 from advisor.sim.slurm.slurm_settings import PriorityFlag
-from advisor.sim.slurm.slurm_state import ASSOCIATION_DTYPE, CONTROL_DTYPE, DEPARTURE_DTYPE, RESERVATION_DTYPE, Slurm
+from advisor.sim.slurm.slurm_state import (
+    ASSOCIATION_DTYPE,
+    CONTROL_DTYPE,
+    DEPARTURE_DTYPE,
+    FUTILE_DTYPE,
+    OPENINGS_DTYPE,
+    RESERVATION_DTYPE,
+    Slurm,
+)
 from advisor.sim.slurm.slurmctld import enter, pick_now
 from advisor.sim.state import ENDED, NONE, State
 from advisor.sim.traces.eligibility import build_eligibility
@@ -117,6 +125,10 @@ def build_slurm(state: State, trace: Trace, cluster: Cluster, phases: Phases | N
         room=np.zeros(n_nodes, np.int32),
         refused_pass=np.zeros(shapes, np.int64),
         refused_s=np.zeros(shapes),
+        openings=np.zeros(31, OPENINGS_DTYPE),
+        kept_time=np.zeros((31, n_nodes)),
+        kept_until=np.zeros((31, n_nodes)),
+        futile=np.zeros(1021, FUTILE_DTYPE),
         ranking=np.arange(len(associations), dtype=np.int32),
         spare=np.zeros(n_jobs, np.int32),
         scratch=np.zeros(n_nodes),

@@ -93,6 +93,7 @@ RESERVATION_DTYPE = np.dtype(
         ("end_time", np.float64),
         ("next", np.int32),
         ("booking", np.int32),  # the administrator's reservation that this is; NONE: made by backfill
+        ("node", np.int32),
     ],
     align=True,
 )
@@ -100,6 +101,27 @@ RESERVATION_DTYPE = np.dtype(
 # A running job with its expected end and what it holds.
 DEPARTURE_DTYPE = np.dtype(
     [("end_time", np.float64), ("pool", np.int64), ("row", np.int32), ("span", np.int32)], align=True
+)
+
+# A search of backfill that found no start for a job.
+FUTILE_DTYPE = np.dtype(
+    [
+        ("limit_s", np.float64),
+        ("plan", np.int64),  # of the expected ends
+        ("reservations", np.int64),  # that there were
+        ("shape", np.int64),  # in the partition at hand
+    ],
+    align=True,
+)
+
+# When nodes are open for a run time from the beginning of a pass of backfill on.
+OPENINGS_DTYPE = np.dtype(
+    [
+        ("limit_s", np.float64),
+        ("pass", np.int64),
+        ("reservations", np.int64),  # that are counted in
+    ],
+    align=True,
 )
 
 ASSOCIATION_DTYPE = np.dtype(
@@ -202,6 +224,10 @@ class Slurm(NamedTuple):
     refused_s: NDArray[
         np.float64
     ]  # (n_shapes * n_partitions,): its time limit; no longer one of the shape starts in this pass
+    openings: NDArray[np.void]  # (n_openings,)
+    kept_time: NDArray[np.float64]  # (n_openings, n_nodes): `open_time` of each of them
+    kept_until: NDArray[np.float64]  # (n_openings, n_nodes): `open_until`
+    futile: NDArray[np.void]  # (n_futile,): searches for a start that found none
     ranking: NDArray[np.int32]  # (n_associations,): rows by falling fair-share
     spare: NDArray[np.int32]  # (n_entries,): space for sorting the line
     scratch: NDArray[np.float64]  # (n_nodes,): space for sorting instants

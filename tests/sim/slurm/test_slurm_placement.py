@@ -112,7 +112,7 @@ def test_no_gang_spreads_over_more_nodes_than_it_has_gpus() -> None:
 def test_a_reserved_node_is_closed_to_what_ends_after_the_reservation_begins() -> None:
     state, slurm = slurm_with("0 8 8 8 | 8 8 8 8", gpus=1)
     slurm.first[0] = 0
-    slurm.reservations[0] = (60.0, 120.0, -1, -1)
+    slurm.reservations[0] = (60.0, 120.0, -1, -1, 0)
 
     before, after = pick_now(state, slurm, 0, 59.0), pick_now(state, slurm, 0, 60.0)
 

@@ -323,11 +323,14 @@ class KillPlay:
             self.tally.events[f"{action.lever} by the submit script"] += 1
 
     def _write_table(self) -> None:
-        """Write the submit table, which the daemon does in each round."""
-        written = int(time.time())
+        """Write the submit table, as the daemon does in each round.
+
+        It explains the jobs of earlier tables as well: a daemon remembers those, the child of a round does not.
+        """
+        now = int(time.time())
         body = (
             "sadvise submit table 1",
-            *(f"written {written}", f"valid {written + 300}", "lifts 20", "default gpu"),
+            *(f"written {now - 300}", f"valid {now + 300}", "lifts 20", "default gpu"),
             *(f"room 0 {FIRST_NICE} 480 64 64", "interactive gpu 0"),
         )
         replace_file(self.table, "".join(f"{line}\n" for line in (*body, f"end {len(body)}")).encode())

@@ -83,7 +83,7 @@ class AdvisedSlurm:
         if self.pins:
             hold_to_fewest(state)
         slurm = build_slurm(state, problem.trace, problem.cluster)
-        cluster = SimulatedSlurm(problem.trace, problem.cluster, state, slurm)
+        cluster = SimulatedSlurm(problem.trace, problem.cluster, state, slurm, pins=self.pins)
         leave_out(state, lambda row: pick_now(state, slurm, row, np.inf))
         cycle = Cycle(
             planning=replace(planning, name_nodes=True) if names_nodes else planning,

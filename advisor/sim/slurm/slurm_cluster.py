@@ -52,8 +52,8 @@ class SimulatedSlurm:
 
     name = "simulated"
 
-    def __init__(self, trace: Trace, cluster: Cluster, state: State, slurm: Slurm) -> None:
-        """Wrap the arrays, which are read and changed in place."""
+    def __init__(self, trace: Trace, cluster: Cluster, state: State, slurm: Slurm, *, pins: bool = False) -> None:
+        """Wrap the arrays, which are read and changed in place; with `pins` a script holds gangs to few nodes."""
         self.state = state
         self.slurm = slurm
         self._trace = trace
@@ -72,7 +72,7 @@ class SimulatedSlurm:
         self._running: dict[int, Job] = {}
         self._pending: dict[int, tuple[tuple[float, str, float | None], Job]] = {}
         self._tasks = _task_numbers(trace)
-        self._pinned = np.where(trace.jobs["nodes_max"] == 0, state.jobs["nodes_max"], 0)
+        self._pinned = np.where(pins & (trace.jobs["nodes_max"] == 0), state.jobs["nodes_max"], 0)
         self._lists = NodeLists(state, self._names, self._named_in_trace)
         self._nodes: dict[int, tuple[tuple[int, ...], Node]] = {}
         self._gangs: dict[tuple[float, ...], GangRequest] = {}

@@ -15,7 +15,7 @@ from advisor.domain.releases import first_with
 from advisor.domain.units import duration, gpu_time, plural, span
 from advisor.planning.beliefs import Basis
 from advisor.planning.compensation import DelayedByAdvice
-from advisor.planning.exchange import Exchanged, TakesPlace
+from advisor.planning.exchange import Exchanged
 from advisor.planning.lift import StartsNext
 from advisor.planning.placement import PlaceForGang, PlaceWorthWaiting
 from advisor.planning.sizing import Resizing
@@ -75,24 +75,19 @@ def _starts_next(facts: StartsNext, _: Recommendation) -> str:
 
 def _sooner(facts: StartsNext) -> str:
     """Return by how much a job starts sooner: the mean, then the range."""
-    return _shift(facts.outlook.sooner_s_mean, -facts.sooner_s_low, facts.sooner_s_high, ("sooner", "later"))
+    return _shift(facts.sooner_s_low, facts.outlook.sooner_s_mean, facts.sooner_s_high)
 
 
-def _shift(mean_s: float, back_s: float, most_s: float, words: tuple[str, str]) -> str:
-    """Return by how much a start shifts, one way on average and in a range that can reach the other way."""
-    way, other = words
+def _shift(low_s: float, mean_s: float, high_s: float) -> str:
+    """Return by how much a start is sooner, below 0 later: the mean, then the range, which can reach the other way."""
+    way, other = ("sooner", "later") if mean_s >= 0.0 else ("later", "sooner")
+    back_s, most_s = (-low_s, high_s) if mean_s >= 0.0 else (high_s, -low_s)
     back = f"{duration(back_s)} {other} to" if back_s > 0.0 else "up to"
-    return f"{duration(mean_s)} {way} on average ({back} {duration(most_s)} {way})"
+    return f"{duration(abs(mean_s))} {way} on average ({back} {duration(most_s)} {way})"
 
 
 def _exchanged(facts: Exchanged, change: Recommendation) -> str:
-    rises = isinstance(facts, TakesPlace)
-    low_s, mean_s, high_s = facts.sooner_s_low, facts.sooner_s_mean, facts.sooner_s_high
-    shift = (
-        _shift(mean_s, -low_s, high_s, ("sooner", "later"))
-        if rises
-        else _shift(-mean_s, high_s, -low_s, ("later", "sooner"))
-    )
+    shift = _shift(facts.sooner_s_low, facts.sooner_s_mean, facts.sooner_s_high)
     lease = duration(change.revert_after_s or 0.0)
     return (
         f"It needs {gpu_time(facts.gpu_hours)}, job {facts.other_job_id} of the same {facts.scope} "

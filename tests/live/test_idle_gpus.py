@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,13 @@ def submitted(live: LiveCluster, *arguments: str) -> int:
     return job
 
 
+def document_of(live: LiveCluster, settings: dict[str, str]) -> dict[str, Any]:
+    outcome = sadvise_on(live, "idle", "--json", settings=settings)
+    assert (outcome.exit_code, outcome.err) == (0, "")
+    document: dict[str, Any] = json.loads(outcome.out)
+    return document
+
+
 def test_jobs_with_idle_gpus_are_named_and_their_user_gets_a_mail(
     release: str, need: Callable[[str], Path], promtool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,12 +78,14 @@ def test_jobs_with_idle_gpus_are_named_and_their_user_gets_a_mail(
         with prometheus_with(series, tmp_path, need("prometheus"), promtool) as url, post_office() as office:
             settings = {
                 "SADVISE_UTILISATION__PROMETHEUS": url,
+                # The process that asks has the lowest priority, and other tests run beside.
+                "SADVISE_UTILISATION__TIMEOUT_S": "100",
                 "SADVISE_NOTIFY__USERS": "all",
                 "SADVISE_NOTIFY__SENDMAIL": str(office.sendmail(tmp_path)),
             }
-            listed = json.loads(sadvise_on(live, "idle", "--json", settings=settings).out)
+            listed = document_of(live, settings)
             by_label = {**settings, "SADVISE_UTILISATION__JOB_LABEL": "hpc_job"}
-            labelled = json.loads(sadvise_on(live, "idle", "--json", settings=by_label).out)
+            labelled = document_of(live, by_label)
             checked = sadvise_on(live, "check", settings=settings)
             mailed = sadvise_on(live, "idle", "--mail", "-u", "root", settings=settings)
             [mail] = office.mails

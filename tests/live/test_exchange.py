@@ -1,22 +1,37 @@
 """Jobs of one user change places on a live queue, and go back; in a lane the smallest passes all others."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from advisor.clock import SystemClock
+from advisor.config import load_config
+from advisor.daemon.live_parts import LiveParts
+from advisor.daemon.service import Service
+from advisor.domain.tune_verdict import Tuned, TuneVerdict
+from advisor.domain.units import DAY_S
+from advisor.journal import opened
+from advisor.journal.base import CANDIDATE
+from advisor.site.site_gate import RoundDeadline
 from tests.live.conftest import started
 from tests.live.test_advice import EAGER, sadvise
 from tools.stage import LiveCluster
+from tools.stage.watch import talking_to
 
 pytestmark = pytest.mark.live
 
 WITHIN_USERS = {**EAGER, "SADVISE_GUARD__FAIRNESS": "user"}
 # Of the 16 GPUs in a day 23 GPU-minutes, of which one user has half.
 LANE = {**EAGER, "SADVISE_GUARD__FAIRNESS": "lane", "SADVISE_GUARD__LANE_RATIO": "0.0002"}
+TO_LANE = TuneVerdict(
+    jobs=40, in_force="lift user", preset="gentle", setting="lift lane", fairness="lane", priority_decades=2.0,
+    percent=-4.0, low=-6.0, high=-2.0, users=9, worse=1, beyond_chance=0, beyond_chance_now=0,
+)  # fmt: skip
 # Pending jobs are a thousand points apart by the nice of their users, far from the least priority.
 PRIORITIES = ("PriorityWeightJobSize=0", "PriorityWeightPartition=1000000")
 OTHER_USER = "games"
@@ -131,3 +146,41 @@ def test_a_lane_lifts_the_smallest_above_all_and_counts_it_also_once_it_is_gone(
     assert again == []
     assert [(change["job_id"], change["outcome"]) for change in more] == [(second, "applied")]
     assert line.order() == [second, line.long, line.other]
+
+
+def test_a_daemon_moves_to_the_lane_that_two_weekly_runs_chose_and_back_by_one_command(
+    line: Line, tmp_path: Path
+) -> None:
+    live, settings = line.live, {**LANE, "SADVISE_GUARD__FAIRNESS": "user", "SADVISE_GUARD__MIN_JOB_AGE_S": "0"}
+    live.run("scancel", str(line.long))
+    path = tmp_path / "sadvise.toml"
+    path.write_text(
+        f'[mode]\ndefault = "apply"\n[journal]\nfile = "{line.journal}"\n'
+        f'[daemon]\nruntime_folder = "{tmp_path}"\ntune_presets = "gentle"\n'
+    )
+    orders = []
+
+    def round_of(service: Service) -> None:
+        assert service.round().fault == ""
+        if service.is_outdated:
+            service.reconfigure(load_config(path, settings))
+        orders.append(line.order())
+
+    with opened(line.journal, wait_s=5.0) as journal:
+        journal.note(time.time() - 7 * DAY_S, CANDIDATE, asdict(TO_LANE))
+    with talking_to(live):
+        service = Service(
+            LiveParts(SystemClock(), RoundDeadline()).build, load_config(path, settings), SystemClock(), lambda _: None
+        )
+        service.note_tune(Tuned(TuneVerdict(jobs=40, in_force="lift user"), TO_LANE))
+        round_of(service)
+        round_of(service)
+        moved = service.config.guard.fairness
+        service.close()
+    said = sadvise(live, "revert", "--settings", "--config", str(path))
+    line.sadvise("revert", "--all")
+
+    assert orders == [[line.other, line.short], [line.short, line.other]]
+    assert moved == "lane"
+    assert "those configured" in said and load_config(path, settings).guard.fairness == "user"
+    assert line.order() == [line.other, line.short]

@@ -1,11 +1,9 @@
 """A random run against a live cluster: users, administrators, the advisor, and kill -9; and what must then hold."""
 
-import os
 import random
 import sqlite3
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,7 +33,6 @@ from tools.stage.conf_files import MEMORY_PER_CPU_MIB
 NODES: Final = 4
 TIMEOUT_S: Final = 30.0
 PENDING_WANTED: Final = 16
-ORPHANS_END_S: Final = 30.0
 FILLER: Final = ("--time=00:40:00", "--gres=gpu:a100:8", "-n8", "--requeue")
 ARRIVALS: Final = (
     ("--time=1-00:00:00", *RANGE.options),
@@ -121,7 +118,6 @@ class KillPlay:
             return snapshot
         if fate.killed:
             self.tally.kills[aim.point] += 1
-            self._orphans_end()
         return self._start_again(aim, fate.killed)
 
     def _advise(self, work: str, snapshot: Snapshot, points: Points) -> None:
@@ -395,12 +391,6 @@ class KillPlay:
             reverted = [lease for lease in journal.closed([], since=0.0) if lease.ending is Ending.REVERTED]
             self.tally.events["lease reverted for a person"] = len(reverted)
 
-    def _orphans_end(self) -> None:
-        """Wait until what the killed advisor had started is over."""
-        deadline = time.monotonic() + ORPHANS_END_S
-        while commands_running(self.live.env) and time.monotonic() < deadline:
-            time.sleep(0.01)
-
 
 _UNKNOWN: Final = object()
 
@@ -417,21 +407,3 @@ def _kept_though_larger(snapshot: Snapshot, leases: tuple[Lease, ...]) -> Iterat
         given_s, asked_s = lease.request.time_limit_s, job.time_limit_s
         if given_s is not None and (asked_s is None or asked_s > given_s):
             yield f"job {job.job_id} asks for {asked_s} s, for {given_s} s when it was changed, and keeps {lease}"
-
-
-def commands_running(env: Mapping[str, str]) -> bool:
-    """Whether a command of Slurm that changes jobs still runs for a cluster."""
-    mark = f"SLURM_CONF={env['SLURM_CONF']}".encode()
-    # What was forked and has not become its program yet still looks like us.
-    own = Path("/proc/self/cmdline").read_bytes()
-    for process in Path("/proc").iterdir():
-        if not process.name.isdigit() or int(process.name) == os.getpid():
-            continue
-        try:
-            line = (process / "cmdline").read_bytes()
-            if line == own or (b"scontrol" in line and mark in (process / "environ").read_bytes()):
-                return True
-        except OSError:
-            # It has just ended.
-            continue
-    return False

@@ -1,5 +1,6 @@
 """Fault points: where a process can be ended by kill -9, around everything that writes or asks Slurm."""
 
+import ctypes
 import functools
 import os
 import random
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 from unittest import mock
 
 from advisor.apply.applier import Actuator
@@ -24,6 +25,8 @@ from advisor.journal import SqliteJournal
 
 # How a child says that it ended as it should, or that something was raised.
 DONE, RAISED = 0, 70
+# Of linux/prctl.h.
+_PR_SET_CHILD_SUBREAPER: Final = 36
 # Slurm takes some milliseconds for a batch, so a kill while one is under way comes within these.
 IN_FLIGHT_S = 0.03
 
@@ -214,20 +217,49 @@ class Fate:
 
 
 def in_a_child(work: Callable[[Points], None], aim: Aim | None) -> Fate:
-    """Do some work in a process of its own that shares nothing open with this one, and say how it ended."""
+    """Do some work in a process of its own that shares nothing open with this one, and say how it ended.
+
+    What a killed one had started goes on; this returns once that is over, too.
+    """
     reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        _live(work, Points(aim=aim), writing)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        error = pipe.read().decode(errors="replace")
-    _, status = os.waitpid(child, 0)
+    before = _children()
+    with _adopting():
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            _live(work, Points(aim=aim), writing)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            error = pipe.read().decode(errors="replace")
+        _, status = os.waitpid(child, 0)
+        while orphans := _children() - before:
+            for orphan in orphans:
+                os.waitpid(orphan, 0)
     code = os.waitstatus_to_exitcode(status)
     if code not in (DONE, RAISED, -signal.SIGKILL):
         error = error or f"the child ended with {code}"
     return Fate(killed=code == -signal.SIGKILL, error=error)
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Let processes whose parent has ended become children of this one while the block runs."""
+    _set_subreaper(True)
+    try:
+        yield
+    finally:
+        _set_subreaper(False)
+
+
+def _set_subreaper(is_one: bool) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(is_one), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def _children() -> set[int]:
+    """Return the processes that are children of this one."""
+    lists = (task.read_text() for task in Path("/proc/self/task").glob("*/children"))
+    return {int(pid) for pids in lists for pid in pids.split()}
 
 
 def _live(work: Callable[[Points], None], points: Points, writing: int) -> None:

@@ -2,6 +2,7 @@
 
 import random
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,30 +18,45 @@ from advisor.backends.process import SlurmCommands
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
-from advisor.domain.actions import Action, Lever, NodeRange, SizeRequest
+from advisor.config import Config
+from advisor.daemon.submit_table import SubmitTables
+from advisor.domain.actions import Action, Lever, NodeRange, SetNice, SizeRequest
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.snapshot import Snapshot
+from advisor.files import replace_file
 from advisor.journal import SqliteJournal, locked, opened
 from advisor.planning.observing import observed
-from advisor.settings import Limits
+from advisor.planning.pins import pin_of
+from advisor.settings import DaemonSettings, Fairness, Limits
 from tools.kill_test.points import Aim, DeadlyActuator, DeadlyCommands, Points, aimed, deadly_journal, in_a_child
 from tools.kill_test.proposing import MINUTE_S, RandomCycle, Value, change_of, field_of
 from tools.stage import LiveCluster, uniform_cluster
 from tools.stage.arrivals import RANGE, SPREAD
 from tools.stage.conf_files import MEMORY_PER_CPU_MIB
+from tools.stage.submit_scripts import install_scripts
 
 NODES: Final = 4
 TIMEOUT_S: Final = 30.0
 PENDING_WANTED: Final = 16
-FILLER: Final = ("--time=00:40:00", "--gres=gpu:a100:8", "-n8", "--requeue")
+# One GPU of each node is left, on which a gang of four could start if it were not held to one node.
+FILLER: Final = ("--time=00:40:00", "--gres=gpu:a100:7", "-n7", "--requeue")
 ARRIVALS: Final = (
     ("--time=1-00:00:00", *RANGE.options),
     ("--time=1-00:00:00", "-N1-3", "--gpus=a100:4", "-n4"),
     ("--time=1-00:00:00", *SPREAD.options),
     ("--time=12:00:00", "-N1", "--gpus=a100:8", "-n1", "--comment=sadvise: gpus=1-8 ckpt=300"),
     ("--time=06:00:00", "-N1", "--gres=gpu:a100:4", "-n4"),
+    ("--time=00:10:00", "--gpus=a100:4", "-n4"),
+    ("--time=01:00:00", "-N1", "--gpus=a100:2", "-n1"),
 )
+# The submit script holds gangs of an open node count to one node, and lets short jobs stand first, as interactive ones.
+SITE: Final = """return {{
+  pin_gangs = true, gpus_per_node = {{ default = 8 }}, submit_table = "{table}", notebooks = {{ "gpu" }},
+}}
+"""
+FIRST_NICE: Final = -1_999_999_997
+FAIRNESS: Final[tuple[Fairness, ...]] = ("trade", "lane")
 ORDINARY: Final = "games"
 # What a user asks for under a lease: a limit in minutes, or memory for each CPU in MiB; submitted were up to a day
 # and 1000 MiB.
@@ -82,10 +98,15 @@ class KillPlay:
         # Slurm shows the lower end of a node range for both once it requeued the job, and from 24.11 on once
         # slurmctld was restarted.
         self.ends_hidden: set[int] = set()
+        # What the submit script left in a field, which is no change of ours until the advisor knows of it.
+        self.scripted: dict[tuple[int, Lever], Value] = {}
+        self.table = live.folder / "submit-table"
         self.source = open_source("text", cluster=None, timeout_s=TIMEOUT_S, clock=SystemClock())
 
     def run(self, kills: int, *, restarts: int = 0) -> KillTally:
         """Fill the cluster, play until as many kills were survived, take everything back, and return what was found."""
+        self._write_table()
+        install_scripts(self.live, SITE.format(table=self.table))
         for _ in range(NODES):
             self.live.submit(*FILLER)
         self.live.wait_for(lambda: self.live.count("RUNNING") == NODES, 60.0, what="the nodes are full")
@@ -134,6 +155,7 @@ class KillPlay:
             )
             match work:
                 case "step":
+                    SubmitTables().adopt(Config(daemon=DaemonSettings(submit_table=str(self.table))), journal, snapshot)
                     applier.step(snapshot)
                 case "revert one":
                     owned = [lease.job_id for lease in journal.leases()]
@@ -150,7 +172,9 @@ class KillPlay:
             source=self.source,
             actuator=ScontrolActuator(SlurmCommands(timeout_s=TIMEOUT_S)),
             cycle=RandomCycle(
-                limits=Limits(min_job_age_s=0.0), chance=random.Random(self.chance.getrandbits(32)), most=12
+                limits=Limits(min_job_age_s=0.0, fairness=self.chance.choice(FAIRNESS)),
+                chance=random.Random(self.chance.getrandbits(32)),
+                most=12,
             ),
             journal=journal,
             observe=observed,
@@ -189,7 +213,7 @@ class KillPlay:
                 theirs = self.truth.get((job.job_id, lever), _UNKNOWN)
                 lease = owned.get((job.job_id, lever))
                 held = field_of(job, lever)
-                if theirs is not _UNKNOWN and not self._explained(job, held, theirs, lease, settled=settled):
+                if theirs is not _UNKNOWN and not self._explained(job, lever, held, theirs, lease, settled=settled):
                     self._fault(job, lever, held, theirs, lease, journal, settled=settled)
         if settled:
             self.tally.faults.extend(_kept_though_larger(snapshot, leases))
@@ -205,14 +229,16 @@ class KillPlay:
             ]
             self.tally.faults.extend(f"still unknown after a restart: {lease}" for lease in unsettled)
 
-    def _explained(self, job: Job, held: Value, theirs: Value, lease: Lease | None, *, settled: bool) -> bool:
+    def _explained(
+        self, job: Job, lever: Lever, held: Value, theirs: Value, lease: Lease | None, *, settled: bool
+    ) -> bool:
         def same(one: Value, other: Value) -> bool:
             if job.job_id in self.ends_hidden and isinstance(one, NodeRange) and isinstance(other, NodeRange):
                 return one.low == other.low
             return one == other
 
         if lease is None or lease.state is LeaseState.HANDS_OFF:
-            return same(held, theirs)
+            return same(held, theirs) or same(held, self.scripted.get((job.job_id, lever)))
         if settled:
             # A person who set both ends of a range alike is found to have done so once the hold is to be taken back.
             unclear = held != lease.action.after and lease.action.can_hold(job, lease.action.after)
@@ -280,7 +306,31 @@ class KillPlay:
         for job in after.jobs:
             if job.job_id in arrived:
                 self.truth |= {(job.job_id, lever): field_of(job, lever) for lever in Lever}
+                self._note_script(job)
         return after
+
+    def _note_script(self, job: Job) -> None:
+        """Take note of what the submit script wrote into a job that has arrived, and of what its user left there."""
+        pin = pin_of(job)
+        given: list[Action] = [] if pin is None else [pin]
+        given += [SetNice(job_id=job.job_id, before=0, after=job.nice)] if job.nice == FIRST_NICE else []
+        for action in given:
+            self.truth[job.job_id, action.lever] = action.before
+            self.scripted[job.job_id, action.lever] = action.after
+            self.tally.events[f"{action.lever} by the submit script"] += 1
+
+    def _write_table(self) -> None:
+        """Write the submit table, as the daemon does in each round.
+
+        It explains the jobs of earlier tables as well: a daemon remembers those, the child of a round does not.
+        """
+        now = int(time.time())
+        body = (
+            "sadvise submit table 1",
+            *(f"written {now - 300}", f"valid {now + 300}", "lifts 20", "default gpu"),
+            *(f"room 0 {FIRST_NICE} 480 64 64", "interactive gpu 0"),
+        )
+        replace_file(self.table, "".join(f"{line}\n" for line in (*body, f"end {len(body)}")).encode())
 
     def _keeps_lowered_limit(self, job: Job) -> None:
         """Take note of the limit to which Slurm lowered that of a job with TimeMin at its start: a requeue keeps it."""
@@ -289,6 +339,7 @@ class KillPlay:
             self.truth[job.job_id, Lever.GPU_COUNT] = replace(theirs, time_limit_s=job.time_limit_s)
 
     def _submit(self) -> int:
+        self._write_table()
         user = self.chance.choice(("root", ORDINARY))
         job_id = self.live.submit(*self.chance.choice(ARRIVALS), user=user)
         self.users[job_id] = user
@@ -388,8 +439,10 @@ class KillPlay:
             left = [lease for lease in journal.leases() if lease.state is not LeaseState.HANDS_OFF]
             self.tally.faults.extend(f"still open after revert --all: {lease}" for lease in left)
             self._check(self.source.snapshot(), journal.leases(), journal, settled=True)
-            reverted = [lease for lease in journal.closed([], since=0.0) if lease.ending is Ending.REVERTED]
-            self.tally.events["lease reverted for a person"] = len(reverted)
+            closed = journal.closed([], since=0.0)
+            self.tally.events["lease reverted for a person"] = sum(lease.ending is Ending.REVERTED for lease in closed)
+            of_script = (lease for lease in closed if (lease.job_id, lease.lever) in self.scripted)
+            self.tally.events.update(f"lease of {lease.lever} by the submit script" for lease in of_script)
 
 
 _UNKNOWN: Final = object()

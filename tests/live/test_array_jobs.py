@@ -247,7 +247,7 @@ def test_jobs_that_outlive_the_slurmd_of_their_node_count_and_do_not_run_again(
 def test_failed_job_gets_one_line_and_the_others_are_cancelled(live: LiveCluster, on_slurm: Path) -> None:
     with pytest.raises(SimulationError) as caught:
         run_sweep(
-            eight_cells()[:4], store=on_slurm / "store", engine="slurm", workers=4, simulate=failing_beside_others
+            eight_cells()[:3], store=on_slurm / "store", engine="slurm", workers=4, simulate=failing_beside_others
         )
 
     assert "SimulationError: of 30, slurm, seed 1: cannot be: logs are under" in str(caught.value)

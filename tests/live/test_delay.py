@@ -103,10 +103,12 @@ def unsettled_after_grace(live: LiveCluster, journal: Path, intents: Sequence[Le
     """Return the leases that are not out once none of the intents can take effect any more.
 
     A kill between sending and settling leaves intents. That of a gang that has started stays one while the command can
-    still reach it, since a requeued gang would keep its value.
+    still reach it, since a requeued gang would keep its value. A gang that started while its value was taken back is
+    settled by the next advisor.
     """
     if intents:
         time.sleep(max(0.0, max(lease.applied_time for lease in intents) + INTENT_GRACE_S - time.time()))
+    if any(lease.state is not LeaseState.OUT for lease in leases(journal)):
         sadvise(live, "apply", "--json", "--journal", str(journal), settings=SETTINGS)
     return [lease for lease in leases(journal) if lease.state is not LeaseState.OUT]
 

@@ -23,6 +23,8 @@ __all__ = ["promtool"]
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("prometheus", "promtool")]
 
+# The process that asks has the lowest priority, and other tests run beside.
+PATIENT = {"SADVISE_UTILISATION__TIMEOUT_S": "100"}
 EVIL = "evil\n   Nodes=n01 GRES=gpu:8(IDX:0-7)"
 
 
@@ -73,13 +75,12 @@ def test_jobs_with_idle_gpus_are_named_and_their_user_gets_a_mail(
             *series_of("n01", [0.0] * 8, dict.fromkeys(range(8), whole)),
             *series_of("n02", [0.0, 0.0, 95.0, 0.0, 0.0, 0.0, 0.0, 0.0], {2: busy}),
         ]
-        early = sadvise_on(live, "idle", settings={"SADVISE_UTILISATION__PROMETHEUS": "http://127.0.0.1:1"})
+        early = sadvise_on(live, "idle", settings={**PATIENT, "SADVISE_UTILISATION__PROMETHEUS": "http://127.0.0.1:1"})
         monkeypatch.setattr("advisor.clock.SystemClock", LaterClock)
         with prometheus_with(series, tmp_path, need("prometheus"), promtool) as url, post_office() as office:
             settings = {
                 "SADVISE_UTILISATION__PROMETHEUS": url,
-                # The process that asks has the lowest priority, and other tests run beside.
-                "SADVISE_UTILISATION__TIMEOUT_S": "100",
+                **PATIENT,
                 "SADVISE_NOTIFY__USERS": "all",
                 "SADVISE_NOTIFY__SENDMAIL": str(office.sendmail(tmp_path)),
             }
@@ -112,7 +113,7 @@ def test_jobs_with_idle_gpus_are_named_and_their_user_gets_a_mail(
 def test_what_is_no_prometheus_is_one_line(cluster: LiveCluster, release: str, answer: bytes) -> None:
     with stand_in() as peer:
         peer.answers = [answer]
-        outcome = sadvise_on(cluster, "idle", settings={"SADVISE_UTILISATION__PROMETHEUS": peer.url})
+        outcome = sadvise_on(cluster, "idle", settings={**PATIENT, "SADVISE_UTILISATION__PROMETHEUS": peer.url})
 
     assert (outcome.exit_code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
     assert "prometheus: 127.0.0.1" in outcome.err and "check utilisation.prometheus" in outcome.err

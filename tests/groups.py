@@ -22,9 +22,9 @@ TOGETHER: Final = (LIVE, "tests/browser/", "tests/test_packages.py", "tests/test
 # pytest-xdist gives a worker its next group before the last test of the one before begins. So those that are one long
 # test begin first, and the short ones that come right after the longest wait behind them; all others by their time.
 ORDER: Final = (
-    *("kills", "evening", "node_states", "live_arms", "fidelity", "metarl", "advice", "soft_limit"),
+    *("evening", "array_jobs", "node_states", "live_arms", "adversary", "fidelity", "metarl", "advice", "soft_limit"),
     *("what_slurm_knows", "daemon_site", "accounting", "apply", "lost_journal", "daemon_faults", "delay"),
-    *("site_cluster", "late_lifts", "budget", "batches", "faults"),
+    *("site_cluster", "late_lifts", "kills", "budget", "batches", "faults"),
     *("shared_database", "exchange", "readers", "submit_lifts", "sizes", "privileges", "hour", "clusters"),
 )
 _RELEASE: Final = re.compile(rf"[\[-]({'|'.join(map(re.escape, RELEASES))})[\]-]")

@@ -85,7 +85,7 @@ def passing(snapshot: Snapshot, job: Job) -> Passing:
     is_beyond = fits_time is not None and fits_time - now > config.backfill_window_s
     return Passing(
         running=tuple(sorted(((user, *counts) for user, counts in by_user.items()), key=lambda of: (-of[2], of[0]))),
-        planned_time=job.start_time if job.start_time is not None and job.start_time > now else None,
+        planned_time=job.start_time if job.is_planned_after(now) else None,
         fits_time=fits_time,
         depth=None if job.job_id in jobs_within_depth(snapshot) else config.backfill_depth,
         young_s=young_s if job.queueing_delay_s(now) < young_s else None,

@@ -178,6 +178,10 @@ class Job:
         """Whether the job is a task of an array with a record of its own: it has started once, or was changed alone."""
         return self.array is not None and self.array.array_job_id != self.job_id
 
+    def is_planned_after(self, now: float) -> bool:
+        """Return whether slurmctld's own plan has a start for a pending job, and that is later."""
+        return self.start_time is not None and self.start_time > now
+
     @property
     def waits_since(self) -> float:
         """The instant at which the job became eligible; that of its submission where it is not known."""

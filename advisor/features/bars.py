@@ -10,7 +10,6 @@ from functools import cached_property
 from advisor.domain.diagnosis import RESOURCES, causes_named
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Doubt, Fitter, node_table
 from advisor.features.queue import competing, highest_tier, joined, slurms_place, tier_by_partition
 
@@ -23,7 +22,7 @@ def barred(snapshot: Snapshot) -> frozenset[int]:
     """
     waiting = competing(snapshot.pending_gpu_jobs, snapshot.taken_at)
     particular = [job for job in waiting if job.gang.gres or job.gang.tmp_disk_mib]
-    planned = [job for job in waiting if (job.start_time or 0.0) > snapshot.taken_at and not job.reservation]
+    planned = [job for job in waiting if job.is_planned_after(snapshot.taken_at) and not job.reservation]
     if not particular and not planned:
         return frozenset()
     fitter = Fitter(snapshot, node_table(snapshot))
@@ -34,14 +33,9 @@ def barred(snapshot: Snapshot) -> frozenset[int]:
     unseen = (
         job.job_id
         for job in planned
-        if _fits_now(fitter, job) and (causes_named(job.reason) == RESOURCES or job.job_id in first)
+        if fitter.has_room(job) and (causes_named(job.reason) == RESOURCES or job.job_id in first)
     )
     return frozenset((*narrowed, *unseen))
-
-
-def _fits_now(fitter: Fitter, job: Job) -> bool:
-    tier = fitter.tier_now(job.gang, job.partitions)
-    return tier is not None and (job.gang.switches is None or tier <= LocalityTier.LEAF)
 
 
 def _first_in_line(snapshot: Snapshot, fitter: Fitter) -> Iterator[Job]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.gang import GangRequest
+from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.features.nodes import Counts, Flags, Mebibytes, NodeTable, memory_is_shared_out, node_table, rows_of
@@ -165,6 +166,15 @@ class Fitter:
     def tier_now(self, gang: GangRequest, partitions: tuple[str, ...]) -> LocalityTier | None:
         """Return the closest tier at which a gang could start now, as `fit` does, at a third of the cost."""
         return self._tier(_When.NOW, gang, partitions)
+
+    def has_room(self, job: Job) -> bool:
+        """Return whether a job fits on what is idle, on few enough switches if it waits for those."""
+        tier = self.tier_now(job.gang, job.partitions)
+        return tier is not None and (job.gang.switches is None or tier <= LocalityTier.LEAF)
+
+    def starts_now(self, job: Job) -> bool:
+        """Return whether slurmctld can start a job on what is idle: it has room, and no later start is planned."""
+        return self.has_room(job) and not job.is_planned_after(self._snapshot.taken_at)
 
     def nodes_now(self, gang: GangRequest, partitions: tuple[str, ...]) -> NDArray[np.intp]:
         """Return rows of nodes on which a gang could start now, at the closest tier; empty where it fits nowhere."""

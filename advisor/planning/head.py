@@ -54,20 +54,11 @@ def turns(
     """
     start_s = _starts_s(queue, freed)
     shown = wanted if asked is None else asked
-    soon = {row for row in shown if start_s[row] <= SOON_S}
-    idle_fits = {row for row in shown if _fits(fitter, queue, row)}
-    if not soon and not idle_fits:
+    fits = {row for row in wanted if fitter.starts_now(queue.jobs[row])}
+    near = {row for row in shown if start_s[row] <= SOON_S or row in fits}
+    if not near:
         return
     timetable = make_timetable()
-
-    def starting(rows: Collection[int]) -> set[int]:
-        return {row for row in rows if timetable.starts_now(queue.jobs[row], queue.longest_s(row))}
-
-    fits = starting(idle_fits)
-    near = fits | soon
-    # Few jobs are near the head, and only for those the line before them matters.
-    if asked is not None:
-        fits = starting([row for row in wanted if _fits(fitter, queue, row)]) if near else set()
     # A pool with a lower number is a higher tier of the same nodes.
     line = [row for rows in queue.rows_by_pool() for row in _until_last(rows.tolist(), queue, tested)]
     last, last_fit = (
@@ -97,11 +88,6 @@ def turns(
             waiting_by_pool[pool] = waiting_by_pool[pool] | nodes if pool in waiting_by_pool else nodes
             if place < last_fit and (slot := timetable.slot(job, run_s)) is not None:
                 timetable.add(slot)
-
-
-def _fits(fitter: Fitter, queue: QueueTable, row: int) -> bool:
-    """Return whether what is idle now is enough for the job of a row, for however short a time."""
-    return fitter.tier_now(queue.jobs[row].gang, queue.jobs[row].partitions) is not None
 
 
 def _until_last(rows: list[int], queue: QueueTable, tested: Collection[int]) -> list[int]:

@@ -17,7 +17,6 @@ from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import GpuRange, Job
 from advisor.domain.plan import UNPUBLISHED, Expected, Facts, Kind, Recommendation, clipped
 from advisor.domain.site import longest_limit_s
-from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
 from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.features.supply import Releases, wait_for_s
@@ -144,7 +143,8 @@ def sizings(queue: QueueTable, rows: NDArray[np.intp], case: Case, untouchable: 
     releases = [case.freed]
     for row in rows.tolist():
         job, gpu_type, gpus = queue.jobs[row], int(queue.gpu_type[row]), int(queue.gpus[row])
-        if gpus <= pool.left(gpu_type) and _starts_now(case.fitter, job):
+        has_room = gpus <= pool.left(gpu_type) and case.fitter.has_room(job)
+        if has_room and not case.fitter.restricts(job.gang, job.partitions):
             pool.take(gpu_type, gpus)
             releases.append(_release(queue, row))
             starting.append(row)
@@ -196,14 +196,6 @@ def _merged(releases: Sequence[Releases]) -> Releases:
         gpu_type=np.concatenate([part.gpu_type for part in releases])[order],
         gpus=np.concatenate([part.gpus for part in releases])[order],
     )
-
-
-def _starts_now(fitter: Fitter, job: Job) -> bool:
-    """Return whether there is room for a job now, on few enough switches if it waits for those."""
-    tier_now = fitter.tier_now(job.gang, job.partitions)
-    if tier_now is None or (job.gang.switches is not None and tier_now > LocalityTier.LEAF):
-        return False
-    return not fitter.restricts(job.gang, job.partitions)
 
 
 def _shrunk(queue: QueueTable, row: int, wait_s: float, pool: _Pool, case: Case) -> Sizing | None:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from advisor.domain.gang import MOST, GangRequest
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
 from advisor.features.claims import Claim, claim
 from advisor.features.nodes import Counts, Flags, Mebibytes, NodeTable
@@ -188,14 +187,11 @@ class Timetable:
     def _columns(self, types: frozenset[str | None]) -> list[int]:
         return [column for column, name in enumerate(self._table.gpu_types) if None in types or name in types]
 
-    def _is_later(self, job: Job) -> bool:
-        return job.start_time is not None and job.start_time > self._snapshot.taken_at
-
     def _first(self, job: Job, limit_s: float, until: int) -> int | None:
         """Return the first step before `until` from which a job fits as long as it can run."""
         first_steps, part = self._first_steps[job.gang, job.partitions], self._part_of(job)
         known = first_steps.known(limit_s)
-        begin = max(known, int(self._is_later(job)))
+        begin = max(known, int(job.is_planned_after(self._snapshot.taken_at)))
         steps = part.candidates(job.gang.gpu_count or 0, begin, until, limit_s)
         step = next((step for step in steps if self._fits(job, part, step, limit_s)), None)
         if begin == known:
@@ -237,8 +233,7 @@ class Timetable:
         steps = part.lowest(begin, limit_s)
         if not _few_nodes_are_enough(job.gang, part.idle, steps):
             return False
-        tier = self._fitter(part, steps).tier_now(job.gang, job.partitions)
-        return tier is not None and (job.gang.switches is None or tier <= LocalityTier.LEAF)
+        return self._fitter(part, steps).has_room(job)
 
     def _fitter(self, part: _Part, steps: tuple[int, ...]) -> Fitter:
         """Return the fitter for what is idle in a part at all of some steps."""

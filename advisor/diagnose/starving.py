@@ -36,8 +36,9 @@ class Passing:
 
     `running` are those of others that became eligible after it and run on its nodes: user, jobs and GPUs, most first.
     `planned_time` is when Slurm plans its start, `fits_time` when it fits at the latest by the limits of running jobs.
-    Backfill keeps no nodes for a job that is not among its first `depth`, younger than `young_s`, or fits beyond its
-    window of `window_s`. `nodes` are those that it fits on at `fits_time`; none if it can be spread in other ways.
+    Backfill keeps no nodes for a job that is not among its first `depth`, younger than `young_s`, behind the first
+    `kept` of its partition, or that fits beyond its window of `window_s`. `nodes` are those that it fits on at
+    `fits_time`; none if it can be spread in other ways.
     """
 
     running: tuple[tuple[str, int, int], ...]
@@ -45,6 +46,7 @@ class Passing:
     fits_time: float | None
     depth: int | None
     young_s: float | None
+    kept: int | None
     window_s: float | None
     nodes: tuple[str, ...]
 
@@ -80,15 +82,15 @@ def passing(snapshot: Snapshot, job: Job) -> Passing:
         jobs, gpus = by_user.get(run.user, (0, 0))
         by_user[run.user] = jobs + 1, gpus + run.gpus
     fits_time = earliest_by_limits(snapshot, table, job)
-    age_s = config.scheduler_parameters.get("bf_min_age_reserve", "")
-    young_s = float(age_s) if age_s.isdecimal() else 0.0
+    planned_time = job.start_time if job.is_planned_after(now) else None
     is_beyond = fits_time is not None and fits_time - now > config.backfill_window_s
     return Passing(
         running=tuple(sorted(((user, *counts) for user, counts in by_user.items()), key=lambda of: (-of[2], of[0]))),
-        planned_time=job.start_time if job.is_planned_after(now) else None,
+        planned_time=planned_time,
         fits_time=fits_time,
         depth=None if job.job_id in jobs_within_depth(snapshot) else config.backfill_depth,
-        young_s=young_s if job.queueing_delay_s(now) < young_s else None,
+        young_s=config.reserves_after_s if job.queueing_delay_s(now) < config.reserves_after_s else None,
+        kept=(config.reserves_first or None) if planned_time is None else None,
         window_s=config.backfill_window_s if is_beyond else None,
         nodes=() if fits_time is None else _nodes_at(snapshot, table, job, fits_time),
     )

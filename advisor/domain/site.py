@@ -113,6 +113,16 @@ class SiteConfig:
         return self._parameter("bf_window", 1440.0) * MINUTE_S
 
     @property
+    def reserves_after_s(self) -> float:
+        """The age from which jobs hold nodes in backfill; 0, its default, for all."""
+        return self._parameter("bf_min_age_reserve", 0.0)
+
+    @property
+    def reserves_first(self) -> int:
+        """For how many jobs of a partition, the first, backfill holds nodes; 0, its default, for all."""
+        return int(self._parameter("bf_job_part_count_reserve", 0.0))
+
+    @property
     def max_switch_wait_s(self) -> float:
         """The longest wait for switches that Slurm grants; its default is 300 s."""
         return self._parameter("max_switch_wait", 300.0)

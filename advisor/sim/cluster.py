@@ -136,6 +136,7 @@ class SlurmParameters:
     bf_max_job_assoc: Unlimited = 0
     bf_max_job_user_part: Unlimited = 0
     bf_max_job_start: Unlimited = 0
+    bf_job_part_count_reserve: Unlimited = 0
     bf_min_prio_reserve: NotNegative = 0.0
     bf_min_age_reserve_s: NotNegative = 0.0
     bf_resolution_s: Positive = 60.0

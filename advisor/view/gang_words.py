@@ -74,6 +74,9 @@ def _openings(seen: Passing) -> Iterator[str]:
         yield f"it looks at the first {seen.depth} jobs alone (bf_max_job_test)"
     if seen.young_s is not None:
         yield f"the job is younger than {duration(seen.young_s)} (bf_min_age_reserve)"
+    if seen.kept is not None:
+        kept = "the first job" if seen.kept == 1 else f"the first {seen.kept} jobs"
+        yield f"it keeps some for {kept} of each partition alone (bf_job_part_count_reserve)"
     if seen.window_s is not None:
         yield f"it looks {duration(seen.window_s)} ahead, and the job fits later (bf_window)"
 

@@ -23,7 +23,10 @@ GANG = StarvedGang(
     users=1,
 )
 SAYS_1 = "`sadvise explain 1` says who passed it and what would end it"
-NOTHING = Passing(running=(), planned_time=None, fits_time=None, depth=None, young_s=None, window_s=None, nodes=())
+FIRST_ALONE = "it keeps some for the first job of each partition alone (bf_job_part_count_reserve)"
+NOTHING = Passing(
+    running=(), planned_time=None, fits_time=None, depth=None, young_s=None, kept=None, window_s=None, nodes=()
+)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +60,7 @@ def test_a_starved_gang_is_explained_by_who_passed_it_and_what_lets_them() -> No
         running=(("eve", 2, 11), ("ben", 1, 1), ("ida", 1, 1), ("tom", 1, 1)),
         depth=500,
         young_s=14 * DAY_S,
+        kept=1,
         window_s=DAY_S,
     )
 
@@ -68,6 +72,7 @@ def test_a_starved_gang_is_explained_by_who_passed_it_and_what_lets_them() -> No
         "running now of those: eve (2 jobs, 11 GPUs), ben (1 job, 1 GPU), ida (1 job, 1 GPU) and 1 more user",
         "backfill keeps no nodes for it: it looks at the first 500 jobs alone (bf_max_job_test)",
         "backfill keeps no nodes for it: the job is younger than 14.0 d (bf_min_age_reserve)",
+        f"backfill keeps no nodes for it: {FIRST_ALONE}",
         "backfill keeps no nodes for it: it looks 24.0 h ahead, and the job fits later (bf_window)",
     ]
 

@@ -49,6 +49,7 @@ SCHEDULER_PARAMETERS: Mapping[str, int] = {
     "bf_resolution": 60,
     "bf_window": 1440,
     "bf_max_job_test": 500,
+    "bf_job_part_count_reserve": 0,
     "bf_min_age_reserve": 0,
     "bf_min_prio_reserve": 0,
     "max_switch_wait": SWITCH_WAIT_S,

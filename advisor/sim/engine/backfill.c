@@ -842,6 +842,7 @@ static void backfill_pass(State *s, Slurm *m, double now) {
             continue;
         }
         if (is_limited || holds_nothing(s, m, entry, now)) continue;
+        if (is_spent(m->partitions[partition].reservations, control->bf_job_part_count_reserve)) continue;
         if (control->reservations + s->n_nodes > m->n_reservations || place > control->bf_places) continue;
         if (!plans_task(m, row)) continue;
         if (!is_planned) plan(s, m, now);
@@ -849,8 +850,10 @@ static void backfill_pass(State *s, Slurm *m, double now) {
         Futile *search = search_of(m, &s->jobs[row], limit_s);
         if (is_known_futile(m, search, &s->jobs[row], limit_s)) continue;
         double begin = earliest(s, m, row, now, limit_s);
-        if (begin < INFINITY) reserve(s, m, begin, limit_s);
-        else note_futile(m, search, &s->jobs[row], limit_s);
+        if (begin < INFINITY) {
+            reserve(s, m, begin, limit_s);
+            m->partitions[partition].reservations++;
+        } else note_futile(m, search, &s->jobs[row], limit_s);
     }
     list_bookings(s, m, now);
     clear_started(s, m);

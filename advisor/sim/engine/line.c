@@ -64,6 +64,7 @@ static void open_partitions(Slurm *m) {
     for (int64_t partition = 0; partition < m->n_partitions; partition++) {
         m->partitions[partition].is_blocked = 0;
         m->partitions[partition].tested = 0;
+        m->partitions[partition].reservations = 0;
     }
     if (!m->control->is_split) return;
     memset(m->closed, 0, (size_t)m->n_closed);

@@ -106,6 +106,8 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 # What a site sets in its submit script, and in slurm.conf: fields of `SlurmParameters`; with lifts or without.
 _PINS: Final[Mapping[str, tuple[str, ...]]] = {"pin": ("yes", "no")}
 _TIMES: Final = {"reserve-after": "bf_min_age_reserve_s", "backfill-every": "bf_interval_s"}
+_COUNTS: Final = {"reserve-first": "bf_job_part_count_reserve"}
+_COUNT: Final = re.compile(r"\d{1,5}")
 _PERCENT: Final = re.compile(r"\d{1,2}(\.\d)?|100")
 _TIME: Final = re.compile(r"(\d{1,5})([smhd])")
 _UNITS_S: Final = {"s": 1.0, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
@@ -124,13 +126,15 @@ def policy_with(name: str) -> SlurmPolicy:
         option, _, value = text.partition("=")
         if option in _TIMES and (time := _TIME.fullmatch(value)):
             parameters[_TIMES[option]] = float(time[1]) * _UNITS_S[time[2]]
+        elif option in _COUNTS and _COUNT.fullmatch(value):
+            parameters[_COUNTS[option]] = int(value)
         elif base == LIFT and option == "interactive" and _PERCENT.fullmatch(value):
             chosen[option] = float(value)
         elif value in choices.get(option, ()):
             chosen[option.replace("-", "_")] = value
         else:
             known = "; ".join(f"{key} = {', '.join(values)}" for key, values in choices.items())
-            known += f"; {', '.join(_TIMES)} = a time such as 31s, 6h, 3d"
+            known += f"; {', '.join(_TIMES)} = a time such as 31s, 6h, 3d; {', '.join(_COUNTS)} = a number of jobs"
             known += "; interactive = a percentage of the GPUs" if base == LIFT else ""
             raise SimulationError(f"policy {name!r}: {text!r} is no option of {base}: known are {known}")
     pins = chosen.pop("pin", "no") == "yes"
@@ -139,7 +143,8 @@ def policy_with(name: str) -> SlurmPolicy:
     summary = f"lift with {', '.join(words)}" if base == LIFT else "plain Slurm"
     if pins:
         summary += ", open gangs on the fewest nodes"
-    summary += "".join(f", {field.removesuffix('_s')} {duration(time_s)}" for field, time_s in parameters.items())
+    for field, number in parameters.items():
+        summary += f", {field.removesuffix('_s')} {duration(number) if field in _TIMES.values() else number}"
     return SlurmPolicy(
         name=name,
         summary=summary,

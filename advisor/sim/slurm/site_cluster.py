@@ -132,6 +132,7 @@ def parameters_of(config: SiteConfig) -> SlurmParameters:
         bf_max_job_assoc=int(number("bf_max_job_assoc", 0)),
         bf_max_job_user_part=int(number("bf_max_job_user_part", 0)),
         bf_max_job_start=int(number("bf_max_job_start", 0)),
+        bf_job_part_count_reserve=int(number("bf_job_part_count_reserve", 0)),
         bf_min_prio_reserve=number("bf_min_prio_reserve", 0.0),
         bf_min_age_reserve_s=number("bf_min_age_reserve", 0.0),
         bf_resolution_s=max(1.0, config.backfill_resolution_s),

@@ -209,6 +209,7 @@ _SAME: Final = (
     *_TESTS,
     "partition_job_depth",
     "bf_max_job_start",
+    "bf_job_part_count_reserve",
     "bf_min_prio_reserve",
     "bf_min_age_reserve_s",
     "bf_interval_s",

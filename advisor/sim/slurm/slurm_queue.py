@@ -23,6 +23,7 @@ PARTITION_DTYPE = np.dtype(
         ("cpus", np.float64),
         ("memory_mib", np.float64),
         ("tested", np.int64),  # jobs that the present pass tested in it
+        ("reservations", np.int64),  # that the present pass of backfill made in it
         ("tier", np.int32),
         ("is_blocked", np.int8),  # for the rest of the present main pass
     ],

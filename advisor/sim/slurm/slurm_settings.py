@@ -45,7 +45,6 @@ SCHEDULER_WORDS_LEFT_OUT: Final[Mapping[str, str]] = {
     "bf_allow_magnetic_slot": "backfill considers magnetic reservations",
     "bf_hetjob_immediate": "backfill starts heterogeneous jobs at once",
     "bf_hetjob_prio": "backfill orders heterogeneous jobs in another way",
-    "bf_job_part_count_reserve": "backfill reserves for the first jobs of every partition only",
     "bf_licenses": "backfill reserves licences",
     "bf_max_job_array_resv": "backfill reserves for fewer or more tasks of an array",
     "bf_max_time": "a run of backfill ends earlier or later",

@@ -15,6 +15,7 @@ CONTROL_DTYPE = np.dtype(
         ("bf_max_job_assoc", np.int64),
         ("bf_max_job_user_part", np.int64),
         ("bf_max_job_start", np.int64),
+        ("bf_job_part_count_reserve", np.int64),
         ("bf_min_prio_reserve", np.float64),
         ("bf_min_age_reserve_s", np.float64),
         ("bf_places", np.int64),  # jobs at the head of the line that can reserve nodes

@@ -30,7 +30,9 @@ _RESOLUTION_FACTOR: Final = 5.0
 _INTERVAL_FACTOR: Final = 4.0
 _SWITCH_WAITS_S: Final = (0.0, HOUR_S)
 _RESERVE_AGES_S: Final = (6 * HOUR_S, 3 * DAY_S, 14 * DAY_S, 30 * DAY_S)
-_RESERVATIONS: Final = "bf_min_age_reserve_s"
+# Backfill holds nodes for so many jobs of each partition, the first; more of them gained nothing.
+_RESERVE_FIRST: Final = 1
+_RESERVATIONS: Final = ("bf_min_age_reserve_s", "bf_job_part_count_reserve")
 # Policies, and the same with open gangs on the fewest nodes.
 _PINNED: Final = {"slurm": "pin", "lift": "lift-pin", "lift-forecast": "lift:run-times=forecast,pin=yes"}
 
@@ -132,7 +134,7 @@ def joined_settings(base: TriedSetting, trace: Trace, changes: Sequence[SlurmCha
 
     `changes` are those of slurm.conf that are tried; those of reservations count here.
     """
-    reservations = [change for change in changes if change.field == _RESERVATIONS]
+    reservations = [change for change in changes if change.field in _RESERVATIONS]
     pinned = pin_settings(base, trace)[0] if base.family is Family.LIFT else []
     return [*pinned, *(setting for one in (base, *pinned) for setting in slurm_settings(one, reservations))]
 
@@ -216,7 +218,7 @@ def _weights(cluster: Cluster) -> Iterator[SlurmChange]:
 
 
 def _scheduler_words(cluster: Cluster) -> Iterator[SlurmChange]:
-    """Yield another depth, resolution and interval of backfill, and ages from which jobs hold nodes in it."""
+    """Yield another depth, resolution and interval of backfill, and fewer jobs that hold nodes in it."""
     slurm = cluster.slurm
     for factor in _DEPTH_FACTORS:
         yield _word("bf_max_job_test", "bf_max_job_test", max(1, round(slurm.bf_max_job_test * factor)))
@@ -224,7 +226,9 @@ def _scheduler_words(cluster: Cluster) -> Iterator[SlurmChange]:
     yield _word("bf_interval_s", "bf_interval", slurm.bf_interval_s * _INTERVAL_FACTOR)
     for age_s in _RESERVE_AGES_S:
         if age_s != slurm.bf_min_age_reserve_s:
-            yield _word(_RESERVATIONS, "bf_min_age_reserve", age_s, spelled=f"{age_s:.0f}")
+            yield _word("bf_min_age_reserve_s", "bf_min_age_reserve", age_s, spelled=f"{age_s:.0f}")
+    if slurm.bf_job_part_count_reserve != _RESERVE_FIRST:
+        yield _word("bf_job_part_count_reserve", "bf_job_part_count_reserve", _RESERVE_FIRST)
 
 
 def _window(trace: Trace, cluster: Cluster) -> tuple[list[SlurmChange], str]:

@@ -178,13 +178,16 @@ def test_young_jobs_hold_no_nodes_in_backfill_where_the_policy_says_so() -> None
 
     assert waits("slurm")
     assert not waits("slurm:reserve-after=3d")
+    assert waits("slurm:reserve-first=1")
     assert not waits("lift:reserve-after=6h,pin=yes")
 
 
 def test_plain_slurm_beside_a_policy_has_what_the_site_sets() -> None:
-    policy = policy_with("lift:pin=yes,reserve-after=3d")
+    policy, counted = policy_with("lift:pin=yes,reserve-after=3d"), policy_with("slurm:reserve-first=1")
 
     assert policy.summary.endswith(", open gangs on the fewest nodes, bf_min_age_reserve 3.0 d")
+    assert counted.summary.endswith(", bf_job_part_count_reserve 1")
+    assert counted.parameters == {"bf_job_part_count_reserve": 1}
     assert policy.unadvised.begin is policy_with("slurm:pin=yes").begin
     assert (policy.unadvised.pins, policy.unadvised.parameters) == (True, {"bf_min_age_reserve_s": 72 * HOUR_S})
     with pytest.raises(SimulationError, match="is no option of slurm: known are pin = yes, no; reserve-after, "):

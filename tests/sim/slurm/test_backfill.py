@@ -291,3 +291,21 @@ def test_job_is_expected_at_the_last_end_on_its_own_nodes(release: str, limit_s:
     jobs = [lasting(100, gpus=2), lasting(148, gpus=4), lasting(50, gpus=4), passing(limit_s, gpus=2)]
 
     assert starts(jobs, slurm=of(release), nodes=2)[3] == start
+
+
+@pytest.mark.parametrize(("count", "start"), [(0, 1100.0), (1, 30.0), (2, 1100.0)])
+def test_only_the_first_jobs_of_a_partition_hold_nodes(count: int, start: float) -> None:
+    slurm = replace(FIRST_COME, bf_job_part_count_reserve=count)
+    two = Cluster(nodes=(NodeGroup(count=2, gpus=4),), slurm=slurm)
+    jobs: list[dict[str, float]] = [
+        {"submit_time": 0, "gpus": 4, "run_time_s": 100, "time_limit_s": 100},
+        {"submit_time": 0, "gpus": 3, "run_time_s": 1000, "time_limit_s": 1000},
+        {"submit_time": 1, "gpus": 4, "run_time_s": 100, "time_limit_s": 100},
+        {"submit_time": 2, "gpus": 8, "run_time_s": 100, "time_limit_s": 100},
+        {"submit_time": 3, "gpus": 1, "run_time_s": 10, "time_limit_s": 2000},
+    ]
+
+    # The third holds the first node from 100 on, the fourth both from 1000 on, where it may.
+    starts = [start for start, _ in times_of(jobs, two, "slurm")]
+
+    assert starts == [0.0, 0.0, 100.0, 1000.0, start]

@@ -111,21 +111,21 @@ def test_pins_and_lifts_are_joined_with_reservations_and_keep_their_preset() -> 
     changes, _ = slurm_changes(trace, cluster)
     (pin,), _ = pin_settings(plain_setting(cluster, OPTIONS), trace)
     lift = next(each for each in lift_settings(cluster, OPTIONS) if each.name == "lift trade 2")
-    ages = ["bf_min_age_reserve=259200", "bf_min_age_reserve=1209600", "bf_min_age_reserve=2592000"]
+    fewer = [f"bf_min_age_reserve={age}" for age in (259200, 1209600, 2592000)] + ["bf_job_part_count_reserve=1"]
 
     of_pin, of_lift = (joined_settings(base, trace, changes) for base in (pin, lift))
 
     assert pin.preset is Preset.FREE
-    assert [(each.name, each.preset) for each in of_pin] == [(f"pin, {age}", Preset.GENTLE) for age in ages]
+    assert [(each.name, each.preset) for each in of_pin] == [(f"pin, {each}", Preset.GENTLE) for each in fewer]
     assert [each.name for each in of_lift] == [
         "lift trade 2, pin",
-        *(f"lift trade 2, {age}" for age in ages),
-        *(f"lift trade 2, pin, {age}" for age in ages),
+        *(f"lift trade 2, {each}" for each in fewer),
+        *(f"lift trade 2, pin, {each}" for each in fewer),
     ]
     assert {each.preset for each in of_lift} == {Preset.TRADE}
     assert {each.family for each in (*of_pin, *of_lift)} == {Family.BOTH}
     last = of_lift[-1]
-    assert (last.policy, last.cluster.slurm.bf_min_age_reserve_s) == ("lift-pin", 720 * HOUR_S)
+    assert (last.policy, last.cluster.slurm.bf_job_part_count_reserve) == ("lift-pin", 1)
     assert [line.file for line in last.lines] == ["sadvise.toml"] * 3 + ["sadvise_site.lua", "slurm.conf"]
 
 
@@ -176,6 +176,7 @@ def test_every_change_of_slurm_is_one_parameter_with_its_line() -> None:
             "SchedulerParameters=...,bf_min_age_reserve=259200",
             "SchedulerParameters=...,bf_min_age_reserve=1209600",
             "SchedulerParameters=...,bf_min_age_reserve=2592000",
+            "SchedulerParameters=...,bf_job_part_count_reserve=1",
             "SchedulerParameters=...,bf_window=3000",
             "SchedulerParameters=...,max_switch_wait=0",
             "SchedulerParameters=...,max_switch_wait=3600",

@@ -181,16 +181,16 @@ def _reservations(snapshot: Snapshot) -> Iterator[Check]:
     idle = sum(pool.idle for node in planned for pool in node.gpus)
     if not idle:
         return
-    age_s = snapshot.config.scheduler_parameters.get("bf_min_age_reserve", "0")
-    is_set = age_s not in ("", "0")
+    is_set = snapshot.config.reserves_after_s > 0.0 or snapshot.config.reserves_first > 0
     yield Check(
         name="reservations",
         status=Status.OK,
         text=f"{plural(idle, 'GPU')} idle now on {plural(len(planned), 'node')} that backfill keeps for pending jobs",
         cost=""
         if is_set
-        else "jobs that would outlast the start of those stay out; with bf_min_age_reserve in SchedulerParameters "
-        "younger jobs keep no nodes: `sadvise tune` prints what that gains, and who waits longer",
+        else "jobs that would outlast the start of those stay out; with bf_job_part_count_reserve=1 in "
+        "SchedulerParameters only the first job of each partition keeps nodes, with bf_min_age_reserve no younger one: "
+        "`sadvise tune` prints what that gains, and who waits longer",
     )
 
 

@@ -15,7 +15,7 @@ class Preset(StrEnum):
     """What a site can agree to, by who can lose from it: nobody; each user to the same user; some users to others."""
 
     FREE = "free"  # open gangs on the fewest nodes
-    GENTLE = "gentle"  # jobs change places within a user or account, or few pass all; young jobs hold no nodes
+    GENTLE = "gentle"  # jobs change places within a user or account, or few pass all; fewer jobs hold nodes
     TRADE = "trade"  # short jobs pass long ones of others; with pins and reservations as well
 
 

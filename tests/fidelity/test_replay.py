@@ -53,15 +53,18 @@ def test_jobs_end_when_they_did_although_a_busy_slurmctld_started_them_late_in_i
     assert comparison.largest_difference_s < 0.1
 
 
-def test_ages_from_which_jobs_hold_nodes_decide_when_jobs_start() -> None:
-    recording = read_recording(FOLDER / "age7.json")
-    words = recording.parameters["SchedulerParameters"].replace("bf_min_age_reserve=60", "bf_min_age_reserve=0")
+@pytest.mark.parametrize(
+    ("name", "word", "value"), [("age7", "bf_min_age_reserve", 60), ("count8", "bf_job_part_count_reserve", 1)]
+)
+def test_which_jobs_hold_nodes_decides_when_jobs_start(name: str, word: str, value: int) -> None:
+    recording = read_recording(FOLDER / f"{name}.json")
+    words = recording.parameters["SchedulerParameters"].replace(f"{word}={value}", f"{word}=0")
     without = replace(recording, parameters={**recording.parameters, "SchedulerParameters": words})
 
-    with_age, without_age = (comparison_of(recording, replay(each)) for each in (recording, without))
+    as_set, unset = (comparison_of(recording, replay(each)) for each in (recording, without))
 
-    assert with_age.passed
-    assert without_age.mean_difference_s > 5 * without_age.allowed_difference_s
+    assert as_set.passed
+    assert unset.mean_difference_s > 4 * unset.allowed_difference_s
 
 
 def test_ticks_are_a_second_apart_and_hold_the_passes_but_not_those_after_a_kill() -> None:

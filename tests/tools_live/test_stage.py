@@ -247,6 +247,7 @@ def test_arm_says_what_its_site_sets_its_daemon_keeps_to_and_what_simulates_it()
     assert arm.parameters == {"bf_min_age_reserve_s": 3 * DAY_S}
     assert list(arm.simulated()) == ["lift:fairness=user,pin=yes", "lift:run-times=forecast,fairness=user,pin=yes"]
     assert list(PlannedArm.of("none:reserve-after=6h").simulated()) == ["slurm"]
+    assert list(PlannedArm.of("none:reserve-first=1").simulated()) == ["slurm"]
 
 
 @pytest.mark.parametrize(

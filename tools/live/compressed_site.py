@@ -53,7 +53,7 @@ _SHORTEST: Final[Mapping[str, float]] = {
 class PlannedArm:
     """What runs on a cluster, as it is written: `[LABEL=]POLICY[:OPTIONS]`.
 
-    `options` are those of the simulated policies `slurm` and `lift`; `pins` and `parameters`, with times of the trace,
+    `options` are those of the simulated policies `slurm` and `lift`; `pins` and `parameters`, times as in the trace,
     are what they say of the site, and `fairness` is that of the daemon.
     """
 
@@ -106,7 +106,7 @@ class PlannedArm:
 
 
 # The model of a live cluster has its slurm.conf.
-_IN_MODEL: Final = ("reserve-after=", "backfill-every=")
+_IN_MODEL: Final = ("reserve-after=", "reserve-first=", "backfill-every=")
 _FAIRNESS: Final = "fairness="
 _SIMULATED_ALONE: Final = ("run-times", "interactive")
 
@@ -155,7 +155,10 @@ class CompressedSite:
         }
 
     def _own_parameters(self, arm: PlannedArm) -> Mapping[str, int]:
-        return {name.removesuffix("_s"): self._whole_s(time_s) for name, time_s in arm.parameters.items()}
+        return {
+            name.removesuffix("_s"): self._whole_s(value) if name.endswith("_s") else int(value)
+            for name, value in arm.parameters.items()
+        }
 
     @property
     def priority_calc_s(self) -> float:

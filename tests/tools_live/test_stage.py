@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -175,6 +176,21 @@ def test_a_second_start_is_told_from_the_first(scripts: Scripts) -> None:
 
         assert script.wait(10.0) == 0
     assert (began.job_id, began.starts) == (17, 2)
+
+
+def test_a_script_that_is_ended_right_then_cannot_be_let_go(scripts: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, opened = scripts.folder / "17.0", os.open
+    os.mkfifo(path)
+    reader = opened(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def open_then_end(*words: Any) -> int:
+        fifo = opened(*words)
+        os.close(reader)
+        return fifo
+
+    monkeypatch.setattr(os, "open", open_then_end)
+
+    assert not scripts.let_go(17, 0)
 
 
 def test_a_script_that_has_not_begun_cannot_be_let_go(scripts: Scripts) -> None:

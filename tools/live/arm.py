@@ -54,18 +54,18 @@ class Scripts:
         """Make the folder, in which jobs of all users make their FIFOs."""
         folder.mkdir()
         folder.chmod(_EVERYONE)
-        self._folder = folder
+        self.folder = folder
         self._seen: set[str] = set()
 
     @property
     def text(self) -> str:
         """The script without its first line."""
-        fifo = f'"{self._folder}/$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"'
+        fifo = f'"{self.folder}/$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"'
         return f"mkfifo -m 600 {fifo} && read -r _ <{fifo}"
 
     def began(self) -> Iterator[Began]:
         """Yield the jobs whose scripts have begun since the last call."""
-        for entry in sorted(os.scandir(self._folder), key=lambda entry: entry.name):
+        for entry in sorted(os.scandir(self.folder), key=lambda entry: entry.name):
             named = _NAME.match(entry.name)
             if named and entry.name not in self._seen:
                 self._seen.add(entry.name)
@@ -73,7 +73,7 @@ class Scripts:
 
     def let_go(self, job_id: int, starts: int) -> bool:
         """Let a script end; return False if it does not wait yet."""
-        path = self._folder / f"{job_id}.{starts}"
+        path = self.folder / f"{job_id}.{starts}"
         try:
             fifo = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
@@ -81,6 +81,9 @@ class Scripts:
             return False
         try:
             os.write(fifo, b"\n")
+        except BrokenPipeError:
+            # It was ended since.
+            return False
         finally:
             os.close(fifo)
         return True

@@ -15,20 +15,18 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from advisor.errors import AdvisorError, TraceError
 from advisor.sim.traces.text_file import opened_text
 
 GPUS_PER_NODE: Final = 8
-FULL_PRECISION: Final = ("TF32", "FP32")
+FULL_PRECISION: Final = ("tf32", "fp32")
 COLUMNS: Final = ("readme_path", "header_cells_json", "row_cells_json")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodesRow:
+class NodesRow(NamedTuple):
     """What a model reaches on some nodes; `batch` is that of a step, per GPU."""
 
     model: str
@@ -58,12 +56,9 @@ def _of_row(readme: str, row: Mapping[str, str]) -> Iterator[NodesRow]:
         if "throughput" not in name or "speedup" in name:
             continue
         is_full = _is_full(name)
-        yield NodesRow(
-            model=f"{readme}_{row['sequence length']}_{'full' if is_full else 'mixed'}",
-            nodes=nodes,
-            batch=_batch(row, nodes * GPUS_PER_NODE, is_full=is_full),
-            samples_per_s=float(cell.replace(",", "")),
-        )
+        model = f"{readme}_{row['sequence length']}_{'full' if is_full else 'mixed'}"
+        batch = _batch(row, nodes * GPUS_PER_NODE, is_full=is_full)
+        yield NodesRow(model=model, nodes=nodes, batch=batch, samples_per_s=float(cell.replace(",", "")))
 
 
 def _batch(row: Mapping[str, str], gpus: int, *, is_full: bool) -> float:
@@ -78,14 +73,13 @@ def _batch(row: Mapping[str, str], gpus: int, *, is_full: bool) -> float:
 
 
 def _is_full(name: str) -> bool:
-    return any(precision.lower() in name.lower() for precision in FULL_PRECISION)
+    return any(precision in name.lower() for precision in FULL_PRECISION)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the files, and return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.data.nvidia_nodes", description=(__doc__ or "").split("\n")[0]
-    )
+    summary = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m tools.data.nvidia_nodes", description=summary)
     parser.add_argument("tables", type=Path, help="the published tables, .csv or .csv.gz")
     parser.add_argument("out", type=Path, help="folder for the two folders of files")
     options = parser.parse_args(arguments)
@@ -98,14 +92,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return err.exit_code
     for model, rows in by_model.items():
         kept = len({row.batch for row in rows}) == 1
-        folder = options.out / ("same-batch" if kept else "smaller-batch")
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f"{model}.csv").open("w", encoding="utf-8", newline="") as stream:
+        file = options.out / ("same-batch" if kept else "smaller-batch") / f"{model}.csv"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow(("placement", "local_bsz", "step_time"))
             for row in rows:
-                gpus = row.nodes * GPUS_PER_NODE
-                step_s = row.batch * gpus / row.samples_per_s
+                step_s = row.batch * row.nodes * GPUS_PER_NODE / row.samples_per_s
                 writer.writerow((str(GPUS_PER_NODE) * row.nodes, f"{row.batch:g}", f"{step_s:.6g}"))
     return 0
 

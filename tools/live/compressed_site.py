@@ -155,10 +155,8 @@ class CompressedSite:
         }
 
     def _own_parameters(self, arm: PlannedArm) -> Mapping[str, int]:
-        return {
-            name.removesuffix("_s"): self._whole_s(value) if name.endswith("_s") else int(value)
-            for name, value in arm.parameters.items()
-        }
+        own = arm.parameters.items()
+        return {name.removesuffix("_s"): self._whole_s(n) if name.endswith("_s") else int(n) for name, n in own}
 
     @property
     def priority_calc_s(self) -> float:

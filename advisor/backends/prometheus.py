@@ -116,7 +116,7 @@ def _answers(url: str, host: str, settings: UtilisationSettings, patience: Deadl
     try:
         done = json.loads(run_module(_MODULE, task, patience, limit_s=settings.timeout_s + _SPARE_S))
     except SlurmUnavailableError as err:
-        raise UtilisationError(f"prometheus: {host} gave no answer within {settings.timeout_s:g} s") from err
+        raise UtilisationError(f"prometheus: {host}: gave no answer within {settings.timeout_s:g} s") from err
     except (AdvisorError, ValueError) as err:
         raise UtilisationError(f"prometheus: the process that asks {host} failed") from err
     if fault := done["fault"]:

@@ -67,7 +67,7 @@ class Clocked:
 def ended(keeper: TwinKeeper) -> None:
     """Wait for the run of a keeper."""
     assert keeper._worker is not None
-    keeper._worker.join(30.0)
+    keeper._worker.join(100.0)
 
 
 def as_json(stretch: Stretch) -> bytes:
@@ -75,7 +75,7 @@ def as_json(stretch: Stretch) -> bytes:
 
 
 def in_time(task: bytes) -> bytes:
-    return run_in_child(task, RoundDeadline(), limit_s=60.0)
+    return run_in_child(task, RoundDeadline(), limit_s=90.0)
 
 
 def test_child_returns_the_waits_of_users_of_any_name() -> None:

@@ -1,7 +1,7 @@
 """The accounting daemons of a test cluster: a MariaDB of its own behind a private socket, and slurmdbd on top of it.
 
 With libmariadb 11.8.9 of Debian forky slurmdbd ends at its first query, `select @var := concat('')`: error 5027, a
-result of one column where none is allowed. There it needs the libmariadb.so.3 of Debian trixie (libmariadb3 11.8.6) in
+result of one column where none is allowed. There it needs the libmariadb.so.3 of Debian bookworm (libmariadb3 10.11) in
 `CLIENT_FOLDER` of the root file system.
 """
 

@@ -54,11 +54,10 @@ def turns(
     """
     start_s = _starts_s(queue, freed)
     shown = wanted if asked is None else asked
-    fits = {row for row in wanted if fitter.starts_now(queue.jobs[row])}
-    near = {row for row in shown if start_s[row] <= SOON_S or row in fits}
+    near = {row for row in shown if start_s[row] <= SOON_S or fitter.starts_now(queue.jobs[row])}
     if not near:
         return
-    timetable = make_timetable()
+    timetable, fits = make_timetable(), {row for row in wanted if fitter.starts_now(queue.jobs[row])}
     # A pool with a lower number is a higher tier of the same nodes.
     line = [row for rows in queue.rows_by_pool() for row in _until_last(rows.tolist(), queue, tested)]
     last, last_fit = (

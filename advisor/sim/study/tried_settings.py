@@ -30,7 +30,7 @@ _RESOLUTION_FACTOR: Final = 5.0
 _INTERVAL_FACTOR: Final = 4.0
 _SWITCH_WAITS_S: Final = (0.0, HOUR_S)
 _RESERVE_AGES_S: Final = (6 * HOUR_S, 3 * DAY_S, 14 * DAY_S, 30 * DAY_S)
-# Backfill holds nodes for so many jobs of each partition, the first; more of them gained nothing.
+# The first jobs of each partition for which backfill holds nodes; with more of them nothing was gained.
 _RESERVE_FIRST: Final = 1
 _RESERVATIONS: Final = ("bf_min_age_reserve_s", "bf_job_part_count_reserve")
 # Policies, and the same with open gangs on the fewest nodes.

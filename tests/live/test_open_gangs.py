@@ -1,13 +1,13 @@
 """Gangs that leave their node count open: how slurmctld spreads them, and what a bound on their nodes does."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from advisor.domain.actions import NodeRange
-from advisor.domain.lease import Ending
+from advisor.domain.lease import Ending, Lease
 from advisor.journal import SqliteJournal
 from tests.live.conftest import started
 from tools.stage import LiveCluster
@@ -47,6 +47,12 @@ def blocked(half_busy: LiveCluster) -> dict[str, int]:
 def nodes_of(live: LiveCluster, job_id: int) -> str:
     """Return the nodes of a running job; nothing while it pends."""
     return live.run("squeue", "-h", "-t", "RUNNING", "-j", str(job_id), "-o", "%N").strip()
+
+
+def leases_ended(folder: Path, job_id: int) -> Sequence[Lease]:
+    """Return a job's changes that have ended, by the daemon's journal in a folder."""
+    with SqliteJournal.read_only(folder / "journal.sqlite") as journal:
+        return journal.closed([job_id])
 
 
 def nodes_asked(live: LiveCluster, job_id: int) -> str:
@@ -118,8 +124,9 @@ def test_daemon_gives_a_gang_back_that_would_wait_for_longer_than_one_node_saves
 
     with daemon(half_busy, config, tmp_path / "log"):
         half_busy.wait_for(lambda: nodes_of(half_busy, gang) != "", 90.0, what="the gang runs")
-    with SqliteJournal.read_only(tmp_path / "journal.sqlite") as journal:
-        (lease,) = journal.closed([gang])
+        # The gang can start before the daemon has written down that it gave it back.
+        half_busy.wait_for(lambda: bool(leases_ended(tmp_path, gang)), 30.0, what="the change has ended")
+    (lease,) = leases_ended(tmp_path, gang)
 
     assert nodes_of(half_busy, gang) == "n[01-02]"
     assert (lease.action.before, lease.action.after) == (NodeRange(low=1, high=8), NodeRange(low=1, high=1))

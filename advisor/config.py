@@ -11,7 +11,7 @@ place of the others.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, get_type_hints
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
+from advisor.dataclass import dataclass
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.idle_gpus import UtilisationSettings
 from advisor.domain.mode import Modes

@@ -1,9 +1,10 @@
 """One pass from a snapshot to judged recommendations; the same in the daemon, the command line and the simulator."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.memory import NOTHING_KNOWN, Journal, Memory

@@ -7,13 +7,14 @@ places, the one that is lifted is changed first; if the other cannot be changed 
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, Protocol
 
 from advisor.apply import leases
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.step import Gate, OpenGate, Reconciled, Step, StepJournal
 from advisor.cycle import ClusterSource, Cycle, CycleRecord
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, Lever, SetNice, exchanged_with
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, intended, request_without

@@ -5,10 +5,11 @@ the commands.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever, SetNice, SetNodeList
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, request_without

@@ -1,9 +1,9 @@
 """The result of one step of the applier, the journal that stores it, and the gate, asked before each change is sent."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from advisor.cycle import Cycle, CycleRecord
+from advisor.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
 from advisor.domain.load import Allowance

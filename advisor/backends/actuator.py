@@ -5,13 +5,13 @@ Of an array it addresses the waiting tasks; `JobId=7` alone addresses those that
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from advisor.backends.commands import update_line
 from advisor.backends.named_jobs import IDS_PER_COMMAND, UNREADABLE, hidden_ends, names_no_job, read_jobs
 from advisor.backends.process import Commands, FedCommands, ask_text, printable, text_of
 from advisor.backends.text_source import new_delimiter
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, SetNice, SetNodeRange
 from advisor.domain.job import Job
 from advisor.domain.mark import is_marked

@@ -7,7 +7,6 @@ or, if an Operator's change lifts the limit for the job, takes resources meant f
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from advisor.backends.assoc_text import (
@@ -21,6 +20,7 @@ from advisor.backends.assoc_text import (
 )
 from advisor.backends.process import Commands
 from advisor.backends.site_reader import running_config
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, SetGpus
 from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job

@@ -6,11 +6,12 @@ What a command costs was counted with sdiag on 22.05.8, 24.11.5 and 26.05.5 (doc
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from typing import Final
 
 from advisor.backends.process import Answer, FedCommands, Stream
+from advisor.dataclass import dataclass
 from advisor.domain.load import Allowance, RateLimit
 from advisor.domain.units import MINUTE_S, plural
 from advisor.errors import BudgetSpentError

@@ -6,10 +6,10 @@
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from advisor.backends.process import Commands, ask_text, printable
+from advisor.dataclass import dataclass
 from advisor.errors import AdvisorError, DecodeError
 
 _BEGIN: Final = "Slurmctld("

@@ -9,10 +9,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import IO, Final, NoReturn, Protocol
 
 from advisor.backends.command_errors import late, refusal
+from advisor.dataclass import dataclass
 from advisor.errors import SlurmError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError, TooLargeError
 from advisor.text import escaped
 

@@ -7,12 +7,13 @@ where that type is counted, and never in which form. What it does not show is un
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 from advisor.backends.records import JobRecord, NodeRecord, leaves_nodes_open, takes_jobs
 from advisor.backends.spelling import NO_LIMIT, names, node_names, optional_text, signed, unreadable
 from advisor.backends.tres import GPU, Gres, Tres, counts_of, gres_list
+from advisor.dataclass import dataclass
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.site import Partition

@@ -5,7 +5,6 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from advisor.backends.records import JobRecord, UnreadJob, record_or_unread, row
 from advisor.backends.reservations import read_reservations
 from advisor.backends.site_reader import SiteReader
 from advisor.clock import Clock
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
 from advisor.domain.releases import same_release
 from advisor.domain.snapshot import Snapshot

@@ -6,7 +6,7 @@ A reader decodes Slurm's spellings; their meaning is decided here, once, so that
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from itertools import pairwise
 from operator import attrgetter
@@ -27,6 +27,7 @@ from advisor.backends.tres import (
     requested,
     share_counts,
 )
+from advisor.dataclass import dataclass
 from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.node import Node, is_known

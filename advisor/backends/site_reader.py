@@ -7,7 +7,7 @@ can cost (docs/decisions/slurm.md). The result is kept for some minutes.
 import os
 import pwd
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from advisor.backends.slurm_conf import (
     shown_topology,
 )
 from advisor.clock import Clock
+from advisor.dataclass import dataclass
 from advisor.domain.load import RateLimit
 from advisor.domain.releases import version_in
 from advisor.domain.site import SiteConfig

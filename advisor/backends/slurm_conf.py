@@ -7,13 +7,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from advisor.backends.process import printable
 from advisor.backends.scontrol_text import blocks
 from advisor.backends.spelling import count, node_names
+from advisor.dataclass import dataclass
 from advisor.domain.topology import Switch, Topology, TopologyKind
 from advisor.errors import DecodeError
 from advisor.files import opened

@@ -1,7 +1,6 @@
 """What `recommend` prints: the changes of a plan, those that save most first, what it left out, and its simulation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from rich.text import Text
@@ -9,6 +8,7 @@ from rich.text import Text
 from advisor.cli.filters import JobFilter
 from advisor.config import Config
 from advisor.cycle import CycleRecord
+from advisor.dataclass import dataclass
 from advisor.diagnose.survey import overview
 from advisor.diagnose.unused import why_unused
 from advisor.domain.plan import Recommendation

@@ -1,12 +1,13 @@
 """Defines the tree of commands, each imported when it is run, and words the errors of typer about wrong usage."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from advisor.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 import pwd
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from advisor.backends.spelling import node_names
 from advisor.cli.options import FILTERS, OptionGroup, shared
+from advisor.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ConfigError, DecodeError, OptionsError

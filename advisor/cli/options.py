@@ -3,7 +3,6 @@
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import wraps
@@ -12,6 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, WEEK_S
 from advisor.errors import OptionsError
 from advisor.view.terminal import Output

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -15,6 +15,7 @@ from advisor.cli.filters import JobFilter, Wanted
 from advisor.cli.options import OUTPUT, Form, JournalFile, SeveralQueues, option
 from advisor.clock import SystemClock
 from advisor.config import Config
+from advisor.dataclass import dataclass
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, OptionsError
 from advisor.text import one_line

@@ -4,7 +4,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,7 @@ from advisor.cli.progress import progress_bar, terminated_as_interrupted
 from advisor.cli.simulation_options import Execution, OneTrace, RequestsMade
 from advisor.cli.site_history import cluster_of, site_trace
 from advisor.config import DEFAULT, Config, effective_values
+from advisor.dataclass import dataclass
 from advisor.errors import OptionsError, SimulationError
 from advisor.sim.cluster import Cluster
 from advisor.sim.runner import SimulationOptions, known_policy

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from importlib.resources import files
@@ -12,6 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from advisor.cli.options import LIVE, OUTPUT, RECENT, OptionGroup, Since, option, shared
+from advisor.dataclass import dataclass
 from advisor.errors import OptionsError
 
 RUNS = "What is simulated"

@@ -5,7 +5,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +23,7 @@ from advisor.clock import Clock
 from advisor.config import DEFAULT, Config
 from advisor.cycle import ClusterSource, Cycle, NoForecaster, StartForecaster
 from advisor.daemon.service import Outfit
+from advisor.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.load import ControllerLoad
 from advisor.domain.plan import Recommendation

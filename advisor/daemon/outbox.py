@@ -3,13 +3,13 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Full, Queue
 from typing import Any, Final
 
 from advisor.clock import Clock
 from advisor.config import Config
+from advisor.dataclass import dataclass
 from advisor.domain.mode import Mode
 from advisor.domain.notice import Notice, NoticeSettings
 from advisor.domain.units import HOUR_S

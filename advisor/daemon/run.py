@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from advisor.clock import Clock
 from advisor.config import Config
 from advisor.daemon.service import Service
+from advisor.dataclass import dataclass
 from advisor.domain.failing_node import FailingNode
 from advisor.domain.idle_gpus import IdleLook
 from advisor.domain.snapshot import Snapshot

@@ -7,12 +7,13 @@ import math
 import pwd
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from advisor.config import Config
 from advisor.cycle import CycleRecord
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever, Reason, SetNice
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState, intended

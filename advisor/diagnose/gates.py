@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.diagnose.inquiry import Inquiry
 from advisor.diagnose.reserved_nodes import own_reservation
 from advisor.diagnose.shortage import impossible

@@ -1,11 +1,12 @@
 """Finds the pending jobs that a maintenance holds up, and the time limits with which they would fit before it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.particulars import Reservation
 from advisor.domain.snapshot import Snapshot

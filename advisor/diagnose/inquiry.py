@@ -1,12 +1,13 @@
 """Holds the inputs that the checks of `explain` share: one pending job, the nodes it can run on, the jobs ahead."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.domain.diagnosis import CONTENTION, Cause, causes_named
 from advisor.domain.gang import GangRequest, share_of_gpu, whole_gpus
 from advisor.domain.job import Job, tasks_of

@@ -1,9 +1,10 @@
 """Checks what a site offers the advisor, whether fair share is charged for GPUs, and what each lack costs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
+from advisor.dataclass import dataclass
 from advisor.diagnose.survey import overview
 from advisor.domain.actions import Lever
 from advisor.domain.gang import GpuScope

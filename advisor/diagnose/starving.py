@@ -1,11 +1,11 @@
 """Finds the pending gangs that starve, the jobs that have passed them, and what would end it."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job
 from advisor.domain.outcome import JobOutcome

@@ -1,10 +1,10 @@
 """Sums up the cluster from one snapshot."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope, whole_gpus
 from advisor.domain.job import Job, JobState, tasks_of
 from advisor.domain.overview import (

@@ -1,9 +1,8 @@
 """Says where a pending job stands: in line now and as submitted, behind which lifted jobs, and against no advice."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.standings import Standing
 from advisor.planning.beliefs import Basis

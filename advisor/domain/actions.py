@@ -6,10 +6,11 @@ A new lever is a member of `Lever`, one class, and its place in the union at the
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Self, get_args
 
+from advisor.dataclass import dataclass
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.units import MINUTE_S

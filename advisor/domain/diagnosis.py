@@ -1,9 +1,10 @@
 """Defines the diagnosis of a pending job: why it is not starting, what would change that, and what Slurm calls it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from advisor.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.particulars import FairShare
 from advisor.domain.plan import Evidence

@@ -8,10 +8,11 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Annotated, Final, Literal
 
+from advisor.dataclass import dataclass
 from advisor.domain.outcome import Arm
 from advisor.domain.units import DAY_S, HOUR_S
 

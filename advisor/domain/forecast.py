@@ -1,8 +1,9 @@
 """Defines the forecasts of models for the jobs of one snapshot."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from advisor.dataclass import dataclass
 from advisor.domain.job import LATEST_TIME
 from advisor.domain.topology import LocalityTier
 

@@ -3,10 +3,12 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
+
+from advisor.dataclass import dataclass
 
 # Far above any cluster; a larger number is damage or malice, and would overflow the arrays of the planner.
 MOST = 10**8

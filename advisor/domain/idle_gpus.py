@@ -1,9 +1,9 @@
 """Defines measurements of GPUs, the jobs that hold idle ones, and the settings that say where measurements are."""
 
 import re
-from dataclasses import dataclass
 from typing import Annotated, Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.notice import check_url
 from advisor.domain.units import DAY_S, HOUR_S
 

@@ -1,8 +1,8 @@
 """Defines jobs."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from advisor.dataclass import dataclass
 from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope
 
 # Slurm's ids, priorities and nices have 32 bits or fewer, and some of their arithmetic is wider.

@@ -1,10 +1,11 @@
 """Defines leases: changes to jobs, until they are reverted or no longer matter."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import (
     Action,
     Lever,

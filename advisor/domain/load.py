@@ -1,7 +1,9 @@
 """Defines the load of slurmctld, and how much more it is asked."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from advisor.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

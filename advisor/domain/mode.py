@@ -1,11 +1,11 @@
 """Defines the modes of the daemon: observe a job, recommend changes to it, or apply them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated
 
+from advisor.dataclass import dataclass
 from advisor.domain.job import Job
 
 

@@ -1,11 +1,11 @@
 """Defines nodes and their use."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.gang import MOST, ShareCount
 
 

@@ -3,11 +3,12 @@
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import DAY_S, HOUR_S, WEEK_S
 
 Figure = str | int | float | None

@@ -1,9 +1,9 @@
 """Defines the outcome of a job: its start and end, the changes to it, and its forecasts."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
 from advisor.domain.forecast import Interval
 from advisor.domain.lease import Ending

@@ -1,8 +1,9 @@
 """Defines what slurmctld shows of one job's surroundings beyond a snapshot: limits, shares, reservations, licences."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from advisor.dataclass import dataclass
 from advisor.domain.gang import GpuCount
 
 

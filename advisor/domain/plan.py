@@ -1,10 +1,11 @@
 """Defines recommendations with the facts behind them, what the guard permits, and receipts."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from enum import StrEnum
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, Lever, Reason
 from advisor.domain.topology import LocalityTier
 

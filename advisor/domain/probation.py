@@ -5,9 +5,11 @@ Better, that is, than the time limits order them.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import NormalDist
 from typing import Final
+
+from advisor.dataclass import dataclass
 
 # The share of outcomes that an interval claims to contain.
 CLAIMED_RATIO: Final = 0.8

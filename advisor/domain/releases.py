@@ -6,9 +6,11 @@ a reader can detect in an answer, such as a field that a command lacks, needs no
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
+
+from advisor.dataclass import dataclass
 
 Version = tuple[int, int, int]
 

@@ -1,9 +1,9 @@
 """Defines the snapshot, all that a planning pass knows about the cluster."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
 from advisor.domain.job import LATEST_TIME, Job, JobState
 from advisor.domain.node import Node

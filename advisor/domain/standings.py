@@ -1,10 +1,11 @@
 """Defines how long users waited with advice, held against how long plain Slurm would have made them wait."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median, quantiles
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.forecast import Interval
 from advisor.domain.units import DAY_S
 

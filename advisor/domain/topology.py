@@ -1,8 +1,9 @@
 """Defines the topology of a cluster, and how close nodes are."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+
+from advisor.dataclass import dataclass
 
 
 class LocalityTier(IntEnum):

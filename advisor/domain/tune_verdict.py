@@ -1,10 +1,10 @@
 """Defines what the weekly `sadvise tune` of a daemon found, as the audit keeps it, and what the daemon makes of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import DAY_S
 
 # Two runs are successive that are this far apart; between is a week.

@@ -1,7 +1,8 @@
 """Defines the gangs that starve, and the GPUs that idle because small jobs are scattered, as the daemon finds them."""
 
-from dataclasses import dataclass
 from typing import Final
+
+from advisor.dataclass import dataclass
 
 # Most gangs and nodes that the daemon publishes and writes down, the longest and the largest first.
 MOST: Final = 50

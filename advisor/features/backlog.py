@@ -1,11 +1,11 @@
 """Builds the table of what is ahead of each pending GPU job: jobs of higher priority, and running jobs."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.gang import share_of_gpu
 from advisor.domain.job import Job, tasks_of
 from advisor.domain.snapshot import Snapshot

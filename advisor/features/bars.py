@@ -4,9 +4,10 @@ A bar is read, or Slurm alone sees it.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
+from advisor.dataclass import dataclass
 from advisor.domain.diagnosis import RESOURCES, causes_named
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot

@@ -1,7 +1,7 @@
 """Computes where gangs fit on the nodes of a snapshot, now and ever."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum, StrEnum, auto
 from functools import cached_property
 from typing import Final
@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot

@@ -1,10 +1,9 @@
 """Computes the resources that a gang takes of the nodes on which it starts."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.gang import GangRequest, GpuCount
 from advisor.features.nodes import Chunk, Counts, Mebibytes, NodeTable, chunks_in
 

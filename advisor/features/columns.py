@@ -1,11 +1,13 @@
 """Tables as dataclasses: each field is a column, a table of as many rows, or a value that holds for all rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from advisor.dataclass import dataclass
 
 RowChoice = slice | NDArray[np.integer[Any]] | NDArray[np.bool_]
 

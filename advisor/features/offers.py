@@ -1,11 +1,11 @@
 """Computes what the nodes of one partition can give to a gang, and how few nodes, or how close ones, suffice."""
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.gang import MOST, GangRequest, GpuCount
 from advisor.features.nodes import (
     Chunk,

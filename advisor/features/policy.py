@@ -1,12 +1,13 @@
 """Defines policies, which score the legal choices that the planner enumerates."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
 

@@ -6,12 +6,12 @@ both call the functions here. A window can have leading axes, `...`: training ru
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
 from advisor.domain.units import MINUTE_S
 from advisor.errors import ModelError

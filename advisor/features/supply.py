@@ -1,11 +1,11 @@
 """Computes when GPUs come free, by time limits or by forecasts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.forecast import Forecasts
 from advisor.domain.job import JobState
 from advisor.domain.snapshot import Snapshot

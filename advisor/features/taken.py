@@ -5,12 +5,12 @@ and the memory of its nodes, times their GPUs, as Slurm bills with PriorityFlags
 of those that a job can start on counts. CPUs and memory that are not known count nothing.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.features.columns import Columns
 
 Floats = NDArray[np.float64]

@@ -3,13 +3,13 @@
 import hashlib
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from advisor.backends.tres import NO_TRES, Tres
+from advisor.dataclass import dataclass
 from advisor.fit.fitted import Source
 from advisor.predict.run_time_features import EndedJobs, RunTimeTable
 from advisor.sim.traces.importing.accounted import Accounted, Record

@@ -3,12 +3,13 @@
 import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.probation import Proof
 from advisor.predict.onnx_model import Bundle, OnnxModel
 

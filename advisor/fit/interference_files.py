@@ -7,11 +7,11 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.errors import ConfigError
 from advisor.files import opened
 from advisor.fit.fitted import Source, source_of

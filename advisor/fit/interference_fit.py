@@ -2,12 +2,13 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.errors import ConfigError
 from advisor.fit.fitted import Fitted, Regressor, Source
 from advisor.fit.interference_files import RelativeSpeeds, measured, read_files

@@ -1,11 +1,12 @@
 """Searches for the similarity of jobs that predicts the speeds of held-out pairs best."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import pairwise
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.predict.interference_items import Floats, Items, JobPairs, Rows, Shape, name_key, similarity
 
 # The most rows that the search uses; the fit uses all of them.

@@ -1,10 +1,10 @@
 """Judges whether the measured speeds of pairs can be those of two jobs that share a GPU."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.fit.interference_files import RelativeSpeeds
 
 # Two jobs that take turns on a GPU have it all, less what switching costs: their relative speeds add up to about 1, or

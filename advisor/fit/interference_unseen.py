@@ -1,11 +1,11 @@
 """Fits the forecast of models that were never measured beside others, from what they show alone."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.fit.fitted import Regressor
 from advisor.fit.interference_files import RelativeSpeeds
 from advisor.predict.interference_items import (

@@ -3,7 +3,7 @@
 import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor import __version__
+from advisor.dataclass import dataclass
 from advisor.domain.probation import Proof
 from advisor.errors import ModelError
 from advisor.files import EVERYONE, OWNER_AND_GROUP

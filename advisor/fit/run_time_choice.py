@@ -1,12 +1,12 @@
 """Chooses between the forests of a site's fit and those that ship, by the jobs that were kept aside from the fit."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.probation import NO_ORDER, Coverage, OrderProof, Proof
 from advisor.domain.units import HOUR_S
 from advisor.predict.order_share import WaitedJobs, order_proof

@@ -1,12 +1,12 @@
 """Fits the run-time model: forests that predict whole distributions, asked while a job waits."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.errors import ModelError
 from advisor.fit.fitted import Fitted, Regressor, Source, predictions
 from advisor.fit.run_time_choice import OURS, RIVAL, Draw, figures

@@ -1,11 +1,11 @@
 """Fits the model of start times to polls of a queue."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import DAY_S
 from advisor.errors import ConfigError
 from advisor.features.backlog import BacklogTable, Floats, Rows

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.job import Job, JobState
 from advisor.domain.outcome import JobOutcome
 from advisor.domain.snapshot import Snapshot

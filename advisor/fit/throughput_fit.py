@@ -1,12 +1,13 @@
 """Fits the throughput predictor: scaling laws for each measured model, and a graph for the ratios of speeds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.errors import TraceError
 from advisor.features.columns import Columns
 from advisor.fit.fitted import Fitted, Regressor, Source

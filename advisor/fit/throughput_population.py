@@ -1,10 +1,10 @@
 """Fits a population of scaling laws on each network, and the law of each model, by empirical Bayes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.fit.throughput_data import StepTimes
 from advisor.predict.interference_items import name_key
 from advisor.predict.scaling import DEFAULT, Law, Prior, Vector, Work, reference_batch, taught

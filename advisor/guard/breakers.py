@@ -7,9 +7,10 @@ A breaker opens at once and closes slowly: its cause must be observed to be abse
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.load import ControllerLoad
 from advisor.guard.ledger import person_objected

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import SetNice
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation

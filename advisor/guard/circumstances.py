@@ -1,8 +1,9 @@
 """Collects, once per cycle, what the rules need to know beside the job."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever, SetGpus
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease

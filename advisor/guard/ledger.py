@@ -7,8 +7,9 @@ faster by at least as long, and no delay is booked.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import SetNice, SetNodeRange
 from advisor.domain.lease import Ending, Lease, LeaseState, gave_place
 from advisor.settings import Limits

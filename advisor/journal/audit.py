@@ -9,8 +9,8 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from advisor.dataclass import dataclass
 from advisor.journal.seals import EMPTY, broken, seal_of
 
 Detail = str | int | float

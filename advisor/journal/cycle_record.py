@@ -9,7 +9,7 @@ import json
 import zlib
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import Annotated, Final
 
@@ -18,6 +18,7 @@ from pydantic_core import PydanticSerializationError
 
 from advisor import __version__
 from advisor.cycle import Cycle, CycleRecord
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, Lever, Reason
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.job import Job

@@ -1,10 +1,11 @@
 """Computes the difference between the lists of two cycles, so that a record holds only what changed."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from operator import lt
 from typing import Generic, TypeVar
+
+from advisor.dataclass import dataclass
 
 Item = TypeVar("Item")
 Other = TypeVar("Other")

@@ -1,12 +1,13 @@
 """Defines what the daemon shows of its journal to users who cannot read the file."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from pydantic import TypeAdapter
 
 from advisor.apply.memory_journal import MemoryJournal
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Lease, Purpose, Purposes
 from advisor.domain.memory import Wait

@@ -10,12 +10,12 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
 
+from advisor.dataclass import dataclass
 from advisor.errors import JournalError, JournalFullError
 from advisor.journal.schema import SCHEMA_VERSION, migrate, version_of
 from advisor.journal.seals import add_functions

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import ACTIONS, Action, Lever
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.outcome import JobOutcome

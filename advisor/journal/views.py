@@ -1,9 +1,9 @@
 """Defines the values in which the journal presents past cycles."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Action
 from advisor.journal.rows import PastStop
 

@@ -1,9 +1,10 @@
 """Lists every metric that the daemon exports: its name, kind, labels and description."""
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from advisor.dataclass import dataclass
 
 
 class MetricKind(StrEnum):

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 from typing import Final
 
 from advisor.apply.step import Step
+from advisor.dataclass import dataclass
 from advisor.domain.plan import Outcome
 from advisor.domain.units import plural
 from advisor.guard.breakers import BREAKERS

@@ -6,7 +6,6 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 
 from advisor.apply.step import Reconciled, Step
 from advisor.cycle import CycleRecord
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
 from advisor.domain.job import JobState
 from advisor.domain.lease import Ending, Lease, LeaseState

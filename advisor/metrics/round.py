@@ -1,10 +1,11 @@
 """Defines the record of one round of the daemon, for the log, the metrics and the journal."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from advisor.apply.step import Reconciled, Step
+from advisor.dataclass import dataclass
 from advisor.domain.idle_gpus import IdleLook
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad

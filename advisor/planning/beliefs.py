@@ -1,8 +1,8 @@
 """Estimates speeds and inflations of jobs: from forecasts where there are any, else by the rule of the settings."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from advisor.dataclass import dataclass
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier

@@ -1,12 +1,13 @@
 """Holds the inputs that all proposers share in one cycle."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever, SetNice
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.job import Job

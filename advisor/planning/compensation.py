@@ -1,10 +1,11 @@
 """Proposes to lift a job that our changes have delayed above all others that want its GPUs."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Reason, SetNice
 from advisor.domain.mark import marked
 from advisor.domain.plan import UNPUBLISHED, Expected, Facts, Kind, Recommendation, clipped

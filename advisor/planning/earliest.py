@@ -1,11 +1,12 @@
 """Computes when a gang fits, by the time limits or by the expected ends of running jobs."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.job import Allocation, Job, JobState
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier

@@ -6,12 +6,13 @@ them: an exchange is proposed only if as many jobs as before stand ahead of ever
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Reason, SetNice
 from advisor.domain.job import Job
 from advisor.domain.lease import gave_place

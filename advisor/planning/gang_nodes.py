@@ -7,11 +7,11 @@ waits for them, while jobs behind it take what else is free.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import SetNodeList
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation

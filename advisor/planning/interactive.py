@@ -6,12 +6,12 @@ waiting and running, so that no count has to be kept.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.gang import share_of_gpu
 from advisor.domain.job import Job
 from advisor.domain.mark import marked_below

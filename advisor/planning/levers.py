@@ -1,9 +1,9 @@
 """Finds the levers that a site supports, and what is missing for the others."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
 from advisor.domain.releases import first_with
 from advisor.domain.snapshot import Snapshot

@@ -7,11 +7,12 @@ is expected to lose is not proposed, unless it makes up for a wait: that of a la
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Reason, SetNice
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending

@@ -7,8 +7,9 @@ for run times by the rule and with each part counting the same; `docs/objective.
 the intervals that hold what came on parts of other traces.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from advisor.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,12 @@ lifted within some time counts, also if it has started, so that all other jobs t
 """
 
 import sys
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.settings import Limits, PlanningSettings
 
 Floats = NDArray[np.float64]
@@ -134,7 +134,7 @@ def _within(key: Floats, lifted: Flags, stakes: Stakes, bounds: Bounds, rows: Ro
     """Return which rows can be lifted beside what is, lowest key first."""
     waiting = np.bincount(stakes.user[lifted], stakes.gpu_s[lifted], minlength=int(stakes.user.max(initial=-1)) + 1)
     of_user, is_lane = (waiting, False) if stakes.spent is None else (stakes.spent.copy(), True)
-    used, most = float(of_user.sum()), bounds.most_gpu_s(len(set(stakes.user.tolist())))
+    used, most = sum(of_user.tolist()), bounds.most_gpu_s(len(set(stakes.user.tolist())))
     kept = np.zeros(len(rows), dtype=np.bool_)
     order = np.argsort(key[rows], kind="stable")
     least_left = np.minimum.accumulate(stakes.gpu_s[rows[order]][::-1])[::-1].tolist()

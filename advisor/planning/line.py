@@ -1,9 +1,9 @@
 """Runs the line of proposers, which make a plan one after the other."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
 from advisor.domain.plan import Kind, Plan, Recommendation
 from advisor.planning import (

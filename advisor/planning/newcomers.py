@@ -7,12 +7,12 @@ the lowest that jobs of its user have in the line; a user without a job there, w
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.mark import MARK_SPAN, marked
 from advisor.domain.memory import NOTHING_KNOWN, Memory

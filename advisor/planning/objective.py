@@ -13,12 +13,12 @@ repaid, within a bound.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import Standing, Standings

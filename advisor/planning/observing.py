@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.job import Allocation, Job

@@ -4,11 +4,12 @@ Where a policy chooses nodes for gangs, it proposes these.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, Lever, NodeRange, Reason, SetNodeRange, SetSwitches
 from advisor.domain.gang import GangRequest, GpuScope, SwitchRequest
 from advisor.domain.job import Job

@@ -12,11 +12,12 @@ jobs, so that a change that helps one job and delays those behind it pays for bo
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from operator import attrgetter
 from typing import Final, Protocol
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, Lever, Reason, SetNice
 from advisor.domain.forecast import Interval
 from advisor.domain.plan import Kind, Recommendation

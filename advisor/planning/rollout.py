@@ -1,12 +1,12 @@
 """Defines the seam to a rollout, what would come of changes simulated from a snapshot on, and sums up what it says."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Action
 from advisor.domain.forecast import Interval
 from advisor.planning.case import Case

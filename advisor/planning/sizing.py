@@ -7,11 +7,12 @@ DL2's baselines; the assumed curve and the thresholds are ours).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Reason, SetGpus, SizeRequest, limit_factor, raised_limit_s
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import GpuRange, Job

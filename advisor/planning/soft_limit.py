@@ -8,11 +8,12 @@ again and again, and jobs planned behind it slip by that much.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Reason, SetTimeMin
 from advisor.domain.forecast import Interval
 from advisor.domain.job import Job

@@ -5,10 +5,10 @@ and only reverted at the request of another person.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever, NodeRange, SetNice
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease

@@ -6,8 +6,9 @@ timers of a job are explained as if they were chosen now.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever, SetNodeRange
 from advisor.domain.forecast import Forecasts, Interval
 from advisor.domain.gang import GangRequest, GpuScope

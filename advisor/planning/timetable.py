@@ -7,12 +7,13 @@ which it ends.
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.gang import MOST, GangRequest
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot

@@ -13,11 +13,11 @@ published: a mean wait plus one standard deviation knows neither what a wait sav
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.memory import Wait, gang_class
 from advisor.domain.topology import LocalityTier
 from advisor.settings import PlanningSettings

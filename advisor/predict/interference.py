@@ -1,11 +1,11 @@
 """Forecasts how much longer jobs run beside others: inflation from the models of a job and of its neighbours."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.errors import ModelError
 from advisor.features.columns import Columns
 from advisor.features.observe.graph import Neighbours

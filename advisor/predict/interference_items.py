@@ -1,13 +1,14 @@
 """Defines the jobs of the interference model, the similarity of two, and columns of pairs that were never measured."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from advisor.dataclass import dataclass
 from advisor.features.columns import Columns
 from advisor.predict.manifest import CheckedModel
 

@@ -1,11 +1,12 @@
 """Holds one way of sharing: the measured jobs, and how their pairs become columns of the graph."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
+from advisor.dataclass import dataclass
 from advisor.errors import ModelError
 from advisor.predict.interference_items import (
     ALONE_COLUMNS,

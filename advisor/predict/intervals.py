@@ -1,10 +1,9 @@
 """Forecasts of one quantity for many rows."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.forecast import Interval
 from advisor.features.columns import Columns
 

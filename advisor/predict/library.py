@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import advisor
+from advisor.dataclass import dataclass
 from advisor.domain.probation import FITTED_HERE
 from advisor.errors import ModelError
 from advisor.predict.manifest import (

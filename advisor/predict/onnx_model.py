@@ -5,13 +5,13 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.probation import Proof
 from advisor.errors import ModelError
 

@@ -1,12 +1,12 @@
 """Measures how well forecasts of run times order jobs that wait together, and whether better than time limits do."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.probation import NO_ORDER, OrderProof
 from advisor.features.columns import Columns
 

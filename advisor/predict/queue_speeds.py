@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.domain.forecast import MOST_RATIO, Interval, Placement
 from advisor.domain.job import GpuRange, Job, JobState
 from advisor.domain.node import Node

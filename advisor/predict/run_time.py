@@ -1,13 +1,13 @@
 """Forecasts run times: quantiles from the requests of jobs and from their users' last jobs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
+from advisor.dataclass import dataclass
 from advisor.errors import ModelError
 from advisor.features.columns import Columns
 from advisor.predict.history import History, Keys, burst_of, keys_of

@@ -1,12 +1,12 @@
 """Distributions of run times as curves: level against the logarithm of seconds."""
 
 import heapq
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.features.columns import Columns
 from advisor.predict.run_time_features import GROUPS, LEVELS, SIBLINGS_ENDED
 

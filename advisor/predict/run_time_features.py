@@ -1,11 +1,11 @@
 """Holds jobs as columns, and computes the rows of the run-time model: last runs over an anchor, and the request."""
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.features.columns import Columns
 

@@ -1,11 +1,12 @@
 """Forecasts jobs in the order of time, each from the jobs that had ended when it is asked about."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.predict.history import History, Keys, keys_of, runs_of
 from advisor.predict.run_time import RunTimeForecaster, RunTimeQuantiles
 from advisor.predict.run_time_features import LEVELS, EndedJobs, Recalled, Rows

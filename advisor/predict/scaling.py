@@ -6,11 +6,10 @@ unevenness; the two overlap as `(computing^q + communication^q)^(1/q)`. The form
 Pollux (Qiao and others, OSDI 2021); that two nodes stand apart from three and more was found in its measurements.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.features.columns import Columns
 
 Vector = NDArray[np.float64]

@@ -1,11 +1,10 @@
 """Forecasts when pending jobs start: quantiles of the remaining wait, from the backlog ahead of each job."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ModelError
 from advisor.features.backlog import BacklogTable, Floats

@@ -1,11 +1,11 @@
 """Forecasts the speed of jobs on other placements: a scaling law, and a graph that states its error."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.errors import ModelError
 from advisor.features.columns import Columns
 from advisor.predict.interference_items import name_key

@@ -1,12 +1,12 @@
 """Derives the laws that a site is served: of its own families of jobs, of measured models, and of any other job."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.features.columns import Columns
 from advisor.predict.interference_items import name_key
 from advisor.predict.scaling import COUNT, INSIDE, SCALE, VOLUME, Law, Prior, Vector, Work, reference_batch, taught

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from advisor.cycle import Cycle, CycleRecord
+from advisor.dataclass import dataclass
 from advisor.domain.forecast import Forecasts
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot

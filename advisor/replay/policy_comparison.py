@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.cycle import CycleRecord
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, SetNodeList
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation

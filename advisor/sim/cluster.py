@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from advisor.backends.spelling import node_names
+from advisor.dataclass import dataclass
 from advisor.domain.releases import releases_tested
 from advisor.domain.units import DAY_S
 from advisor.errors import DecodeError, SimulationError

@@ -7,12 +7,12 @@ the error of every formula.
 import csv
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.errors import SimulationError
 
 PROFILE_FILE = Path(__file__).with_name("profiles.csv")

@@ -1,11 +1,11 @@
 """The outcome of one simulated run: how and when every job of the trace ended."""
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.sim.traces.trace import Trace
 
 

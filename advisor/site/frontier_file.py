@@ -1,11 +1,11 @@
 """Reads what `sadvise tune --json` wrote."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from advisor.dataclass import dataclass
 from advisor.errors import ConfigError
 from advisor.files import check_json, read_bounded
 

@@ -2,12 +2,12 @@
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic_core import from_json
 
+from advisor.dataclass import dataclass
 from advisor.errors import ConfigError
 from advisor.text import blanked
 

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from advisor.backends.association_limits import AssociationLimits
 from advisor.backends.confirmed_start import ConfirmedStart
 from advisor.backends.privileges import Level, Privileges
 from advisor.backends.process import Commands
+from advisor.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
 from advisor.domain.load import Allowance

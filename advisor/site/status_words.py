@@ -1,9 +1,10 @@
 """Words how the daemon is doing: what it last did, what stops it, what is out, and why nothing happens."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.lease import Lease
 from advisor.domain.mode import Mode
 from advisor.domain.probation import OrderLook

@@ -2,7 +2,6 @@
 
 import getpass
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -13,6 +12,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from advisor.dataclass import dataclass
 from advisor.errors import AdvisorError
 from advisor.site.pause_file import pause, paused, resume
 from advisor.text import escaped

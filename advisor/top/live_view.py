@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from rich.style import Style
@@ -15,6 +14,7 @@ from textual.message import Message
 from textual.widgets import Footer, Input, Static
 
 from advisor.clock import Clock, SystemClock
+from advisor.dataclass import dataclass
 from advisor.errors import AdvisorError
 from advisor.text import escaped
 from advisor.top.cells import (

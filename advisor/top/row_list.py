@@ -1,7 +1,6 @@
 """A table for any number of rows: only those on the screen are made, and every cell is text without markup."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from rich.cells import cell_len, set_cell_size
@@ -14,6 +13,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from advisor.dataclass import dataclass
 from advisor.text import escaped
 from advisor.view.table_layout import CUT, GAP
 

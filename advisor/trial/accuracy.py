@@ -4,13 +4,13 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.forecast import Interval
 from advisor.domain.outcome import JobOutcome
 from advisor.domain.probation import Coverage, OrderProof, Trust

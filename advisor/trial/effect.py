@@ -19,7 +19,6 @@ logarithm, and those of the experiment are compared with those before it: two we
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
 from typing import Final, NamedTuple
@@ -27,6 +26,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.experiment import LEAST_BLOCKS, ExperimentSettings
 from advisor.domain.outcome import Arm, JobOutcome
 from advisor.domain.units import DAY_S

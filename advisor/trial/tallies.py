@@ -3,9 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.memory import Wait

@@ -1,9 +1,9 @@
 """Words what a circuit breaker stopped, and which run times are set aside: why, until when, and what to do."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.probation import CLAIMED_RATIO, DRIFT, FITTED_HERE, NO_PROOF, Proof, Trust
 from advisor.guard.breakers import BREAKERS, BreakerState, OpenBreaker
 from advisor.settings import BreakerSettings

@@ -6,13 +6,13 @@ as text only.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import duration
 from advisor.text import escaped
 from advisor.view.markup import Table, rendered

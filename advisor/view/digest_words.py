@@ -1,9 +1,9 @@
 """Words the weekly digest of the administrators, what `sadvise tune` advises, and the mails to users."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import ACTIONS
 from advisor.domain.idle_gpus import IdleOfUser
 from advisor.domain.lease import Ending

@@ -3,12 +3,13 @@
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from advisor import __version__
 from advisor.backends.commands import apply_argv, revert_argv
 from advisor.cycle import CycleRecord
+from advisor.dataclass import dataclass
 from advisor.domain.actions import ACTIONS, Action, Lever, Published, exchanged_with
 from advisor.domain.overview import Overview
 from advisor.domain.plan import Recommendation

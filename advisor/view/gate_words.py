@@ -4,9 +4,9 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.diagnosis import Cause, Variant
 from advisor.domain.job import Job
 from advisor.domain.plan import Evidence

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor import __version__
+from advisor.dataclass import dataclass
 from advisor.domain.units import duration, plural
 from advisor.errors import SimulationError
 from advisor.sim.study.comparison import (

@@ -1,9 +1,9 @@
 """Words the changes of ours that a job holds: since when, what for, and when they are reverted."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import ACTIONS, Lever, Published
 from advisor.domain.lease import Ending, Lease, Purpose, Purposes
 from advisor.domain.units import duration

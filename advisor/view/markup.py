@@ -4,11 +4,11 @@ import base64
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from advisor.dataclass import dataclass
 from advisor.text import escaped
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from advisor.cycle import CycleRecord
+from advisor.dataclass import dataclass
 from advisor.diagnose.turn import JobTurn, PlaceInLine, WithoutAdvice
 from advisor.domain.forecast import ForecastBasis, Forecasts, Interval, JobForecast, Placement
 from advisor.domain.job import Job

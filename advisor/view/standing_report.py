@@ -1,9 +1,10 @@
 """Words the waits with and without advice: in all, and of the users and accounts that gained and gave most."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.forecast import Interval
 from advisor.domain.standings import Standing, Standings
 from advisor.domain.units import duration, plural

@@ -6,10 +6,12 @@ below, beside a copy of the first column.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
+
+from advisor.dataclass import dataclass
 
 GAP: Final = 2
 CUT: Final = "+"

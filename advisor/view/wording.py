@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import duration, plural
 from advisor.sim.study.comparison import PairedTally, Results, mean_of
 from advisor.sim.study.frontier import Point

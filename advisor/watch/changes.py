@@ -4,7 +4,7 @@ import getpass
 import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -17,6 +17,7 @@ from advisor.backends.process import SlurmCommands
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.submit_lines import read_submitted
 from advisor.clock import SystemClock
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Action
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState

@@ -1,8 +1,8 @@
 """Sums up a cluster for people: GPUs and nodes, the line with forecast starts, the advice, and changes in effect."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
+from advisor.dataclass import dataclass
 from advisor.diagnose.survey import overview
 from advisor.domain.forecast import Forecasts, Interval
 from advisor.domain.job import Job, tasks_of

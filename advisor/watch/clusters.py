@@ -5,11 +5,12 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from advisor.config import chosen_clusters
+from advisor.dataclass import dataclass
 from advisor.errors import AdvisorError, OptionsError
 from advisor.watch.reading import Reading
 

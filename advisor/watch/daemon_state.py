@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
 from advisor.config import Config
+from advisor.dataclass import dataclass
 from advisor.domain.standings import NO_STANDINGS, Standing, Standings, Stretch, standings_of
 from advisor.domain.units import DAY_S
 from advisor.errors import AdvisorError, ConfigError

@@ -1,10 +1,11 @@
 """Answers for one job, for people and for programs: why it is not starting, where it stands, what advice does to it."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from advisor.backends.commands import apply_argv
 from advisor.config import Config
+from advisor.dataclass import dataclass
 from advisor.diagnose.causes import diagnose
 from advisor.diagnose.starving import Passing, passing
 from advisor.diagnose.turn import JobTurn, turn_of

@@ -1,13 +1,14 @@
 """Plans as `apply` would now, with what is remembered of earlier rounds, for commands and live views."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.rehearsal import rehearse
 from advisor.config import Config
 from advisor.cycle import Cycle, CycleRecord, NoForecaster
+from advisor.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.lease import Purposes
 from advisor.domain.memory import Memory

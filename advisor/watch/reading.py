@@ -2,13 +2,13 @@
 
 import os
 import shlex
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.backends.commands import chosen_cluster
 from advisor.config import CLUSTER_VARIABLE, Config, load_config
+from advisor.dataclass import dataclass
 
 if TYPE_CHECKING:
     from advisor.cycle import ClusterSource

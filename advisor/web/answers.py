@@ -1,12 +1,12 @@
 """Defines the answers of the JSON API, and from their types its description as an OpenAPI 3.1 document."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import TypeAdapter
 
 from advisor import __version__
+from advisor.dataclass import dataclass
 from advisor.domain.overview import Overview
 from advisor.site.frontier_file import TunedFrontier
 from advisor.site.status_words import StatusDocument

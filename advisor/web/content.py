@@ -5,12 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from advisor.clock import SystemClock
 from advisor.config import Config
+from advisor.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.errors import AdvisorError
 from advisor.files import is_closed

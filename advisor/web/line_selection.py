@@ -1,9 +1,9 @@
 """Selects, sorts and pages the line as the query of an address asks."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.watch.cluster_view import WaitingJob
 
 PAGE_SIZE: Final = 100

@@ -1,7 +1,6 @@
 """Lets administrators pause, apply and revert: a page that shows the exact command, and a form that runs its code."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +8,7 @@ import structlog
 from flask import Blueprint, g, render_template, request
 from werkzeug.exceptions import NotFound
 
+from advisor.dataclass import dataclass
 from advisor.errors import AdvisorError
 from advisor.site.pause_file import pause, resume
 from advisor.watch.changes import ChosenJobs, DoneDocument, apply_changes, revert_changes

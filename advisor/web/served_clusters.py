@@ -4,12 +4,13 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from flask import Flask, abort, current_app, g
 
+from advisor.dataclass import dataclass
 from advisor.domain.gang import whole_gpus
 from advisor.errors import AdvisorError
 from advisor.site.status_words import Overlook, state_sentence

@@ -15,12 +15,13 @@ from advisor.domain.snapshot import Snapshot
 from advisor.planning.case import Case
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster
-from advisor.sim.policies.lifted import MakeMover, by_limits
+from advisor.sim.policies.lifted import by_limits
+from advisor.sim.policies.mover import Mover
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm.slurmctld import run_slurm
-from advisor.sim.state import outcomes
+from advisor.sim.state import State, outcomes
 from advisor.sim.traces.trace import Trace
 from tests.builders import HOUR_S, make_config, make_job, make_snapshot
 from tests.sim.building import make_state
@@ -56,10 +57,35 @@ def shorts(count: int, *, first_priority: int = 900, step: int = 1) -> list[Job]
 RunPolicy = Callable[[], Mapping[int, int]]
 
 
+def make_mover(
+    trace: Trace,
+    cluster: Cluster,
+    *,
+    limits: Limits,
+    planning: PlanningSettings | None = None,
+    plain_start_time: Sequence[float] = (),
+) -> tuple[Mover, State]:
+    """Return what changes jobs in a simulation that has not begun, and its state; no job starts without advice."""
+    state = make_state(trace, cluster)
+    slurm = build_slurm(state, trace, cluster)
+    plain = outcomes(state)
+    plain["start_time"] = plain_start_time or np.nan
+    problem = Problem(
+        trace=trace,
+        cluster=cluster,
+        state=state,
+        options=SimulationOptions(limits=limits, planning=planning or PlanningSettings()),
+        rng=np.random.default_rng(0),
+        tell=lambda _: None,
+        watch=Stopwatch(),
+        plain_outcomes=lambda: plain,
+    )
+    return Mover(problem, slurm, by_limits(problem, slurm)), state
+
+
 def simulated_rounds(
     trace: Trace,
     cluster: Cluster,
-    make: MakeMover,
     times: Sequence[float],
     leases: Sequence[Lease],
     *,
@@ -70,21 +96,9 @@ def simulated_rounds(
 
     No plan knows of a start without advice.
     """
-    state = make_state(trace, cluster)
-    slurm = build_slurm(state, trace, cluster)
+    mover, state = make_mover(trace, cluster, limits=limits, planning=planning)
+    slurm = mover.slurm
     simulated = SimulatedSlurm(trace, cluster, state, slurm)
-    nothing = outcomes(state)
-    problem = Problem(
-        trace=trace,
-        cluster=cluster,
-        state=state,
-        options=SimulationOptions(limits=limits, planning=planning),
-        rng=np.random.default_rng(0),
-        tell=lambda _: None,
-        watch=Stopwatch(),
-        plain_outcomes=lambda: nothing,
-    )
-    mover = make(problem, slurm, by_limits(problem, slurm))
 
     def run_policy(now: float) -> Mapping[int, int]:
         mover.cycle(state, now)

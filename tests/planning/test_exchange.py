@@ -28,7 +28,6 @@ from advisor.planning.objective import bound_s
 from advisor.settings import Fairness, Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters, parse_cluster
 from advisor.sim.policies import advised
-from advisor.sim.policies.exchanger import Exchanger
 from advisor.sim.runner import SimulationOptions, simulate
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.traces.trace import Trace
@@ -312,7 +311,7 @@ def test_exchanges_are_those_of_the_simulated_policy(
 ) -> None:
     limits, planning = Limits(fairness=fairness), PlanningSettings(lift_places=lift_places)
     leases: list[Lease] = []
-    rounds = simulated_rounds(trace, TWO, Exchanger, cycles, leases, limits=limits, planning=planning)
+    rounds = simulated_rounds(trace, TWO, cycles, leases, limits=limits, planning=planning)
     for now, case, run_policy in rounds:
         proposed = {change.job_id: change for change in recommendations(case)}
 

@@ -31,7 +31,6 @@ from advisor.planning.lift import StartsNext, lifted_gpu_s, recommendations
 from advisor.planning.lift_gain import LATER_SHARE, SHARES
 from advisor.settings import Fairness, Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.policies.lifter import Lifter
 from advisor.sim.traces.trace import Trace
 from tests.builders import (
     DAY_S,
@@ -515,7 +514,7 @@ def test_lifts_are_those_of_the_simulated_policy(
     limits = Limits(fairness=fairness, lane_ratio=lane_ratio, fairness_window_s=HOUR_S)
     planning = PlanningSettings(lift_places=lift_places, lift_work_s=lift_work_s)
     leases: list[Lease] = []
-    rounds = simulated_rounds(trace, TWO, Lifter, cycles, leases, limits=limits, planning=planning)
+    rounds = simulated_rounds(trace, TWO, cycles, leases, limits=limits, planning=planning)
     for now, case, run_policy in rounds:
         # The simulated policy does not ask what a lift is expected to lose.
         with pytest.MonkeyPatch.context() as patched:

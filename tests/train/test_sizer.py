@@ -16,7 +16,7 @@ from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, parse_cluster
 from advisor.sim.policies.known_forecaster import KnownForecaster
 from advisor.sim.policies.lifted import by_limits, by_run_times
-from advisor.sim.policies.lifter import Lifter
+from advisor.sim.policies.mover import Mover
 from advisor.sim.run_outcome import End
 from advisor.sim.runner import SimulationOptions
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
@@ -35,7 +35,7 @@ def sizer_of(simulated: SimulatedSlurm, trace: Trace, cluster: Cluster, *, knows
     """Return what sizes the jobs of a run, by the truth or by limits and rules."""
     problem = make_problem(trace, cluster, simulated.state, SimulationOptions(limits=LIMITS))
     run_times = (by_run_times if knows else by_limits)(problem, simulated.slurm)
-    mover = Lifter(problem, simulated.slurm, run_times)
+    mover = Mover(problem, simulated.slurm, run_times)
     speeds = true_speeds if knows else speeds_by_rule
     return Sizes(speeds=speeds, choose=by_score(by_price), knows_run_s=knows).sizer(problem, mover)
 

@@ -7,7 +7,7 @@ from advisor.features.steps import climb
 from advisor.settings import Limits
 from advisor.sim.cluster import Cluster, NodeGroup
 from advisor.sim.policies.lifted import by_limits
-from advisor.sim.policies.lifter import Lifter
+from advisor.sim.policies.mover import Mover
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
 from advisor.sim.slurm.queue_tables import PartitionTable
 from advisor.sim.slurm.slurm_builder import build_slurm
@@ -39,7 +39,7 @@ def sized(*, limit_s: float, ratio: float = 4.0, longest_s: float | None = None)
         plain_outcomes=lambda: outcomes(state),
     )
     sizes = Sizes(speeds=speeds_by_rule, choose=lambda _steps, _supply: None, knows_run_s=False)
-    sizer = sizes.sizer(problem, Lifter(problem, slurm, by_limits(problem, slurm)))
+    sizer = sizes.sizer(problem, Mover(problem, slurm, by_limits(problem, slurm)))
     run_slurm(state, slurm, 120.0)
     (window,) = sizer.windows(state, 120.0)
     return state, sizer.write(state, window, climb(window.jobs, window.supply, sizer.choose))

@@ -16,8 +16,8 @@ import torch
 from advisor.domain.forecast import Interval, JobForecast
 from advisor.domain.job import Job
 from advisor.features.steps import Choose, Reals, Steps, Supply
-from advisor.sim.policies.lifted import by_limits, by_run_times, changed_slurm
-from advisor.sim.policies.lifter import Lifter
+from advisor.sim.policies.lifted import by_limits, by_run_times
+from advisor.sim.policies.mover import Mover, changed_slurm
 from advisor.sim.policies.slurm import Run as SlurmRun
 from advisor.sim.policies.slurm import SlurmPolicy
 from advisor.sim.run_outcome import Run
@@ -83,7 +83,7 @@ class Rival:
 class LiftAndSize:
     """Lifts jobs, and then sizes the elastic ones."""
 
-    lifter: Lifter
+    lifter: Mover
     sizer: Sizer
     slurm: Slurm
 
@@ -99,7 +99,7 @@ def sized(choose: Choose, *, speeds: MakeSpeeds = forecast_speeds, is_true: bool
 
     def begin(problem: Problem, slurm: Slurm) -> SlurmRun:
         run_times = (by_run_times if is_true else by_limits)(problem, slurm)
-        lifter = Lifter(problem, slurm, run_times)
+        lifter = Mover(problem, slurm, run_times)
         changer = LiftAndSize(lifter=lifter, sizer=sizes.sizer(problem, lifter), slurm=slurm)
         return partial(changed_slurm, changer, problem.options.advise_every_s)
 

@@ -16,8 +16,7 @@ from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
 from advisor.features.steps import OPTION_COLUMNS, RUNGS, ElasticJobs, Steps, Supply, Window, next_steps
 from advisor.sim.cluster import Cluster, parse_cluster
 from advisor.sim.policies.lifted import by_limits, by_run_times
-from advisor.sim.policies.lifter import Lifter
-from advisor.sim.policies.mover import RunTimes
+from advisor.sim.policies.mover import Mover, RunTimes
 from advisor.sim.profiles import load_profiles
 from advisor.sim.queueing import DONE, FULL
 from advisor.sim.runner import simulate
@@ -136,7 +135,7 @@ class Episode:
         self.slurm = build_slurm(state, drawn.trace, drawn.cluster)
         leave_out(state, lambda row: pick_now(state, self.slurm, row, np.inf))
         run_times, speeds, knows_run_s = KNOWLEDGE[int(rng.integers(len(KNOWLEDGE)))]
-        self.mover = Lifter(problem, self.slurm, run_times(problem, self.slurm))
+        self.mover = Mover(problem, self.slurm, run_times(problem, self.slurm))
         sizes = Sizes(speeds=speeds, choose=_no_choice, knows_run_s=knows_run_s)
         self.sizer: Sizer = sizes.sizer(problem, self.mover)
         self.state: State = state

@@ -5,12 +5,13 @@ degree: one slot for each GPU of a server, with what its gang does to the links 
 and the leaf above each. Numbers are shares, logarithms and flags, so that a policy serves clusters of any size.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.features.columns import Columns
 
 Floats = NDArray[np.float64]

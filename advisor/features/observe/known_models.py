@@ -4,12 +4,12 @@ That is how fast models are on GPU types, and what they add to each other.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.features.observe.graph import Floats, Floats32, Neighbours, Residents, Rows, Servers
 
 OUTLOOK_COLUMNS: Final = ("behind_best", "behind_chosen", "slows_by_time", "unsure")

@@ -5,12 +5,13 @@ loss, or waits for a better place for at most as long as that would surely save.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
 from advisor.features.observe.graph import Flags, Floats32
 from advisor.features.observe.known_models import OUTLOOK_COLUMNS

@@ -7,11 +7,11 @@ equally tight ones those where gangs slow each other least.
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.features.observe.graph import (
     LEAF_COLUMNS,
     SERVER_COLUMNS,

@@ -644,6 +644,100 @@ _Static_assert(offsetof(OrderSettings, weighed_time) == 24, "weighed_time");
 _Static_assert(sizeof(OrderSettings) == 32, "OrderSettings");
 
 typedef struct {
+    double decades;
+    double scale;
+    double patience_s;
+    double max_credit;
+    double lease_s;
+    double min_age_s;
+    double lateness_s;
+    double lateness_ratio;
+    double user_ratio;
+    double work_s;
+    double window_s;
+    double agreed_s;
+    double agreed_ratio;
+    double owed_window_s;
+    double count_every_s;
+    double counted_time;
+    int64_t places;
+    int64_t first_spent;
+    int64_t spent;
+    int8_t is_weighed;
+    int8_t is_lane;
+    int8_t exchanges;
+} MoveSettings;
+_Static_assert(offsetof(MoveSettings, decades) == 0, "decades");
+_Static_assert(offsetof(MoveSettings, scale) == 8, "scale");
+_Static_assert(offsetof(MoveSettings, patience_s) == 16, "patience_s");
+_Static_assert(offsetof(MoveSettings, max_credit) == 24, "max_credit");
+_Static_assert(offsetof(MoveSettings, lease_s) == 32, "lease_s");
+_Static_assert(offsetof(MoveSettings, min_age_s) == 40, "min_age_s");
+_Static_assert(offsetof(MoveSettings, lateness_s) == 48, "lateness_s");
+_Static_assert(offsetof(MoveSettings, lateness_ratio) == 56, "lateness_ratio");
+_Static_assert(offsetof(MoveSettings, user_ratio) == 64, "user_ratio");
+_Static_assert(offsetof(MoveSettings, work_s) == 72, "work_s");
+_Static_assert(offsetof(MoveSettings, window_s) == 80, "window_s");
+_Static_assert(offsetof(MoveSettings, agreed_s) == 88, "agreed_s");
+_Static_assert(offsetof(MoveSettings, agreed_ratio) == 96, "agreed_ratio");
+_Static_assert(offsetof(MoveSettings, owed_window_s) == 104, "owed_window_s");
+_Static_assert(offsetof(MoveSettings, count_every_s) == 112, "count_every_s");
+_Static_assert(offsetof(MoveSettings, counted_time) == 120, "counted_time");
+_Static_assert(offsetof(MoveSettings, places) == 128, "places");
+_Static_assert(offsetof(MoveSettings, first_spent) == 136, "first_spent");
+_Static_assert(offsetof(MoveSettings, spent) == 144, "spent");
+_Static_assert(offsetof(MoveSettings, is_weighed) == 152, "is_weighed");
+_Static_assert(offsetof(MoveSettings, is_lane) == 153, "is_lane");
+_Static_assert(offsetof(MoveSettings, exchanges) == 154, "exchanges");
+_Static_assert(sizeof(MoveSettings) == 160, "MoveSettings");
+
+typedef struct {
+    double given_s;
+    double plain_s;
+    double jobs;
+    double owed;
+} UserWaits;
+_Static_assert(offsetof(UserWaits, given_s) == 0, "given_s");
+_Static_assert(offsetof(UserWaits, plain_s) == 8, "plain_s");
+_Static_assert(offsetof(UserWaits, jobs) == 16, "jobs");
+_Static_assert(offsetof(UserWaits, owed) == 24, "owed");
+_Static_assert(sizeof(UserWaits) == 32, "UserWaits");
+
+typedef struct {
+    double time;
+    double gpu_s;
+    int32_t row;
+} LaneLift;
+_Static_assert(offsetof(LaneLift, time) == 0, "time");
+_Static_assert(offsetof(LaneLift, gpu_s) == 8, "gpu_s");
+_Static_assert(offsetof(LaneLift, row) == 16, "row");
+_Static_assert(sizeof(LaneLift) == 24, "LaneLift");
+
+typedef struct {
+    double priority;
+    double standing;
+    double key;
+    double gpu_s;
+    double passed;
+    double after;
+    int32_t row;
+    int8_t is_lifted;
+    int8_t is_chosen;
+    int8_t is_free;
+} MoveCase;
+_Static_assert(offsetof(MoveCase, priority) == 0, "priority");
+_Static_assert(offsetof(MoveCase, standing) == 8, "standing");
+_Static_assert(offsetof(MoveCase, key) == 16, "key");
+_Static_assert(offsetof(MoveCase, gpu_s) == 24, "gpu_s");
+_Static_assert(offsetof(MoveCase, passed) == 32, "passed");
+_Static_assert(offsetof(MoveCase, after) == 40, "after");
+_Static_assert(offsetof(MoveCase, row) == 48, "row");
+_Static_assert(offsetof(MoveCase, is_lifted) == 52, "is_lifted");
+_Static_assert(offsetof(MoveCase, is_chosen) == 53, "is_chosen");
+_Static_assert(offsetof(MoveCase, is_free) == 54, "is_free");
+_Static_assert(sizeof(MoveCase) == 56, "MoveCase");
+
+typedef struct {
     double promote_ratio;
     int8_t key;
     int8_t by_gpus;
@@ -875,6 +969,47 @@ typedef struct {
     double *key;
     int64_t n_key;
 } Order;
+
+typedef struct {
+    MoveSettings *settings;
+    int64_t n_settings;
+    double *capacity;
+    int64_t n_capacity;
+    int32_t *pool;
+    int64_t n_pool;
+    double *taken;
+    int64_t n_taken;
+    double *run_s;
+    int64_t n_run_s;
+    int32_t *nice;
+    int64_t n_nice;
+    double *until;
+    int64_t n_until;
+    double *submit_time;
+    int64_t n_submit_time;
+    double *plain_start_time;
+    int64_t n_plain_start_time;
+    UserWaits *waits;
+    int64_t n_waits;
+    int32_t *group;
+    int64_t n_group;
+    int32_t *partner;
+    int64_t n_partner;
+    int8_t *has_given;
+    int64_t n_has_given;
+    LaneLift *lane;
+    int64_t n_lane;
+    MoveCase *waiting;
+    int64_t n_waiting;
+    int32_t *order;
+    int64_t n_order;
+    int32_t *by_priority;
+    int64_t n_by_priority;
+    int32_t *spare;
+    int64_t n_spare;
+    double *of_user;
+    int64_t n_of_user;
+} Moves;
 
 typedef struct {
     QueueRules *rules;

@@ -6,13 +6,13 @@ and lets the compiler check every offset, and `Block` refuses arrays of other ty
 
 from array import array
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.errors import SimulationError
 
 _C_TYPES: Final[Mapping[np.dtype[Any], str]] = {

@@ -78,6 +78,80 @@ class Order(NamedTuple):
     key: NDArray[np.float64]  # (n_jobs,): of the pending jobs, lower first
 
 
+MOVE_SETTINGS_DTYPE = np.dtype(
+    [
+        ("decades", np.float64),  # as of `Objective`, with the three below
+        ("scale", np.float64),
+        ("patience_s", np.float64),
+        ("max_credit", np.float64),
+        ("lease_s", np.float64),
+        ("min_age_s", np.float64),
+        ("lateness_s", np.float64),
+        ("lateness_ratio", np.float64),
+        ("user_ratio", np.float64),  # as of `Bounds`, with `places`
+        ("work_s", np.float64),  # how long all GPUs of a pool work at most on what is lifted
+        ("window_s", np.float64),  # of a lane
+        ("agreed_s", np.float64),  # for each job of a user, and as a share of the waits without advice
+        ("agreed_ratio", np.float64),
+        ("owed_window_s", np.float64),  # the jobs submitted within this time count for what users are owed
+        ("count_every_s", np.float64),
+        ("counted_time", np.float64),  # when that was last added up
+        ("places", np.int64),
+        ("first_spent", np.int64),  # in `lane`
+        ("spent", np.int64),  # in use
+        ("is_weighed", np.int8),
+        ("is_lane", np.int8),
+        ("exchanges", np.int8),  # jobs of a group change places; else jobs are lifted
+    ],
+    align=True,
+)
+# A pending job of the pool at hand.
+MOVE_CASE_DTYPE = np.dtype(
+    [
+        ("priority", np.float64),
+        ("standing", np.float64),  # what it is sorted by, higher first: its priority, or that without changes of ours
+        ("key", np.float64),
+        ("gpu_s", np.float64),  # what it takes if it is lifted
+        ("passed", np.float64),  # the highest key that it does not precede; then the least GPU-time of those behind
+        ("after", np.float64),  # the priority that its lift would give it
+        ("row", np.int32),
+        ("is_lifted", np.int8),
+        ("is_chosen", np.int8),
+        ("is_free", np.int8),  # can rise
+    ],
+    align=True,
+)
+# Of a user's jobs: how much longer they waited than without advice, their waits without it, their number.
+USER_WAITS_DTYPE = np.dtype(
+    [("given_s", np.float64), ("plain_s", np.float64), ("jobs", np.float64), ("owed", np.float64)], align=True
+)
+LANE_LIFT_DTYPE = np.dtype([("time", np.float64), ("gpu_s", np.float64), ("row", np.int32)], align=True)
+
+
+class Moves(NamedTuple):
+    """What lifts and exchanges are chosen by, see `engine/moves.c`, and space for the choice; shapes in brackets."""
+
+    settings: NDArray[np.void]  # (1,)
+    capacity: NDArray[np.float64]  # (n_pools,): GPUs
+    pool: NDArray[np.int32]  # (n_jobs,)
+    taken: NDArray[np.float64]  # (n_jobs,): GPUs that a job takes, counted as on snapshots
+    run_s: NDArray[np.float64]  # (n_jobs,): expected; infinity: not known
+    nice: NDArray[np.int32]  # (n_jobs,): of the users
+    until: NDArray[np.float64]  # (n_jobs,): when the change of a job ends, 0 without one
+    submit_time: NDArray[np.float64]  # (n_jobs,): from which waits count
+    plain_start_time: NDArray[np.float64]  # (n_jobs,): without advice; infinity: not known
+    waits: NDArray[np.void]  # (n_users,)
+    group: NDArray[np.int32]  # (n_jobs,): within which jobs change places, -1 for none
+    partner: NDArray[np.int32]  # (n_jobs,): the job with which it changed places last, -1 for none
+    has_given: NDArray[np.int8]  # (n_jobs,): its place
+    lane: NDArray[np.void]  # (2 * n_jobs,): lifts within the window, first ones first, from `first_spent` on
+    waiting: NDArray[np.void]  # (n_jobs,)
+    order: NDArray[np.int32]  # (n_jobs,): places in `waiting`, as the two below
+    by_priority: NDArray[np.int32]  # (n_jobs,)
+    spare: NDArray[np.int32]  # (n_jobs,)
+    of_user: NDArray[np.float64]  # (n_users,)
+
+
 class Victims(NamedTuple):
     """The running jobs chosen last to be preempted, and space for the choice; shapes in brackets."""
 
@@ -151,6 +225,15 @@ TABLES: Final[Mapping[type, Mapping[str, ArrayType]]] = {
         ),
     ),
     Order: declared(Order, {"settings": records("OrderSettings", ORDER_DTYPE)}),
+    Moves: declared(
+        Moves,
+        {
+            "settings": records("MoveSettings", MOVE_SETTINGS_DTYPE),
+            "waits": records("UserWaits", USER_WAITS_DTYPE),
+            "lane": records("LaneLift", LANE_LIFT_DTYPE),
+            "waiting": records("MoveCase", MOVE_CASE_DTYPE),
+        },
+    ),
     Queue: declared(Queue, {"rules": records("QueueRules", QUEUE_RULES_DTYPE)}),
     Victims: declared(Victims),
     GangPatience: declared(GangPatience, matrices=("rate_per_s",)),

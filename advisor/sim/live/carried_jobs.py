@@ -5,12 +5,13 @@ on plain Slurm alone starts in the model at the anchor, before all others, for t
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.job import Job, JobState
 from advisor.domain.snapshot import Snapshot
 from advisor.sim.cluster import SlurmParameters

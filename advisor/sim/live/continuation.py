@@ -4,12 +4,12 @@ The arrays are built once for a snapshot and copied for each run, one block of m
 before it reads is not copied: each thread keeps its own.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import SetGpus
 from advisor.planning.rollout import Scenario
 from advisor.sim.live.forecast_paces import Paces, Resized

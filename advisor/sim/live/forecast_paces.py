@@ -8,11 +8,11 @@ does not change the pace of others.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import SetGpus
 from advisor.domain.forecast import MOST_RATIO, Interval
 from advisor.domain.job import Job

@@ -7,12 +7,13 @@ fractions of seconds of submissions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.actions import SetNice
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.job import Job

@@ -1,7 +1,7 @@
 """Builds the arrays of the model of slurmctld in the middle of its run, as a snapshot shows it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from statistics import median
 from typing import Any, Final, Self, TypeVar
@@ -9,6 +9,7 @@ from typing import Any, Final, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.sim.cluster import Cluster
 from advisor.sim.live.snapshot_model import SnapshotModel
 from advisor.sim.node_events import NodeEvent

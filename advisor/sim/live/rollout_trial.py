@@ -3,11 +3,12 @@
 import pickle
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from pydantic import TypeAdapter
 
+from advisor.dataclass import dataclass
 from advisor.domain.forecast import Forecasts
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot

@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import product
 from queue import SimpleQueue
 from typing import Final
@@ -12,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import duration
 from advisor.errors import SimulationError
 from advisor.planning.case import Case

@@ -1,12 +1,12 @@
 """Finds the jobs of a snapshot that the model of slurmctld knows, and turns what they ask for into rows of a trace."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.diagnosis import CONTENTION, Cause, causes_named
 from advisor.domain.gang import GangRequest, GpuScope
 from advisor.domain.job import Job, JobState, tasks_of

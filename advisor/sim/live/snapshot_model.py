@@ -5,12 +5,13 @@ not start. `left_out` lists in plain sentences what the model leaves out.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.job import JobState
 from advisor.domain.node import Node
 from advisor.domain.snapshot import Snapshot

@@ -5,10 +5,11 @@ The unsplit record of a job array stands for all its tasks, and the tasks that w
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.diagnosis import CONTENTION, Cause, causes_named
 from advisor.domain.job import Job, JobState, tasks_of
 from advisor.domain.lease import Lease

@@ -4,8 +4,9 @@ import json
 import pickle
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from advisor.dataclass import dataclass
 from advisor.domain.forecast import Forecasts
 from advisor.domain.standings import Stretch
 from advisor.errors import AdvisorError

@@ -1,7 +1,7 @@
 """Slurm with this advisor: the live cycle reads the simulated Slurm, and what it recommends is applied."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.apply.applier import Applier
 from advisor.cycle import Cycle, Forecaster, NoForecaster
+from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
 from advisor.features.observe.known_models import KnownModels
 from advisor.features.policy import Policy

@@ -12,13 +12,14 @@ the gangs that use their links now.
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.memory import LARGEST_CLASS, Wait, gang_class
 from advisor.domain.topology import LocalityTier
 from advisor.planning.tuning import EDGES_S, Tuner, tuning_of

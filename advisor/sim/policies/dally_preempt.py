@@ -9,12 +9,13 @@ the cost are our interpretation. A victim waits for as long as the gang runs tha
 cost, too.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import HOUR_S
 from advisor.sim.engine.tables import GangPatience, Integers, Reals
 from advisor.sim.policies.dally import Dally, Rows, dally_policy

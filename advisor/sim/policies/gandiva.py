@@ -16,12 +16,13 @@ slowdown on shared GPUs, none are made. A gang moves only to the fewest nodes un
 Jobs are not grown into idle GPUs.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.sim.policies.engine_calls import pick, tier_held, tier_of_pick
 from advisor.sim.policies.rounds import RoundPolicy, RoundView
 from advisor.sim.state import NONE, PENDING

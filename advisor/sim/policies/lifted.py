@@ -6,28 +6,23 @@ What sites set without the daemon, `pin` and parameters of slurm.conf, are optio
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration
 from advisor.errors import SimulationError
 from advisor.settings import Fairness
 from advisor.sim.policies.at_submission import AtSubmission
-from advisor.sim.policies.exchanger import Exchanger
 from advisor.sim.policies.learning import LearnedRunTimes
-from advisor.sim.policies.lifter import Lifter
 from advisor.sim.policies.mover import KnownRunTimes, Mover, RunTimes
 from advisor.sim.policies.slurm import Run, SlurmPolicy, left_alone
-from advisor.sim.queueing import PAUSED
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_state import Slurm
-from advisor.sim.slurm.slurmctld import run_slurm
-from advisor.sim.state import State
 
-MakeMover = Callable[[Problem, Slurm, RunTimes], Mover]
 Known = Literal["limits", "forecast", "truth"]
 LIFT: Final = "lift"
 PLAIN: Final = "slurm"
@@ -50,17 +45,6 @@ RUN_TIMES: Final[Mapping[Known, Callable[[Problem, Slurm], RunTimes]]] = {
 }
 
 
-class Changer(Protocol):
-    """Changes jobs between the passes of slurmctld."""
-
-    @property
-    def slurm(self) -> Slurm:
-        """What runs between its changes."""
-
-    def cycle(self, state: State, now: float) -> None:
-        """Change jobs."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lift:
     """The options of `lift`: which run times are known, whose jobs change places, and the share of interactive jobs.
@@ -80,23 +64,9 @@ class Lift:
         if self.interactive is not None:
             limits = replace(limits, interactive_ratio=self.interactive / 100.0)
         problem = replace(problem, options=replace(problem.options, limits=limits))
-        mover = self._make(problem)(problem, slurm, RUN_TIMES[self.run_times](problem, slurm))
-        run = partial(changed_slurm, mover, problem.options.advise_every_s)
+        mover = Mover(problem, slurm, RUN_TIMES[self.run_times](problem, slurm))
+        run = partial(mover.run, problem.options.advise_every_s)
         return partial(AtSubmission(problem, mover).run, run) if limits.interactive_ratio > 0.0 else run
-
-    def _make(self, problem: Problem) -> MakeMover:
-        return Lifter if problem.options.limits.lifts_pass_others else Exchanger
-
-
-def changed_slurm(changer: Changer, every_s: float, state: State, until: float) -> int:
-    """Run the compiled loop up to an instant, with changes every `every_s` while jobs are pending."""
-    while True:
-        cycle_time = (state.tally["now"][0] // every_s + 1.0) * every_s
-        stopped = run_slurm(state, changer.slurm, min(until, cycle_time))
-        if stopped != PAUSED or until < cycle_time:
-            return stopped
-        if state.tally["pending"][0]:
-            changer.cycle(state, cycle_time)
 
 
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {

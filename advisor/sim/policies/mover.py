@@ -1,22 +1,36 @@
-"""The frame of policies that change the nice of pending jobs of the model of slurmctld between its passes."""
+"""Changes of the nice of pending jobs of the model of slurmctld between its passes, chosen as on snapshots.
 
-from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Final, Protocol
+Lifts are chosen as in `planning/lifts.py`, exchanges of places as in `planning/exchange.py`; what chooses them here is
+`engine/moves.c`, and tests hold both to the same choices.
+"""
+
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import DAY_S
 from advisor.features.taken import AskedResources, GpuRates, gpus_taken
-from advisor.planning.objective import Floats, is_overdue, owed
-from advisor.settings import Limits
+from advisor.planning.lifts import Bounds
+from advisor.planning.objective import Floats, fair_range, is_weighed
+from advisor.sim.engine.native import native
+from advisor.sim.engine.tables import (
+    LANE_LIFT_DTYPE,
+    MOVE_CASE_DTYPE,
+    MOVE_SETTINGS_DTYPE,
+    USER_WAITS_DTYPE,
+    Moves,
+)
+from advisor.sim.queueing import PAUSED
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_state import Slurm
-from advisor.sim.slurm.slurmctld import ask_for_pass, prioritise, sort_line
-from advisor.sim.state import State
+from advisor.sim.slurm.slurmctld import run_slurm
+from advisor.sim.state import NONE, State
 
 Rows = NDArray[np.intp]
+# The jobs submitted within this time count for what users are owed.
+WINDOW_S: Final = 7 * DAY_S
 
 
 class RunTimes(Protocol):
@@ -37,11 +51,52 @@ class KnownRunTimes:
         return np.asarray(self.run_s[rows])
 
 
+@native
+def move_jobs(s: State, m: Slurm, moves: Moves, now: float) -> None:
+    """Change the pending jobs of each pool, by lifts or exchanges, and let slurmctld sort its line."""
+
+
+@native
+def count_owed(s: State, moves: Moves, now: float) -> None:
+    """Add up by how much the jobs of users have waited longer than without advice, as far as that is known by now."""
+
+
+@native
+def run_moved(s: State, m: Slurm, moves: Moves, every_s: float, until: float) -> int:
+    """Run as `run_slurm` does, with changes every `every_s` while jobs are pending."""
+
+
+class Changer(Protocol):
+    """Changes jobs between the passes of slurmctld."""
+
+    @property
+    def slurm(self) -> Slurm:
+        """What runs between its changes."""
+
+    def cycle(self, state: State, now: float) -> None:
+        """Change jobs."""
+
+
+def changed_slurm(changer: Changer, every_s: float, state: State, until: float) -> int:
+    """Run the compiled loop up to an instant, with changes every `every_s` while jobs are pending."""
+    while True:
+        now = state.tally["now"][0]
+        cycle_time = (now // every_s + 1.0) * every_s
+        if cycle_time <= now:  # by rounding
+            cycle_time += every_s
+        stopped = run_slurm(state, changer.slurm, min(until, cycle_time))
+        if stopped != PAUSED or until < cycle_time:
+            return stopped
+        if state.tally["pending"][0]:
+            changer.cycle(state, cycle_time)
+
+
 class Mover:
     """Changes the nice of pending jobs, pool by pool; arrays are `(n_jobs,)`, and jobs without GPUs are left alone.
 
-    `pool` and `taken` are the pool of each job and the GPUs that it takes, counted as on snapshots, `capacity` is
-    `(n_pools,)`. `nice` are the values of the users, and `until` is when the change of a job ends, 0 without one.
+    Jobs of one user or account exchange their places where the limits say so, and are lifted elsewhere. `pool` and
+    `taken` are the pool of each job and the GPUs that it takes, counted as on snapshots, `capacity` is `(n_pools,)`.
+    `nice` are the values of the users, and `until` is when the change of a job ends, 0 without one.
     """
 
     def __init__(self, problem: Problem, slurm: Slurm, run_times: RunTimes) -> None:
@@ -53,26 +108,20 @@ class Mover:
         self.taken = taken_by(jobs, rates_of(problem.state, self.pool, nodes))
         self.nice: NDArray[np.int32] = jobs["nice"].copy()
         self.until: Floats = np.zeros(len(jobs))
+        self.moves = self._moves(problem)
+
+    def run(self, every_s: float, state: State, until: float) -> int:
+        """Run the compiled loop up to an instant, with changes every `every_s` while jobs are pending."""
+        if isinstance(self.run_times, KnownRunTimes):
+            return run_moved(state, self.slurm, self.moves, every_s, until)
+        return changed_slurm(self, every_s, state, until)
 
     def cycle(self, state: State, now: float) -> None:
         """Change the jobs of each pool, and let slurmctld sort its line."""
         rows = self.rows(state)
-        if len(rows) < 2:
-            return
-        run_s = self.run_times.expected_s(state, rows, now)
-        pools = self.pool[rows]
-        written = False
-        for pool in range(len(self.capacity)):
-            mine = np.flatnonzero((pools == pool) & np.isfinite(run_s))
-            if len(mine) > 1:
-                written |= self._cycle_of(state, rows[mine], run_s[mine], now, self.capacity[pool])
-        if written:
-            sort_line(state, self.slurm)
-            ask_for_pass(self.slurm, now)
-
-    @abstractmethod
-    def _cycle_of(self, state: State, rows: Rows, run_s: Floats, now: float, capacity: float) -> bool:
-        """Change jobs of one pool, given as rows in their present order; return whether any was changed."""
+        if len(rows) > 1 and not isinstance(self.run_times, KnownRunTimes):
+            self.moves.run_s[rows] = self.run_times.expected_s(state, rows, now)
+        move_jobs(state, self.slurm, self.moves, now)
 
     def rows(self, state: State) -> Rows:
         """Return the rows of the pending GPU jobs in the line, once each."""
@@ -80,12 +129,75 @@ class Mover:
         rows = entries[entries < len(state.jobs)].astype(np.intp)
         return rows[state.jobs["gpus"][rows] > 0]
 
-    def _write(self, state: State, rows: Rows, nice: Floats | NDArray[np.int32], now: float) -> None:
-        """Set the nice values of jobs."""
-        state.jobs["nice"][rows] = nice
-        for row in rows.tolist():
-            prioritise(state, self.slurm, row, now)
-        state.tally["changes"] += len(rows)
+    def _moves(self, problem: Problem) -> Moves:
+        asked, count = problem.trace.jobs, len(problem.state.jobs)
+        users = int(asked["user"].max(initial=0)) + 1
+        known = self.run_times.run_s if isinstance(self.run_times, KnownRunTimes) else np.full(count, np.inf)
+        exchanges = not self.limits.lifts_pass_others
+        # Where users do not count, no start without advice does.
+        counts_users = exchanges or is_weighed(self.limits)
+        start_time = problem.plain_outcomes()["start_time"] if counts_users else np.full(count, np.inf)
+        return Moves(
+            settings=self._settings(problem.options.twin_every_s if counts_users else np.inf),
+            capacity=self.capacity,
+            pool=self.pool,
+            taken=self.taken.astype(np.float64),
+            run_s=known.astype(np.float64),
+            nice=self.nice,
+            until=self.until,
+            submit_time=asked["submit_time"].astype(np.float64),
+            plain_start_time=np.where(np.isfinite(start_time), start_time, np.inf),
+            waits=np.zeros(users, USER_WAITS_DTYPE),
+            group=group_of(problem) if exchanges else np.full(count, NONE, np.int32),
+            partner=np.full(count, NONE, np.int32),
+            has_given=np.zeros(count, np.int8),
+            lane=np.zeros(2 * count, LANE_LIFT_DTYPE),
+            waiting=np.zeros(count, MOVE_CASE_DTYPE),
+            order=np.zeros(count, np.int32),
+            by_priority=np.zeros(count, np.int32),
+            spare=np.zeros(count, np.int32),
+            of_user=np.zeros(users),
+        )
+
+    def _settings(self, count_every_s: float) -> NDArray[np.void]:
+        limits, planning, control = self.limits, self.planning, self.slurm.control[0]
+        # Of a pool of one GPU: the time that all work at most.
+        bounds = Bounds.of(planning, limits, 1.0)
+        values: dict[str, Any] = {
+            "decades": planning.priority_decades,
+            "scale": fair_range((control["weight_fairshare"], control["weight_age"])),
+            "patience_s": planning.patience_s,
+            "max_credit": planning.max_credit,
+            "lease_s": planning.lift_lease_s,
+            "min_age_s": limits.min_job_age_s,
+            "lateness_s": limits.max_lateness_s,
+            "lateness_ratio": limits.max_lateness_ratio,
+            "user_ratio": bounds.user_ratio,
+            "work_s": bounds.gpu_s,
+            "window_s": limits.fairness_window_s,
+            "agreed_s": limits.agreed_delay_s,
+            "agreed_ratio": limits.agreed_delay_ratio,
+            "owed_window_s": WINDOW_S,
+            "count_every_s": count_every_s,
+            "counted_time": -np.inf,
+            "places": bounds.places,
+            "is_weighed": is_weighed(limits),
+            "is_lane": limits.is_lane,
+            "exchanges": not limits.lifts_pass_others,
+        }
+        settings = np.zeros(1, MOVE_SETTINGS_DTYPE)
+        for name, value in values.items():
+            settings[name] = value
+        return settings
+
+
+def group_of(problem: Problem) -> NDArray[np.int32]:
+    """Return the user of each job, or its account, as the fairness names it, `(n_jobs,)`; NONE if it has no name."""
+    jobs, trace = problem.state.jobs, problem.trace
+    within_users = problem.options.limits.fairness == "user"
+    group, names = (jobs["user"], trace.users) if within_users else (jobs["account"], trace.accounts)
+    has_name = np.array([bool(name) for name in names], dtype=np.bool_)
+    return np.where(has_name[group], group, NONE).astype(np.int32)
 
 
 def pools_of(problem: Problem, slurm: Slurm) -> tuple[NDArray[np.int32], Floats, NDArray[np.int8]]:
@@ -138,69 +250,3 @@ def rates_of(state: State, pool: NDArray[np.int32], pool_nodes: NDArray[np.int8]
     gpu_type = state.jobs["gpu_type"]
     is_known = (gpu_type >= 0) & (gpu_type < types)
     return rates.take(pool.astype(np.intp) * (types + 1) + np.where(is_known, gpu_type, types))
-
-
-# The jobs submitted within this time count.
-WINDOW_S: Final = 7 * DAY_S
-
-
-class PlainWaits:
-    """What users are owed: by how much their jobs have waited longer than under plain Slurm, which ran before.
-
-    Only what plain Slurm has done up to the present instant counts.
-    """
-
-    def __init__(
-        self, submit_time: Floats, user: NDArray[np.integer], start_time: Floats, limits: Limits, *, every_s: float
-    ) -> None:
-        """Take the jobs, `(n_jobs,)` by submission, and their starts under plain Slurm, NaN for none.
-
-        The waits are added up every `every_s`.
-        """
-        self._submit_time = submit_time
-        self._user = user
-        self._users = int(user.max(initial=0)) + 1
-        self._start_time = np.where(np.isfinite(start_time), start_time, np.inf)
-        self._limits = limits
-        self._every_s = every_s
-        self._counted_time = -np.inf
-        self._owed = np.zeros(self._users)
-
-    @classmethod
-    def of(cls, problem: Problem) -> "PlainWaits":
-        """Run plain Slurm on a problem."""
-        asked, options = problem.trace.jobs, problem.options
-        return cls(
-            asked["submit_time"],
-            asked["user"],
-            problem.plain_outcomes()["start_time"],
-            options.limits,
-            every_s=options.twin_every_s,
-        )
-
-    def owed(self, state: State, rows: NDArray[np.intp], now: float) -> Floats:
-        """Return what the users of some rows are owed, as the objective takes it."""
-        if now - self._counted_time >= self._every_s:
-            self._owed, self._counted_time = self._count(state, now), now
-        return np.asarray(self._owed[self._user[rows]])
-
-    def is_overdue(self, rows: NDArray[np.intp], now: float) -> NDArray[np.bool_]:
-        """Return which rows have not started by their start under plain Slurm and the bound on lateness after it."""
-        return is_overdue(now, self._start_time[rows], self._submit_time[rows], self._limits)
-
-    def _count(self, state: State, now: float) -> Floats:
-        first, last = np.searchsorted(self._submit_time, (now - WINDOW_S, now), side="right")
-        seen = slice(int(first), int(last))
-        started = state.jobs["start_time"][seen]
-        waited_until = np.where(np.isfinite(started), np.minimum(started, now), now)
-        start_time = self._start_time[seen]
-        user = self._user[seen]
-        given_s, plain_s, jobs = (
-            np.bincount(user, weights, minlength=self._users).astype(np.float64)
-            for weights in (
-                waited_until - np.minimum(start_time, now),
-                np.minimum(start_time, now) - self._submit_time[seen],
-                np.ones(len(user)),
-            )
-        )
-        return owed(given_s, plain_s, jobs, self._limits)

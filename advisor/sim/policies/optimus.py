@@ -15,12 +15,13 @@ saves more than its restart and what others lose by it, and shrinks only where i
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.sim.policies.rounds import RoundPolicy, RoundView, deal
 
 Floats = NDArray[np.float64]

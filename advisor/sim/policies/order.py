@@ -5,10 +5,9 @@ weighted sum of completion times (W. E. Smith, Naval Research Logistics Quarterl
 fair-share factor of the job's association and with the time that the job has waited.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import DAY_S
 from advisor.sim.engine.tables import ORDER_DTYPE, Order
 from advisor.sim.policies.engine_calls import run_ordered

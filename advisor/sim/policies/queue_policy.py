@@ -1,12 +1,12 @@
 """Policies that differ only in the order of their queue and in whether they preempt, and one with levels, LAS."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import HOUR_S
 from advisor.sim.engine.tables import build_victims
 from advisor.sim.policies.engine_calls import pick, run_queue

@@ -1,12 +1,12 @@
 """Policies that decide about all jobs in rounds, and their loop: between rounds jobs only arrive and end."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.planning.growth import GrowthStep, grown
 from advisor.sim.engine.tables import Integers, Reals, Victims, build_victims
 from advisor.sim.policies.engine_calls import best_rates, pick, put_back, run_round, serve, share_gpus, start_one

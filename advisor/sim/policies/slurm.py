@@ -1,12 +1,13 @@
 """Slurm on its own: multifactor priority, the main pass and backfill, alone or with its line changed in between."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_state import Slurm

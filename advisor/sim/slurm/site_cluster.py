@@ -3,13 +3,14 @@
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
 from advisor.backends.spelling import duration_s
+from advisor.dataclass import dataclass
 from advisor.domain.node import Node
 from advisor.domain.releases import release_of
 from advisor.domain.site import Partition, SiteConfig

@@ -1,9 +1,9 @@
 """Converts the limits, shares and priorities that slurmctld shows to the tables of a cluster."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import MINUTE_S
 from advisor.sim.slurm.queue_tables import AssociationTable, QosTable
 

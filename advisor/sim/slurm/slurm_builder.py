@@ -1,11 +1,11 @@
 """Builds the state of the model of slurmctld before the first submission."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.releases import traits_of
 from advisor.sim.cluster import Cluster, SlurmParameters
 from advisor.sim.run_outcome import End

@@ -1,13 +1,13 @@
 """The counters of the model of slurmctld for QOS and association limits, and which jobs count in which."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import MINUTE_S
 from advisor.sim.slurm.queue_tables import AssociationTable, GroupLimits, QosTable, has_limits
 from advisor.sim.state import NONE

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from advisor.backends.site_config import further_settings
+from advisor.dataclass import dataclass
 from advisor.domain.node import Node
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.topology import TopologyKind

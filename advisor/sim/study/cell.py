@@ -8,7 +8,7 @@ The digest is also that of the files that decide the outcome: imported sources, 
 import ast
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import advisor
+from advisor.dataclass import dataclass
 from advisor.errors import AdvisorError, SimulationError
 from advisor.predict.library import shipped_folder
 from advisor.predict.manifest import FILE_NAME

@@ -1,11 +1,12 @@
 """Compare policies on the same cells with the first policy: overall, by job size and by user."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.sim.study.metrics import Ends, Grouping
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.statistics import CellName, RelativeChange, difference_of_figures, paired_difference

@@ -1,9 +1,9 @@
 """Runs every setting that `sadvise tune` tries on the same perturbed copies of a trace, and measures the frontier."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from advisor.dataclass import dataclass
 from advisor.domain.tune_verdict import Preset
 from advisor.sim.cluster import Cluster
 from advisor.sim.simulated_policy import SimulationOptions

@@ -1,12 +1,13 @@
 """What each setting that was tried costs and gains, measured on the same perturbed copies of a trace."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.tune_verdict import Preset
 from advisor.sim.study.cell import PerturbedTrace
 from advisor.sim.study.result import RunResult

@@ -9,12 +9,13 @@ user has to ask more for it.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
 from advisor.sim.cluster import Cluster
 from advisor.sim.simulated_policy import SimulationOptions

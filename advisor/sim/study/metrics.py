@@ -5,12 +5,12 @@ JCT and bounded slowdown are over the jobs that finished: a job killed by its ti
 other. A metric over no job at all is NaN.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.topology import LocalityTier
 from advisor.sim.run_outcome import End, Run
 from advisor.sim.traces.trace import Trace

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
+from advisor.dataclass import dataclass
 from advisor.errors import SimulationError
 from advisor.files import replacing
 from advisor.sim.run_outcome import End, Run

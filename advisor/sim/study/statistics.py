@@ -17,7 +17,6 @@ for cells. Near saturation, and below some thousand jobs, even this covers less 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from statistics import NormalDist
@@ -26,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.stats import t_quantile
 
 MOST_BLOCKS = 20

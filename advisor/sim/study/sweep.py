@@ -4,12 +4,13 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.errors import SimulationError
 from advisor.sim.study.cell import Cell, Progress, Simulate, digest_of, keys_of, run_cell, simulate_cell
 from advisor.sim.study.engines import Engine, Finished, run_tasks

@@ -5,12 +5,13 @@ Each is one policy on one cluster with one set of options, and the lines that pu
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
 import numpy as np
 
+from advisor.dataclass import dataclass
 from advisor.domain.tune_verdict import PRESETS, Preset
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
 from advisor.settings import Fairness

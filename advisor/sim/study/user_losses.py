@@ -11,13 +11,14 @@ Finish-time fairness is rho of each user (Themis, Mahajan et al., NSDI 2020): th
 jobs would have alone on an equal share of the GPUs.
 """
 
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from statistics import NormalDist
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from advisor.dataclass import dataclass
 
 LEAST_JOBS: Final = 20
 ALLOWED_RATIO: Final = 0.05

@@ -7,12 +7,13 @@ one more column leaves the others unchanged. docs/traces.md shows the tables.
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.domain.gang import MOST
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace

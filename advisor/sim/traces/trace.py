@@ -1,9 +1,11 @@
 """A trace: the jobs of a workload, as they were submitted and as they would run alone."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from advisor.dataclass import dataclass
 
 # One row per job, sorted by (submit_time, job_id). Codes are indices into the name tables of `Trace`.
 TRACE_DTYPE = np.dtype(

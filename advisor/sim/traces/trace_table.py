@@ -1,13 +1,14 @@
 """Rows on their way into a trace: checked column by column, bad ones counted and kept out, names turned into codes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.errors import TraceError
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 from advisor.sim.traces.trace_columns import (

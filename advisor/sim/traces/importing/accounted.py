@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from advisor.backends.hints import hints
 from advisor.backends.tres import Tres
+from advisor.dataclass import dataclass
 from advisor.domain.gang import MOST
 from advisor.errors import DecodeError
 from advisor.sim.traces.importing.workload_rows import RowWithoutJob, SourceJob, WorkloadRow, fixed_or_open, per_gpu

@@ -4,7 +4,7 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Final, TextIO
@@ -12,6 +12,7 @@ from typing import Final, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.dataclass import dataclass
 from advisor.errors import TraceError
 from advisor.files import STANDARD_STREAM
 from advisor.sim.traces.importing import published, sacct

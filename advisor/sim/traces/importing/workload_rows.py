@@ -4,12 +4,12 @@ import csv
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Final, TextIO
 
+from advisor.dataclass import dataclass
 from advisor.errors import DecodeError, TraceError
 from advisor.sim.traces.trace_table import BadRow
 

@@ -178,6 +178,9 @@ def mixed_requests() -> tuple[Trace, Cluster]:
     return asked, cluster
 
 
+LIFTS = ("lift", "lift:fairness=lane,interactive=10", "lift:fairness=user")
+
+
 def run_checked() -> None:
     """Run jobs with failures, limits, switches, arrays, partitions, preemption and elastic sizes under all policies."""
     trace = busy_trace()
@@ -196,7 +199,18 @@ def run_checked() -> None:
     run_of(waiting, parse_cluster(SHARED), "slurm", SimulationOptions())
     failing = replace(parse_cluster(SHARED), failures=Failures(node_mtbf_h=20.0))
     for cluster in (parse_cluster(SHARED), failing):
-        for policy in ("slurm", "qssf", "srtf", "las", "gandiva", "optimus", "tetris", "dally", "dally+preempt"):
+        for policy in (
+            "slurm",
+            "qssf",
+            "srtf",
+            "las",
+            "gandiva",
+            "optimus",
+            "tetris",
+            "dally",
+            "dally+preempt",
+            *LIFTS,
+        ):
             run_of(replace(trace, jobs=jobs), cluster, policy, SimulationOptions())
     for policy in ("slurm", "rules"):
         run_of(*mixed_requests(), policy, SimulationOptions())
@@ -213,7 +227,7 @@ def run_checked() -> None:
     names = ("", "a", "b", "a,b", "b,a")
     jobs["partition"] = np.arange(len(jobs)) % len(names)
     divided = replace(trace, jobs=jobs, partitions=names, accounts=("lab",))
-    for policy in ("slurm", "order-fair"):
+    for policy in ("slurm", "order-fair", *LIFTS):
         run = run_of(divided, limited, policy, SimulationOptions())
         assert {End.FINISHED, End.IMPOSSIBLE} <= set(run.outcomes["end"].tolist())
     tiers = replace(limited.slurm, preempt_type="partition_prio", preempt_mode="requeue", preempt_exempt_s=600.0)

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, get_type_hints
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.idle_gpus import UtilisationSettings
 from advisor.domain.mode import Modes

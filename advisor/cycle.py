@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.memory import NOTHING_KNOWN, Journal, Memory
 from advisor.domain.mode import EVERYTHING, Modes

@@ -7,7 +7,7 @@ and reads all.
 import re
 from typing import Annotated, Final, Literal
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.notice import is_loopback
 from advisor.domain.tune_verdict import Preset, presets_in
 from advisor.domain.units import DAY_S, HOUR_S

@@ -14,8 +14,8 @@ from advisor.apply import leases
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.step import Gate, OpenGate, Reconciled, Step, StepJournal
 from advisor.cycle import ClusterSource, Cycle, CycleRecord
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, Lever, SetNice, exchanged_with
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, intended, request_without
 from advisor.domain.memory import Memory, Wait

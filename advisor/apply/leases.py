@@ -9,8 +9,8 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever, SetNice, SetNodeList
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, request_without
 from advisor.domain.request import REQUEUED

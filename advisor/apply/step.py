@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from advisor.cycle import Cycle, CycleRecord
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
 from advisor.domain.load import Allowance

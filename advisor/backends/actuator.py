@@ -11,8 +11,8 @@ from advisor.backends.commands import update_line
 from advisor.backends.named_jobs import IDS_PER_COMMAND, UNREADABLE, hidden_ends, names_no_job, read_jobs
 from advisor.backends.process import Commands, FedCommands, ask_text, printable, text_of
 from advisor.backends.text_source import new_delimiter
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, SetNice, SetNodeRange
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.mark import is_marked
 from advisor.domain.plan import Outcome, Receipt

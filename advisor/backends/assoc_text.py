@@ -8,7 +8,7 @@ from typing import Final
 from advisor.backends.process import Commands, ask_text, printable
 from advisor.backends.scontrol_text import ShownRecord, blocks, partitions
 from advisor.backends.spelling import PLAIN_NAME, count, duration_s, is_unset, names
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.site import Partition, SiteConfig
 from advisor.errors import AdvisorError, DecodeError
 

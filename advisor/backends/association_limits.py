@@ -20,8 +20,8 @@ from advisor.backends.assoc_text import (
 )
 from advisor.backends.process import Commands
 from advisor.backends.site_reader import running_config
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, SetGpus
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation

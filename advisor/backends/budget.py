@@ -11,7 +11,7 @@ from math import inf
 from typing import Final
 
 from advisor.backends.process import Answer, FedCommands, Stream
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.load import Allowance, RateLimit
 from advisor.domain.units import MINUTE_S, plural
 from advisor.errors import BudgetSpentError

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from advisor.backends.process import Commands, ask_text, printable
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import AdvisorError, DecodeError
 
 _BEGIN: Final = "Slurmctld("

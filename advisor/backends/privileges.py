@@ -9,8 +9,8 @@ from typing import Final
 from advisor.backends.process import Commands, ask_text, printable
 from advisor.backends.site_config import config_lines
 from advisor.backends.site_reader import Identity, own_identity
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever, SetNice
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
 from advisor.errors import AdvisorError

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import IO, Final, NoReturn, Protocol
 
 from advisor.backends.command_errors import late, refusal
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import SlurmError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError, TooLargeError
 from advisor.text import escaped
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from advisor.backends.records import JobRecord, NodeRecord, leaves_nodes_open, takes_jobs
 from advisor.backends.spelling import NO_LIMIT, names, node_names, optional_text, signed, unreadable
 from advisor.backends.tres import GPU, Gres, Tres, counts_of, gres_list
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.site import Partition

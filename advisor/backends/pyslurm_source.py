@@ -17,8 +17,8 @@ from advisor.backends.records import JobRecord, UnreadJob, record_or_unread, row
 from advisor.backends.reservations import read_reservations
 from advisor.backends.site_reader import SiteReader
 from advisor.clock import Clock
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
+from advisor.domain.dataclass import dataclass
 from advisor.domain.releases import same_release
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import (

@@ -27,7 +27,7 @@ from advisor.backends.tres import (
     requested,
     share_counts,
 )
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.node import Node, is_known

@@ -23,7 +23,7 @@ from advisor.backends.slurm_conf import (
     shown_topology,
 )
 from advisor.clock import Clock
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.load import RateLimit
 from advisor.domain.releases import version_in
 from advisor.domain.site import SiteConfig

@@ -13,7 +13,7 @@ from typing import Final
 from advisor.backends.process import printable
 from advisor.backends.scontrol_text import blocks
 from advisor.backends.spelling import count, node_names
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.topology import Switch, Topology, TopologyKind
 from advisor.errors import DecodeError
 from advisor.files import opened

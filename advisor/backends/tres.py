@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from advisor.backends.spelling import CACHED_TEXTS, count, is_unset, memory_mib, unreadable
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import MOST, GpuCount, GresCount, ShareCount
 from advisor.domain.node import GpuPool, GresPool
 

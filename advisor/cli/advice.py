@@ -8,9 +8,9 @@ from rich.text import Text
 from advisor.cli.filters import JobFilter
 from advisor.config import Config
 from advisor.cycle import CycleRecord
-from advisor.dataclass import dataclass
 from advisor.diagnose.survey import overview
 from advisor.diagnose.unused import why_unused
+from advisor.domain.dataclass import dataclass
 from advisor.domain.plan import Recommendation
 from advisor.domain.probation import NOTHING_PROVEN
 from advisor.domain.units import duration, plural

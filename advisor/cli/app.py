@@ -7,7 +7,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

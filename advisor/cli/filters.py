@@ -7,7 +7,7 @@ from typing import Annotated
 
 from advisor.backends.spelling import node_names
 from advisor.cli.options import FILTERS, OptionGroup, shared
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ConfigError, DecodeError, OptionsError

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from advisor.cli.progress import progress_bar, terminated_as_interrupted
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import duration, plural
 from advisor.errors import JournalError, OptionsError
 from advisor.features.policy import Policy, models_of

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, WEEK_S
 from advisor.errors import OptionsError
 from advisor.view.terminal import Output

@@ -15,7 +15,7 @@ from advisor.cli.filters import JobFilter, Wanted
 from advisor.cli.options import OUTPUT, Form, JournalFile, SeveralQueues, option
 from advisor.clock import SystemClock
 from advisor.config import Config
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, OptionsError
 from advisor.text import one_line

@@ -14,7 +14,7 @@ from advisor.cli.progress import progress_bar, terminated_as_interrupted
 from advisor.cli.simulation_options import Execution, OneTrace, RequestsMade
 from advisor.cli.site_history import cluster_of, site_trace
 from advisor.config import DEFAULT, Config, effective_values
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import OptionsError, SimulationError
 from advisor.sim.cluster import Cluster
 from advisor.sim.runner import SimulationOptions, known_policy

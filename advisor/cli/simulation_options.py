@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from advisor.cli.options import LIVE, OUTPUT, RECENT, OptionGroup, Since, option, shared
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import OptionsError
 
 RUNS = "What is simulated"

@@ -23,7 +23,7 @@ from advisor.clock import Clock
 from advisor.config import DEFAULT, Config
 from advisor.cycle import ClusterSource, Cycle, NoForecaster, StartForecaster
 from advisor.daemon.service import Outfit
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.load import ControllerLoad
 from advisor.domain.plan import Recommendation

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from advisor.clock import Clock
 from advisor.config import Config
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.mode import Mode
 from advisor.domain.notice import Notice, NoticeSettings
 from advisor.domain.units import HOUR_S

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from advisor.clock import Clock
 from advisor.config import Config
 from advisor.daemon.service import Service
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.failing_node import FailingNode
 from advisor.domain.idle_gpus import IdleLook
 from advisor.domain.snapshot import Snapshot

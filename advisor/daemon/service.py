@@ -20,7 +20,7 @@ from advisor.daemon.gang_watch import GangWatch
 from advisor.daemon.journal_keeper import Keeper
 from advisor.daemon.submit_table import SubmitTables
 from advisor.daemon.twin_keeper import TwinKeeper
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.idle_gpus import MOST_JOBS, IdleLook
 from advisor.domain.job import Job
 from advisor.domain.lease import LeaseState

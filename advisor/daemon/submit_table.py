@@ -13,8 +13,8 @@ from typing import Final
 
 from advisor.config import Config
 from advisor.cycle import CycleRecord
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever, Reason, SetNice
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState, intended
 from advisor.domain.mark import is_marked

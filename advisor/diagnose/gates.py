@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from advisor.dataclass import dataclass
 from advisor.diagnose.inquiry import Inquiry
 from advisor.diagnose.reserved_nodes import own_reservation
 from advisor.diagnose.shortage import impossible
+from advisor.domain.dataclass import dataclass
 from advisor.domain.diagnosis import CONTENTION, Cause, Finding, Variant, causes_named, reservation_is_gone
 from advisor.domain.job import Job, JobState
 from advisor.domain.particulars import ReachedLimit

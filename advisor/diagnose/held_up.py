@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.particulars import Reservation
 from advisor.domain.snapshot import Snapshot

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.diagnosis import CONTENTION, Cause, causes_named
 from advisor.domain.gang import GangRequest, share_of_gpu, whole_gpus
 from advisor.domain.job import Job, tasks_of

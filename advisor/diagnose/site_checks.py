@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from advisor.dataclass import dataclass
 from advisor.diagnose.survey import overview
 from advisor.domain.actions import Lever
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import Sensitivity
 from advisor.domain.releases import first_with

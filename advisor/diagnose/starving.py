@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job
 from advisor.domain.outcome import JobOutcome

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope, whole_gpus
 from advisor.domain.job import Job, JobState, tasks_of
 from advisor.domain.overview import (

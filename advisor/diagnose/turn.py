@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.standings import Standing
 from advisor.planning.beliefs import Basis

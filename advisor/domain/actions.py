@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Self, get_args
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.units import MINUTE_S

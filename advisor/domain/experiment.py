@@ -12,7 +12,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Annotated, Final, Literal
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.outcome import Arm
 from advisor.domain.units import DAY_S, HOUR_S
 

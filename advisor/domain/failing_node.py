@@ -1,6 +1,6 @@
 """Defines runs of jobs that the failure of a node ended, and nodes that fail more often than others."""
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import HOUR_S, gpu_time, plural
 
 

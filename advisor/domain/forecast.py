@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import field, replace
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import LATEST_TIME
 from advisor.domain.topology import LocalityTier
 

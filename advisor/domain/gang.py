@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 
 # Far above any cluster; a larger number is damage or malice, and would overflow the arrays of the planner.
 MOST = 10**8

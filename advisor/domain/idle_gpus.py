@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Final
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.notice import check_url
 from advisor.domain.units import DAY_S, HOUR_S
 

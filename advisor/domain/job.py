@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope
 
 # Slurm's ids, priorities and nices have 32 bits or fewer, and some of their arithmetic is wider.

@@ -5,7 +5,6 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import (
     Action,
     Lever,
@@ -16,6 +15,7 @@ from advisor.domain.actions import (
     exchanged_with,
     gives_place,
 )
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.request import Request, request_of

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.probation import Trust
 from advisor.domain.standings import NO_STANDINGS, Standings, Stretch

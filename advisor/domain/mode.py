@@ -5,7 +5,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 
 

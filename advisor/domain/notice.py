@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import DAY_S, HOUR_S, WEEK_S
 
 Figure = str | int | float | None

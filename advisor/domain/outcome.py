@@ -3,8 +3,8 @@
 from enum import StrEnum
 from typing import Final
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import Interval
 from advisor.domain.lease import Ending
 

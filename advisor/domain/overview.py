@@ -1,6 +1,6 @@
 """Defines the overview of a cluster: which GPUs are in use, which are idle and why, which jobs wait."""
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

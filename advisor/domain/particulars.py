@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import field
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import GpuCount
 
 

@@ -5,8 +5,8 @@ from dataclasses import asdict, field, fields
 from enum import StrEnum
 from typing import Final
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, Lever, Reason
+from advisor.domain.dataclass import dataclass
 from advisor.domain.topology import LocalityTier
 
 Evidence = str | int | float

@@ -9,7 +9,7 @@ from dataclasses import field
 from statistics import NormalDist
 from typing import Final
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 
 # The share of outcomes that an interval claims to contain.
 CLAIMED_RATIO: Final = 0.8

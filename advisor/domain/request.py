@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Final
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job, waiting_tasks
 from advisor.domain.units import duration, plural

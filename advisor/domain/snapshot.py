@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from functools import cached_property
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import LATEST_TIME, Job, JobState
 from advisor.domain.node import Node
 from advisor.domain.site import Partition, SiteConfig

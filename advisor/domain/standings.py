@@ -5,7 +5,7 @@ from dataclasses import field
 from statistics import median, quantiles
 from typing import Final
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import Interval
 from advisor.domain.units import DAY_S
 

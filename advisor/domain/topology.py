@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from enum import IntEnum, StrEnum
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 
 
 class LocalityTier(IntEnum):

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 
 # Most gangs and nodes that the daemon publishes and writes down, the longest and the largest first.
 MOST: Final = 50

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import share_of_gpu
 from advisor.domain.job import Job, tasks_of
 from advisor.domain.snapshot import Snapshot

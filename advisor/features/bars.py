@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.diagnosis import RESOURCES, causes_named
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot

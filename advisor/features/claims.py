@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import GangRequest, GpuCount
 from advisor.features.nodes import Chunk, Counts, Mebibytes, NodeTable, chunks_in
 

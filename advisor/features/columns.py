@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 
 RowChoice = slice | NDArray[np.integer[Any]] | NDArray[np.bool_]
 

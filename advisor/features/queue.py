@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.diagnosis import CONTENTION, causes_named
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.gang import GangRequest, share_of_gpu

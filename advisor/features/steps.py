@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import MINUTE_S
 from advisor.errors import ModelError
 from advisor.features.policy import Options, Scores

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from advisor.backends.tres import NO_TRES, Tres
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.fit.fitted import Source
 from advisor.predict.run_time_features import EndedJobs, RunTimeTable
 from advisor.sim.traces.importing.accounted import Accounted, Record

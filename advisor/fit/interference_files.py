@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import ConfigError
 from advisor.files import opened
 from advisor.fit.fitted import Source, source_of

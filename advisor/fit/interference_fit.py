@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import ConfigError
 from advisor.fit.fitted import Fitted, Regressor, Source
 from advisor.fit.interference_files import RelativeSpeeds, measured, read_files

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.predict.interference_items import Floats, Items, JobPairs, Rows, Shape, name_key, similarity
 
 # The most rows that the search uses; the fit uses all of them.

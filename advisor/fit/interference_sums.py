@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.fit.interference_files import RelativeSpeeds
 
 # Two jobs that take turns on a GPU have it all, less what switching costs: their relative speeds add up to about 1, or

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.fit.fitted import Regressor
 from advisor.fit.interference_files import RelativeSpeeds
 from advisor.predict.interference_items import (

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor import __version__
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.probation import Proof
 from advisor.errors import ModelError
 from advisor.files import EVERYONE, OWNER_AND_GROUP

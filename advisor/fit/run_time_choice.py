@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.probation import NO_ORDER, Coverage, OrderProof, Proof
 from advisor.domain.units import HOUR_S
 from advisor.predict.order_share import WaitedJobs, order_proof

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import ModelError
 from advisor.fit.fitted import Fitted, Regressor, Source, predictions
 from advisor.fit.run_time_choice import OURS, RIVAL, Draw, figures

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import DAY_S
 from advisor.errors import ConfigError
 from advisor.features.backlog import BacklogTable, Floats, Rows

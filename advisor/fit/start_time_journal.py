@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job, JobState
 from advisor.domain.outcome import JobOutcome
 from advisor.domain.snapshot import Snapshot

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import DAY_S
 from advisor.errors import ConfigError, ModelError
 from advisor.features.backlog import Floats

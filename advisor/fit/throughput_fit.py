@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import TraceError
 from advisor.features.columns import Columns
 from advisor.fit.fitted import Fitted, Regressor, Source

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.fit.throughput_data import StepTimes
 from advisor.predict.interference_items import name_key
 from advisor.predict.scaling import DEFAULT, Law, Prior, Vector, Work, reference_batch, taught

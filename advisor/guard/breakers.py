@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Final
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.load import ControllerLoad
 from advisor.guard.ledger import person_objected

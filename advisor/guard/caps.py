@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import field
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import SetNice
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
 from advisor.guard.circumstances import Circumstances

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever, SetGpus
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
 from advisor.domain.mode import EVERYTHING, Mode, Modes

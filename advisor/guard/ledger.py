@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import SetNice, SetNodeRange
+from advisor.domain.dataclass import dataclass
 from advisor.domain.lease import Ending, Lease, LeaseState, gave_place
 from advisor.settings import Limits
 

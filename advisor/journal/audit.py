@@ -10,7 +10,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.journal.seals import EMPTY, broken, seal_of
 
 Detail = str | int | float

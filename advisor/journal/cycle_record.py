@@ -18,8 +18,8 @@ from pydantic_core import PydanticSerializationError
 
 from advisor import __version__
 from advisor.cycle import Cycle, CycleRecord
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, Lever, Reason
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease

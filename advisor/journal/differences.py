@@ -5,7 +5,7 @@ from itertools import islice
 from operator import lt
 from typing import Generic, TypeVar
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 
 Item = TypeVar("Item")
 Other = TypeVar("Other")

@@ -7,8 +7,8 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from advisor.apply.memory_journal import MemoryJournal
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
+from advisor.domain.dataclass import dataclass
 from advisor.domain.lease import Lease, Purpose, Purposes
 from advisor.domain.memory import Wait
 from advisor.domain.probation import NOTHING_PROVEN, Trust

@@ -15,7 +15,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import JournalError, JournalFullError
 from advisor.journal.schema import SCHEMA_VERSION, migrate, version_of
 from advisor.journal.seals import add_functions

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import ACTIONS, Action, Lever
+from advisor.domain.dataclass import dataclass
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.outcome import JobOutcome
 from advisor.domain.request import Request

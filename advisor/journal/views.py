@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from enum import StrEnum
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Action
+from advisor.domain.dataclass import dataclass
 from advisor.journal.rows import PastStop
 
 

@@ -4,7 +4,7 @@ import re
 from enum import StrEnum
 from typing import Final
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 
 
 class MetricKind(StrEnum):

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from advisor.apply.step import Step
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.plan import Outcome
 from advisor.domain.units import plural
 from advisor.guard.breakers import BREAKERS

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 
 from advisor.apply.step import Reconciled, Step
 from advisor.cycle import CycleRecord
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import JobState
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.load import ControllerLoad

@@ -5,7 +5,7 @@ from dataclasses import field
 from typing import Literal
 
 from advisor.apply.step import Reconciled, Step
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.idle_gpus import IdleLook
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever, SetNice
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease

@@ -5,8 +5,8 @@ from dataclasses import field
 
 import numpy as np
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Reason, SetNice
+from advisor.domain.dataclass import dataclass
 from advisor.domain.mark import marked
 from advisor.domain.plan import UNPUBLISHED, Expected, Facts, Kind, Recommendation, clipped
 from advisor.features.queue import QueueTable

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, earlier_of
 from advisor.domain.plan import Plan, Recommendation

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Allocation, Job, JobState
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier

@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import SetNodeList
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.topology import LocalityTier

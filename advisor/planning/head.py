@@ -8,7 +8,7 @@ behind it starts only if it keeps off them or ends before.
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.features.capacity import Fitter
 from advisor.features.claims import Claim
 from advisor.features.nodes import Flags

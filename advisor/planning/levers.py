@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
+from advisor.domain.dataclass import dataclass
 from advisor.domain.releases import first_with
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind

@@ -12,8 +12,8 @@ from dataclasses import field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Reason, SetNice
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending
 from advisor.domain.mark import marked_below

@@ -9,7 +9,7 @@ the intervals that hold what came on parts of other traces.
 
 from typing import Final
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

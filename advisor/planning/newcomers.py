@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.mark import MARK_SPAN, marked
 from advisor.domain.memory import NOTHING_KNOWN, Memory

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import Standing, Standings

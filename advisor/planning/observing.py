@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, SetNice, SetNodeRange, SetSwitches
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.job import Allocation, Job
 from advisor.domain.lease import Ending, Lease, LeaseState

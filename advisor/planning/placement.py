@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, Lever, NodeRange, Reason, SetNodeRange, SetSwitches
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import GangRequest, GpuScope, SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.plan import UNPUBLISHED, Evidence, Expected, Facts, Kind, Recommendation, published

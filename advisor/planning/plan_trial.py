@@ -17,8 +17,8 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Final, Protocol
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, Lever, Reason, SetNice
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import Interval
 from advisor.domain.plan import Kind, Recommendation
 from advisor.domain.units import HOUR_S

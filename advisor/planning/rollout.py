@@ -6,8 +6,8 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Action
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import Interval
 from advisor.planning.case import Case
 from advisor.stats import mean_interval

@@ -12,8 +12,8 @@ from dataclasses import field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Reason, SetGpus, SizeRequest, limit_factor, raised_limit_s
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import GpuRange, Job
 from advisor.domain.plan import UNPUBLISHED, Expected, Facts, Kind, Recommendation, clipped

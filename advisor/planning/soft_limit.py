@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Reason, SetTimeMin
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import Interval
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Facts, Kind, Recommendation, clipped

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever, NodeRange, SetNice
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
 from advisor.domain.mark import is_marked

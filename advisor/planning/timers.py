@@ -8,8 +8,8 @@ timers of a job are explained as if they were chosen now.
 from collections.abc import Iterator
 from dataclasses import field, replace
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever, SetNodeRange
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import Forecasts, Interval
 from advisor.domain.gang import GangRequest, GpuScope
 from advisor.domain.job import Job, Sensitivity

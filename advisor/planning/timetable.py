@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import MOST, GangRequest
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.memory import Wait, gang_class
 from advisor.domain.topology import LocalityTier
 from advisor.settings import PlanningSettings

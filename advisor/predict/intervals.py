@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import Interval
 from advisor.features.columns import Columns
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import advisor
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.probation import FITTED_HERE
 from advisor.errors import ModelError
 from advisor.predict.manifest import (

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import MOST_RATIO, Interval, Placement
 from advisor.domain.job import GpuRange, Job, JobState
 from advisor.domain.node import Node

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import ModelError
 from advisor.features.columns import Columns
 from advisor.predict.history import History, Keys, burst_of, keys_of

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.features.columns import Columns
 from advisor.predict.run_time_features import GROUPS, LEVELS, SIBLINGS_ENDED
 

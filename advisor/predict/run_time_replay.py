@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.predict.history import History, Keys, keys_of, runs_of
 from advisor.predict.run_time import RunTimeForecaster, RunTimeQuantiles
 from advisor.predict.run_time_features import LEVELS, EndedJobs, Recalled, Rows

@@ -9,7 +9,7 @@ Pollux (Qiao and others, OSDI 2021); that two nodes stand apart from three and m
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.features.columns import Columns
 
 Vector = NDArray[np.float64]

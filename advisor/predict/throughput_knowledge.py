@@ -7,7 +7,7 @@ from typing import Annotated, Self
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import ModelError
 from advisor.predict.manifest import CheckedModel
 from advisor.predict.scaling import COUNT, DEFAULT, INSIDE, OVERLAP, SCALE, SHAPE, VOLUME, Law, Prior, Vector

@@ -6,7 +6,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.features.columns import Columns
 from advisor.predict.interference_items import name_key
 from advisor.predict.scaling import COUNT, INSIDE, SCALE, VOLUME, Law, Prior, Vector, Work, reference_batch, taught

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from advisor.cycle import Cycle, CycleRecord
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import Forecasts
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot

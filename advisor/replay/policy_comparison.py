@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.cycle import CycleRecord
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Action, SetNodeList
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
 from advisor.errors import ModelError, SimulationError

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from advisor.backends.spelling import node_names
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.releases import releases_tested
 from advisor.domain.units import DAY_S
 from advisor.errors import DecodeError, SimulationError

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, names_in
 from advisor.sim.traces.trace import Trace

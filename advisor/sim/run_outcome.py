@@ -5,7 +5,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.sim.traces.trace import Trace
 
 

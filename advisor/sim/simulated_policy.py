@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import SimulationError
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from advisor.backends.child import run_module
 from advisor.backends.process import Deadline
 from advisor.config import Config
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.idle_gpus import IdleOfUser
 from advisor.domain.notice import HINT, Notice, NoticeSettings
 from advisor.domain.outcome import JobOutcome

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import ConfigError
 from advisor.files import check_json, read_bounded
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import ConfigError
 from advisor.text import blanked
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from advisor.backends.child import run_module
 from advisor.backends.process import Deadline
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.plan import Recommendation
 from advisor.domain.units import duration
 from advisor.errors import AdvisorError, SimulationError

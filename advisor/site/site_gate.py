@@ -12,7 +12,7 @@ from advisor.backends.association_limits import AssociationLimits
 from advisor.backends.confirmed_start import ConfirmedStart
 from advisor.backends.privileges import Level, Privileges
 from advisor.backends.process import Commands
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
 from advisor.domain.load import Allowance

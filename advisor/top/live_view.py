@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widgets import Footer, Input, Static
 
 from advisor.clock import Clock, SystemClock
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import AdvisorError
 from advisor.text import escaped
 from advisor.top.cells import (

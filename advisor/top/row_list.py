@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.text import escaped
 from advisor.view.table_layout import CUT, GAP
 

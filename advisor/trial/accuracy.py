@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import Interval
 from advisor.domain.outcome import JobOutcome
 from advisor.domain.probation import Coverage, OrderProof, Trust

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.experiment import LEAST_BLOCKS, ExperimentSettings
 from advisor.domain.outcome import Arm, JobOutcome
 from advisor.domain.units import DAY_S

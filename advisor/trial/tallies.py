@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
+from advisor.domain.dataclass import dataclass
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.memory import Wait
 from advisor.domain.outcome import JobOutcome, SeenChange

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.probation import CLAIMED_RATIO, DRIFT, FITTED_HERE, NO_PROOF, Proof, Trust
 from advisor.guard.breakers import BREAKERS, BreakerState, OpenBreaker
 from advisor.settings import BreakerSettings

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import ACTIONS
+from advisor.domain.dataclass import dataclass
 from advisor.domain.idle_gpus import IdleOfUser
 from advisor.domain.lease import Ending
 from advisor.domain.notice import Figure, Notice, NoticeKind

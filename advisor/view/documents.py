@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 from advisor import __version__
 from advisor.backends.commands import apply_argv, revert_argv
 from advisor.cycle import CycleRecord
-from advisor.dataclass import dataclass
 from advisor.domain.actions import ACTIONS, Action, Lever, Published, exchanged_with
+from advisor.domain.dataclass import dataclass
 from advisor.domain.overview import Overview
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.diagnosis import Alternative, Cause, Concession, Diagnosis, Disagreement, Finding, Variant
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job, JobState

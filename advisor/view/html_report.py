@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor import __version__
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import duration, plural
 from advisor.errors import SimulationError
 from advisor.sim.study.comparison import (

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import ACTIONS, Lever, Published
+from advisor.domain.dataclass import dataclass
 from advisor.domain.lease import Ending, Lease, Purpose, Purposes
 from advisor.domain.units import duration
 from advisor.view.terminal import instant

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.text import escaped
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Iterator
 
 from advisor.cycle import CycleRecord
-from advisor.dataclass import dataclass
 from advisor.diagnose.turn import JobTurn, PlaceInLine, WithoutAdvice
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import ForecastBasis, Forecasts, Interval, JobForecast, Placement
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, field
 from typing import Final
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import Interval
 from advisor.domain.standings import Standing, Standings
 from advisor.domain.units import duration, plural

@@ -11,7 +11,7 @@ from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 
 GAP: Final = 2
 CUT: Final = "+"

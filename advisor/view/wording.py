@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import duration, plural
 from advisor.sim.study.comparison import PairedTally, Results, mean_of
 from advisor.sim.study.frontier import Point

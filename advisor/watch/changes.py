@@ -17,8 +17,8 @@ from advisor.backends.process import SlurmCommands
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.submit_lines import read_submitted
 from advisor.clock import SystemClock
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Action
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.mode import EVERYTHING

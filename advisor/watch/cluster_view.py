@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterator
 
-from advisor.dataclass import dataclass
 from advisor.diagnose.survey import overview
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import Forecasts, Interval
 from advisor.domain.job import Job, tasks_of
 from advisor.domain.lease import Lease, Purposes

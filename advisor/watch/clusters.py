@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from advisor.config import chosen_clusters
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import AdvisorError, OptionsError
 from advisor.watch.reading import Reading
 

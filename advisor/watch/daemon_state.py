@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 from advisor.config import Config
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.standings import NO_STANDINGS, Standing, Standings, Stretch, standings_of
 from advisor.domain.units import DAY_S
 from advisor.errors import AdvisorError, ConfigError

@@ -5,11 +5,11 @@ from dataclasses import field, replace
 
 from advisor.backends.commands import apply_argv
 from advisor.config import Config
-from advisor.dataclass import dataclass
 from advisor.diagnose.causes import diagnose
 from advisor.diagnose.starving import Passing, passing
 from advisor.diagnose.turn import JobTurn, turn_of
 from advisor.domain.actions import SetNice
+from advisor.domain.dataclass import dataclass
 from advisor.domain.diagnosis import CONTENTION
 from advisor.domain.forecast import ForecastBasis
 from advisor.domain.idle_gpus import IdleJob

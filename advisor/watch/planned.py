@@ -8,7 +8,7 @@ from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.rehearsal import rehearse
 from advisor.config import Config
 from advisor.cycle import Cycle, CycleRecord, NoForecaster
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.lease import Purposes
 from advisor.domain.memory import Memory

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from advisor.backends.commands import chosen_cluster
 from advisor.config import CLUSTER_VARIABLE, Config, load_config
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 
 if TYPE_CHECKING:
     from advisor.cycle import ClusterSource

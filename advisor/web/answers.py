@@ -6,7 +6,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from advisor import __version__
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.overview import Overview
 from advisor.site.frontier_file import TunedFrontier
 from advisor.site.status_words import StatusDocument

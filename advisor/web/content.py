@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from advisor.clock import SystemClock
 from advisor.config import Config
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.errors import AdvisorError
 from advisor.files import is_closed

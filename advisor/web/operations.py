@@ -8,7 +8,7 @@ import structlog
 from flask import Blueprint, g, render_template, request
 from werkzeug.exceptions import NotFound
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import AdvisorError
 from advisor.site.pause_file import pause, resume
 from advisor.watch.changes import ChosenJobs, DoneDocument, apply_changes, revert_changes

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from flask import Flask, abort, current_app, g
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import whole_gpus
 from advisor.errors import AdvisorError
 from advisor.site.status_words import Overlook, state_sentence

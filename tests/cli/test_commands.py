@@ -280,9 +280,9 @@ _READ = {"numpy", "pydantic", "rich", "typer", "typing"}
     ("command", "most", "heavy"),
     [
         ("--version", 4, set()),
-        ("config show", 38, _READ - {"numpy"}),
-        ("status", 140, {*_READ, "sqlite3"}),
-        ("recommend --demo", 189, {*_READ, "onnxruntime"}),
+        ("config show", 39, _READ - {"numpy"}),
+        ("status", 141, {*_READ, "sqlite3"}),
+        ("recommend --demo", 190, {*_READ, "onnxruntime"}),
         ("simulate --help", 229, _READ),
     ],
 )

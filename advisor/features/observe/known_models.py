@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.features.observe.graph import Floats, Floats32, Neighbours, Residents, Rows, Servers
 
 OUTLOOK_COLUMNS: Final = ("behind_best", "behind_chosen", "slows_by_time", "unsure")

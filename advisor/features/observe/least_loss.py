@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
+from advisor.domain.dataclass import dataclass
 from advisor.features.observe.graph import Flags, Floats32
 from advisor.features.observe.known_models import OUTLOOK_COLUMNS
 from advisor.features.observe.pointer import CHOICE_COLUMNS, AgentView, Choice, Gang, best_fit, choose_all

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.features.observe.graph import (
     LEAF_COLUMNS,
     SERVER_COLUMNS,

@@ -12,7 +12,7 @@ from typing import Any, Final, get_args, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import SimulationError
 
 _C_TYPES: Final[Mapping[np.dtype[Any], str]] = {

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job, JobState
 from advisor.domain.snapshot import Snapshot
 from advisor.sim.cluster import SlurmParameters

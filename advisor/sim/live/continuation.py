@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import SetGpus
+from advisor.domain.dataclass import dataclass
 from advisor.planning.rollout import Scenario
 from advisor.sim.live.forecast_paces import Paces, Resized
 from advisor.sim.live.resumed_arrays import (

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import SetGpus
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import MOST_RATIO, Interval
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
 from advisor.domain.actions import SetNice
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot

@@ -9,7 +9,7 @@ from typing import Any, Final, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.sim.cluster import Cluster
 from advisor.sim.live.snapshot_model import SnapshotModel
 from advisor.sim.node_events import NodeEvent

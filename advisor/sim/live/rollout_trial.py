@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import Forecasts
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.diagnosis import CONTENTION, Cause, causes_named
 from advisor.domain.gang import GangRequest, GpuScope
 from advisor.domain.job import Job, JobState, tasks_of

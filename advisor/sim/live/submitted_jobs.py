@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from itertools import chain
 from typing import Final
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.diagnosis import CONTENTION, Cause, causes_named
 from advisor.domain.job import Job, JobState, tasks_of
 from advisor.domain.lease import Lease

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.forecast import Forecasts
 from advisor.domain.standings import Stretch
 from advisor.errors import AdvisorError

@@ -9,8 +9,8 @@ import numpy as np
 
 from advisor.apply.applier import Applier
 from advisor.cycle import Cycle, Forecaster, NoForecaster
-from advisor.dataclass import dataclass
 from advisor.domain.actions import Lever
+from advisor.domain.dataclass import dataclass
 from advisor.features.observe.known_models import KnownModels
 from advisor.features.policy import Policy
 from advisor.planning.case import EVERY_LEVER

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.memory import LARGEST_CLASS, Wait, gang_class
 from advisor.domain.topology import LocalityTier
 from advisor.planning.tuning import EDGES_S, Tuner, tuning_of

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import HOUR_S
 from advisor.sim.engine.tables import GangPatience, Integers, Reals
 from advisor.sim.policies.dally import Dally, Rows, dally_policy

@@ -6,7 +6,7 @@ placement it could ever have: the fewest nodes under as few leaves as possible, 
 """
 
 from advisor.sim.engine.native import native
-from advisor.sim.engine.tables import GangPatience, Integers, Order, Reals, Victims
+from advisor.sim.engine.tables import GangPatience, Integers, Moves, Order, Reals, Victims
 from advisor.sim.queueing import Queue
 from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.state import State
@@ -105,3 +105,18 @@ def make_room_close(s: State, v: Victims, row: int, key: float) -> int:
 @native
 def run_ordered(s: State, m: Slurm, order: Order, until: float) -> int:
     """Run as `run_slurm` does, and sort the line every `every_s` of the trace's clock."""
+
+
+@native
+def move_jobs(s: State, m: Slurm, moves: Moves, now: float) -> None:
+    """Change the pending jobs of each pool, by lifts or exchanges, and let slurmctld sort its line."""
+
+
+@native
+def count_owed(s: State, moves: Moves, now: float) -> None:
+    """Add up by how much the jobs of users have waited longer than without advice, as far as that is known by now."""
+
+
+@native
+def run_moved(s: State, m: Slurm, moves: Moves, every_s: float, until: float) -> int:
+    """Run as `run_slurm` does, with changes every `every_s` while jobs are pending."""

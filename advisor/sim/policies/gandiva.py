@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.sim.policies.engine_calls import pick, tier_held, tier_of_pick
 from advisor.sim.policies.rounds import RoundPolicy, RoundView
 from advisor.sim.state import NONE, PENDING

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, duration
 from advisor.errors import SimulationError
 from advisor.settings import Fairness

@@ -9,12 +9,11 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import DAY_S
 from advisor.features.taken import AskedResources, GpuRates, gpus_taken
 from advisor.planning.lifts import Bounds
 from advisor.planning.objective import Floats, fair_range, is_weighed
-from advisor.sim.engine.native import native
 from advisor.sim.engine.tables import (
     LANE_LIFT_DTYPE,
     MOVE_CASE_DTYPE,
@@ -22,6 +21,7 @@ from advisor.sim.engine.tables import (
     USER_WAITS_DTYPE,
     Moves,
 )
+from advisor.sim.policies.engine_calls import move_jobs, run_moved
 from advisor.sim.queueing import PAUSED
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_state import Slurm
@@ -49,21 +49,6 @@ class KnownRunTimes:
     def expected_s(self, _state: State, rows: Rows, _now: float) -> Floats:
         """Return the run times of some rows."""
         return np.asarray(self.run_s[rows])
-
-
-@native
-def move_jobs(s: State, m: Slurm, moves: Moves, now: float) -> None:
-    """Change the pending jobs of each pool, by lifts or exchanges, and let slurmctld sort its line."""
-
-
-@native
-def count_owed(s: State, moves: Moves, now: float) -> None:
-    """Add up by how much the jobs of users have waited longer than without advice, as far as that is known by now."""
-
-
-@native
-def run_moved(s: State, m: Slurm, moves: Moves, every_s: float, until: float) -> int:
-    """Run as `run_slurm` does, with changes every `every_s` while jobs are pending."""
 
 
 class Changer(Protocol):

@@ -21,7 +21,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.sim.policies.rounds import RoundPolicy, RoundView, deal
 
 Floats = NDArray[np.float64]

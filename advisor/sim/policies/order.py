@@ -7,7 +7,7 @@ fair-share factor of the job's association and with the time that the job has wa
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import DAY_S
 from advisor.sim.engine.tables import ORDER_DTYPE, Order
 from advisor.sim.policies.engine_calls import run_ordered

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import HOUR_S
 from advisor.sim.engine.tables import build_victims
 from advisor.sim.policies.engine_calls import pick, run_queue

@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.planning.growth import GrowthStep, grown
 from advisor.sim.engine.tables import Integers, Reals, Victims, build_victims
 from advisor.sim.policies.engine_calls import best_rates, pick, put_back, run_round, serve, share_gpus, start_one

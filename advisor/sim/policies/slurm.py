@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.slurm.slurm_builder import build_slurm
 from advisor.sim.slurm.slurm_state import Slurm

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from advisor.backends.spelling import duration_s
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.node import Node
 from advisor.domain.releases import release_of
 from advisor.domain.site import Partition, SiteConfig

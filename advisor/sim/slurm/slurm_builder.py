@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.releases import traits_of
 from advisor.sim.cluster import Cluster, SlurmParameters
 from advisor.sim.run_outcome import End

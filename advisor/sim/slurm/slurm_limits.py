@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import MINUTE_S
 from advisor.sim.slurm.queue_tables import AssociationTable, GroupLimits, QosTable, has_limits
 from advisor.sim.state import NONE

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from advisor.backends.site_config import further_settings
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.node import Node
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.topology import TopologyKind

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import advisor
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import AdvisorError, SimulationError
 from advisor.predict.library import shipped_folder
 from advisor.predict.manifest import FILE_NAME

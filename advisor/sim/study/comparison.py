@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.sim.study.metrics import Ends, Grouping
 from advisor.sim.study.result import RunResult
 from advisor.sim.study.statistics import CellName, RelativeChange, difference_of_figures, paired_difference

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.tune_verdict import Preset
 from advisor.sim.cluster import Cluster
 from advisor.sim.simulated_policy import SimulationOptions

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.tune_verdict import Preset
 from advisor.sim.study.cell import PerturbedTrace
 from advisor.sim.study.result import RunResult

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
 from advisor.sim.cluster import Cluster
 from advisor.sim.simulated_policy import SimulationOptions

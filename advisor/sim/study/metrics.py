@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.topology import LocalityTier
 from advisor.sim.run_outcome import End, Run
 from advisor.sim.traces.trace import Trace

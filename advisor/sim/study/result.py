@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import SimulationError
 from advisor.files import replacing
 from advisor.sim.run_outcome import End, Run

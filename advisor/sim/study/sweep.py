@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import SimulationError
 from advisor.sim.study.cell import Cell, Progress, Simulate, digest_of, keys_of, run_cell, simulate_cell
 from advisor.sim.study.engines import Engine, Finished, run_tasks

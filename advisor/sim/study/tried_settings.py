@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.tune_verdict import PRESETS, Preset
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
 from advisor.settings import Fairness

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 
 LEAST_JOBS: Final = 20
 ALLOWED_RATIO: Final = 0.05

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.units import MINUTE_S
 from advisor.sim.traces.trace import Trace
 

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import MOST
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace

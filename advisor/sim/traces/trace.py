@@ -5,7 +5,7 @@ from dataclasses import field
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 
 # One row per job, sorted by (submit_time, job_id). Codes are indices into the name tables of `Trace`.
 TRACE_DTYPE = np.dtype(

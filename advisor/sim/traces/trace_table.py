@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import TraceError
 from advisor.sim.traces.trace import TRACE_DTYPE, Trace
 from advisor.sim.traces.trace_columns import (

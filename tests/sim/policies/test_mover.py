@@ -11,7 +11,8 @@ from advisor.planning.lifts import Bounds, Stakes, lifts
 from advisor.planning.objective import Objective, Waiting, is_overdue
 from advisor.settings import Fairness, Limits, PlanningSettings
 from advisor.sim.cluster import parse_cluster
-from advisor.sim.policies.mover import WINDOW_S, Mover, count_owed
+from advisor.sim.policies.engine_calls import count_owed
+from advisor.sim.policies.mover import WINDOW_S, Mover
 from advisor.sim.slurm.slurmctld import prioritise
 from advisor.sim.state import PENDING, State
 from tests.builders import DAY_S, HOUR_S

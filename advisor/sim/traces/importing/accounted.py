@@ -7,7 +7,7 @@ from typing import Final
 
 from advisor.backends.hints import hints
 from advisor.backends.tres import Tres
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.domain.gang import MOST
 from advisor.errors import DecodeError
 from advisor.sim.traces.importing.workload_rows import RowWithoutJob, SourceJob, WorkloadRow, fixed_or_open, per_gpu

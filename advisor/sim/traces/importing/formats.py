@@ -12,7 +12,7 @@ from typing import Final, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import TraceError
 from advisor.files import STANDARD_STREAM
 from advisor.sim.traces.importing import published, sacct

@@ -16,7 +16,7 @@ from advisor.backends.process import text_of
 from advisor.backends.spelling import CACHED_TEXTS, count, duration_s, instant, is_unset, optional_text
 from advisor.backends.submit_lines import accounted_texts
 from advisor.backends.tres import Tres, tres
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import DecodeError, TraceError
 from advisor.sim.traces.importing.accounted import Accounted, Record, jobs_of, needed
 from advisor.sim.traces.importing.sacct_json import accounted_jobs

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, TextIO
 
-from advisor.dataclass import dataclass
+from advisor.domain.dataclass import dataclass
 from advisor.errors import DecodeError, TraceError
 from advisor.sim.traces.trace_table import BadRow
 

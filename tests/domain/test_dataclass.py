@@ -11,13 +11,14 @@ from typing import Any, Final, Generic, TypeVar
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-import advisor.dataclass
-from advisor.dataclass import dataclass
+import advisor.domain.dataclass
+from advisor.domain.dataclass import dataclass
 
 T = TypeVar("T")
 # A decorator is given to those functions, so that the type checker does not know what it makes.
 Decorator = Callable[..., Any]
-BOTH: Final[Sequence[Decorator]] = (dataclasses.dataclass, advisor.dataclass.dataclass)
+OURS: Final[Decorator] = advisor.domain.dataclass.dataclass
+BOTH: Final[Sequence[Decorator]] = (dataclasses.dataclass, OURS)
 
 
 def plain(make: Decorator) -> Any:
@@ -185,7 +186,7 @@ def test_wrong_arguments_are_refused_in_the_same_words(
 
 @pytest.mark.parametrize("name", ["gpus", "other"])
 def test_no_attribute_is_set_or_deleted(name: str) -> None:
-    instance = single(advisor.dataclass.dataclass)(4)
+    instance = single(OURS)(4)
 
     assert refused(lambda: setattr(instance, name, 1)) == f"FrozenInstanceError: cannot assign to field '{name}'"
     assert refused(lambda: delattr(instance, name)) == f"FrozenInstanceError: cannot delete field '{name}'"
@@ -193,18 +194,22 @@ def test_no_attribute_is_set_or_deleted(name: str) -> None:
 
 
 def test_only_compared_fields_make_instances_differ() -> None:
-    made = shapes(advisor.dataclass.dataclass)
+    made = shapes(OURS)
 
     assert made(name="n", nodes=()) == made(name="n", nodes=(), note="other")
     assert hash(made(name="n", nodes=())) == hash(made(name="n", nodes=(), note="other"))
     assert made(name="n", nodes=()) != made(name="m", nodes=())
-    assert made(name="n") != shapes(advisor.dataclass.dataclass)(name="n")
+    assert made(name="n") != shapes(OURS)(name="n")
 
 
 def test_a_class_with_its_own_methods_keeps_them() -> None:
-    instance = own(advisor.dataclass.dataclass)(gpus=1)
+    instance = own(OURS)(gpus=1)
 
-    assert (repr(instance), hash(instance), instance == own(advisor.dataclass.dataclass)(gpus=1)) == ("own", 7, False)
+    assert (repr(instance), hash(instance), instance == own(OURS)(gpus=1)) == (
+        "own",
+        7,
+        False,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +244,7 @@ def test_a_standard_class_inherits_from_it_where_it_is_frozen_too() -> None:
 
 def test_a_generic_class_is_called_with_its_type() -> None:
     # The standard one raises TypeError where it has slots: typing sets an attribute that no field is.
-    assert generic(advisor.dataclass.dataclass)[int](value=1).value == 1
+    assert generic(OURS)[int](value=1).value == 1
 
 
 def test_a_field_that_init_does_not_set_is_refused() -> None:
@@ -268,7 +273,7 @@ def test_other_options_are_those_of_the_standard_library() -> None:
 
 
 def test_init_is_compiled_when_the_first_instance_is_made() -> None:
-    made = single(advisor.dataclass.dataclass)
+    made = single(OURS)
     before = made.__init__
     made(1)
     after = made.__init__

@@ -116,7 +116,7 @@ def test_decision_on_shared_algorithms_names_each_that_a_simulated_policy_shares
         if alias.name.islower()
     }
 
-    assert {"lifts", "exchanges", "grown"} <= shared
+    assert {"is_weighed", "grown"} <= shared
     assert sorted(name for name in shared if not re.search(rf"[`.]{name}`", page)) == []
 
 

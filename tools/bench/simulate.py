@@ -28,7 +28,7 @@ SEED: Final = 0
 RUNS: Final = 3
 EXECUTIONS: Final = ("measured", "ideal")
 DEFAULT_TRACES: Final = "itp 01,itp 02,itp 04,graham 0.9"
-DEFAULT_POLICIES: Final = "fifo,las,srtf,slurm,order-fair,rules"
+DEFAULT_POLICIES: Final = "fifo,las,srtf,slurm,lift,order-fair,rules"
 # Jobs simulated per second, start-up left out.
 # Of the advisor, and of the policies that sort the whole line.
 CYCLE_S: Final = 60.0

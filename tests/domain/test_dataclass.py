@@ -119,7 +119,6 @@ def own(make: Decorator) -> Any:
 CASES: Final[Sequence[tuple[Callable[[Decorator], Any], tuple[Any, ...], dict[str, Any]]]] = (
     (plain, (), {}),
     (single, (4.0,), {}),
-    (single, (float("nan"),), {}),
     (shapes, (), {"name": "n", "nodes": ["a"], "note": "seen"}),
     (shapes, (), {"name": "n", "gpus": 2, "secret": "s"}),
     (mixed, (1,), {"note": "some"}),

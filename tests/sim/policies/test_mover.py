@@ -193,9 +193,9 @@ def test_rounds_of_the_compiled_loop_are_those_of_any_other(every_s: float) -> N
     for run_times_known, (mover, state) in zip((True, False), movers, strict=True):
         if not run_times_known:
             known = mover.run_times
-            mover.run_times = type("Told", (), {"expected_s": staticmethod(known.expected_s)})()
+            mover.run_times = type("Asked", (), {"expected_s": staticmethod(known.expected_s)})()
         mover.run(every_s, state, 200.0)
 
-    compiled, told = (state.jobs[["start_time", "nice"]].tolist() for _, state in movers)
-    assert str(compiled) == str(told)
+    compiled, called = (state.jobs[["start_time", "nice"]].tolist() for _, state in movers)
+    assert str(compiled) == str(called)
     assert int(movers[0][1].tally["changes"][0]) > 0

@@ -125,9 +125,9 @@ class RunTimeForecaster:
 
     def __init__(self, model: OnnxModel, parameters: RunTimeParameters) -> None:
         """Take the parameters of the fit, and its history if there is one."""
-        self._model = model
-        self._grid = Grid(over_anchor=np.array(parameters.over_anchor), over_limit=np.array(parameters.over_limit))
-        self._support = parameters.support
+        self.model = model
+        self.grid = Grid(over_anchor=np.array(parameters.over_anchor), over_limit=np.array(parameters.over_limit))
+        self.support = parameters.support
         self.levels = AdaptiveLevels(parameters.rate, parameters.step_power)
         self.history = History() if parameters.history is None else History.from_json(parameters.history)
 
@@ -170,29 +170,29 @@ class RunTimeForecaster:
 
     def draw(self, jobs: RunTimeTable, recalled: Recalled) -> Drawn:
         """Run the model on jobs and their recalled history."""
-        limit_s = self._cap_s(jobs)
+        limit_s = self.cap_s(jobs)
         seen = features(jobs, recalled, limit_s)
         return Drawn(
             curves=self.curves(seen, np.log(limit_s)),
             group=seen.group,
             elapsed_s=jobs.elapsed_s,
-            known=(seen.group != COLD) | self._support.holds(jobs),
+            known=(seen.group != COLD) | self.support.holds(jobs),
         )
 
     def curves(self, seen: Features, log_limit: Floats) -> Curves:
         """Run the model on feature rows, given the logarithm of each time limit in seconds."""
-        return self._grid.curves(self._model.run(seen.rows), seen.anchor, log_limit, seen.group)
+        return self.grid.curves(self.model.run(seen.rows), seen.anchor, log_limit, seen.group)
 
     def read(self, drawn: Drawn) -> RunTimeQuantiles:
         """Read curves at the levels that hold now."""
         quantiles_s, mean_s = quantiles_and_mean(drawn.curves, self.levels, drawn.group, drawn.elapsed_s)
         return RunTimeQuantiles(quantiles_s=quantiles_s, mean_s=mean_s, known=drawn.known, group=drawn.group)
 
-    def _cap_s(self, jobs: RunTimeTable) -> Floats:
+    def cap_s(self, jobs: RunTimeTable) -> Floats:
         """Return the time limits; where there is none, the longest of the fit."""
         limit_s = jobs.limit_s
         limited = (limit_s > 0) & (limit_s < LONGEST_S)
-        return np.where(limited, limit_s, self._support.limit_s[1])
+        return np.where(limited, limit_s, self.support.limit_s[1])
 
 
 def outputs_of(over_anchor: Sequence[float], over_limit: Sequence[float]) -> tuple[str, ...]:

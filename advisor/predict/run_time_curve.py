@@ -18,6 +18,8 @@ HIGHEST = np.array([0.2, 0.35, 0.6, 0.85, 0.99])
 # Bounds what a forecaster that runs for months holds in memory.
 MOST_DUE = 200_000
 _MEAN_LEVELS = (np.arange(20) + 0.5) / 20
+# The levels at which curves are read: the quantiles, then those of which the mean is made.
+LEVELS_READ = np.concatenate([LEVELS, _MEAN_LEVELS])
 # How far the curve goes beyond the outermost thresholds.
 _TAIL = 2.0
 
@@ -208,8 +210,7 @@ def quantiles_and_mean(
 ) -> tuple[Floats, Floats]:
     """Return quantiles `(n_rows, len(LEVELS))` and means `(n_rows,)` of run times that have already lasted so long."""
     passed = levels.nominal(group, given.level_of(elapsed_s))
-    nominal = np.concatenate([LEVELS, _MEAN_LEVELS])
-    wanted = passed[:, None] + nominal * (1.0 - passed[:, None])
+    wanted = passed[:, None] + LEVELS_READ * (1.0 - passed[:, None])
     cap = np.exp(given.cap)
     # A job past its limit is about to end; the forecast of its end is never before now, nor after its limit.
     least = np.minimum(np.maximum(elapsed_s, 0.0), cap)

@@ -15,7 +15,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.planning.case import Case
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster
-from advisor.sim.policies.lifted import by_limits
+from advisor.sim.policies.lifted import RUN_TIMES, Known
 from advisor.sim.policies.mover import Mover
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
 from advisor.sim.slurm.slurm_builder import build_slurm
@@ -64,6 +64,7 @@ def make_mover(
     limits: Limits,
     planning: PlanningSettings | None = None,
     plain_start_time: Sequence[float] = (),
+    run_times: Known = "limits",
 ) -> tuple[Mover, State]:
     """Return what changes jobs in a simulation that has not begun, and its state; no job starts without advice."""
     state = make_state(trace, cluster)
@@ -80,7 +81,7 @@ def make_mover(
         watch=Stopwatch(),
         plain_outcomes=lambda: plain,
     )
-    return Mover(problem, slurm, by_limits(problem, slurm)), state
+    return Mover(problem, slurm, RUN_TIMES[run_times](problem, slurm)), state
 
 
 def simulated_rounds(

@@ -115,11 +115,12 @@ class Sizer:
             sized = [row for row in soon.tolist() if self._is_sized(state, row, now, node_gpus)]
             for first in range(0, len(sized), WINDOW):
                 of_window = np.array(sized[first : first + WINDOW], np.intp)
+                self.mover.run_times.update(state, of_window, now)
                 tables = [self._scaling[row] for row in of_window.tolist()]
                 elastic_table = elastic_jobs(
                     [table for table in tables if table is not None],
                     asked=jobs["gpus"][of_window].astype(np.float64),
-                    run_s=self.mover.run_times.expected_s(state, of_window, now),
+                    run_s=self.mover.run_times.run_s[of_window],
                     run_is_forecast=np.full(len(of_window), self.knows_run_s),
                     limit_s=jobs["limit_s"][of_window],
                     wait_s=now - slurm.eligible_time[of_window],

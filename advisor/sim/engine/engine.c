@@ -14,6 +14,7 @@
 #include "slurmctld.c"
 #include "resumption.c"
 #include "order.c"
+#include "run_times.c"
 #include "moves.c"
 #include "gang_placement.c"
 #include "victims.c"

@@ -738,6 +738,110 @@ _Static_assert(offsetof(MoveCase, is_free) == 54, "is_free");
 _Static_assert(sizeof(MoveCase) == 56, "MoveCase");
 
 typedef struct {
+    double begins_at;
+    double limit_ratio;
+    double longest_s;
+    int64_t seen;
+    int64_t version;
+    int64_t due;
+} RunTimeSettings;
+_Static_assert(offsetof(RunTimeSettings, begins_at) == 0, "begins_at");
+_Static_assert(offsetof(RunTimeSettings, limit_ratio) == 8, "limit_ratio");
+_Static_assert(offsetof(RunTimeSettings, longest_s) == 16, "longest_s");
+_Static_assert(offsetof(RunTimeSettings, seen) == 24, "seen");
+_Static_assert(offsetof(RunTimeSettings, version) == 32, "version");
+_Static_assert(offsetof(RunTimeSettings, due) == 40, "due");
+_Static_assert(sizeof(RunTimeSettings) == 48, "RunTimeSettings");
+
+typedef struct {
+    double submit_time;
+    double log_limit;
+    double waited_s;
+    int64_t near_written;
+    int64_t user_written;
+    double anchor;
+    int32_t group;
+    int32_t request;
+    int32_t user;
+    int32_t account;
+    float gpus;
+    float cpus;
+    float cpus_per_gpu;
+    float memory_per_cpu;
+    float nodes;
+    int8_t is_supported;
+} ForecastJob;
+_Static_assert(offsetof(ForecastJob, submit_time) == 0, "submit_time");
+_Static_assert(offsetof(ForecastJob, log_limit) == 8, "log_limit");
+_Static_assert(offsetof(ForecastJob, waited_s) == 16, "waited_s");
+_Static_assert(offsetof(ForecastJob, near_written) == 24, "near_written");
+_Static_assert(offsetof(ForecastJob, user_written) == 32, "user_written");
+_Static_assert(offsetof(ForecastJob, anchor) == 40, "anchor");
+_Static_assert(offsetof(ForecastJob, group) == 48, "group");
+_Static_assert(offsetof(ForecastJob, request) == 52, "request");
+_Static_assert(offsetof(ForecastJob, user) == 56, "user");
+_Static_assert(offsetof(ForecastJob, account) == 60, "account");
+_Static_assert(offsetof(ForecastJob, gpus) == 64, "gpus");
+_Static_assert(offsetof(ForecastJob, cpus) == 68, "cpus");
+_Static_assert(offsetof(ForecastJob, cpus_per_gpu) == 72, "cpus_per_gpu");
+_Static_assert(offsetof(ForecastJob, memory_per_cpu) == 76, "memory_per_cpu");
+_Static_assert(offsetof(ForecastJob, nodes) == 80, "nodes");
+_Static_assert(offsetof(ForecastJob, is_supported) == 84, "is_supported");
+_Static_assert(sizeof(ForecastJob) == 88, "ForecastJob");
+
+typedef struct {
+    int64_t count;
+    int64_t kept;
+    int64_t written;
+    double last;
+    double mean_of_two;
+    double recent_mean;
+    double quantile_10;
+    double quantile_25;
+    double quantile_50;
+    double quantile_75;
+    double quantile_90;
+    double step;
+    double ratio_median;
+    double timed_out_ratio;
+    double instant_ratio;
+    double time_between;
+    double centre;
+} RunsOfKey;
+_Static_assert(offsetof(RunsOfKey, count) == 0, "count");
+_Static_assert(offsetof(RunsOfKey, kept) == 8, "kept");
+_Static_assert(offsetof(RunsOfKey, written) == 16, "written");
+_Static_assert(offsetof(RunsOfKey, last) == 24, "last");
+_Static_assert(offsetof(RunsOfKey, mean_of_two) == 32, "mean_of_two");
+_Static_assert(offsetof(RunsOfKey, recent_mean) == 40, "recent_mean");
+_Static_assert(offsetof(RunsOfKey, quantile_10) == 48, "quantile_10");
+_Static_assert(offsetof(RunsOfKey, quantile_25) == 56, "quantile_25");
+_Static_assert(offsetof(RunsOfKey, quantile_50) == 64, "quantile_50");
+_Static_assert(offsetof(RunsOfKey, quantile_75) == 72, "quantile_75");
+_Static_assert(offsetof(RunsOfKey, quantile_90) == 80, "quantile_90");
+_Static_assert(offsetof(RunsOfKey, step) == 88, "step");
+_Static_assert(offsetof(RunsOfKey, ratio_median) == 96, "ratio_median");
+_Static_assert(offsetof(RunsOfKey, timed_out_ratio) == 104, "timed_out_ratio");
+_Static_assert(offsetof(RunsOfKey, instant_ratio) == 112, "instant_ratio");
+_Static_assert(offsetof(RunsOfKey, time_between) == 120, "time_between");
+_Static_assert(offsetof(RunsOfKey, centre) == 128, "centre");
+_Static_assert(sizeof(RunsOfKey) == 136, "RunsOfKey");
+
+typedef struct {
+    double run_s;
+    double limit_s;
+    double end_time;
+    double log_run;
+    double log_limit;
+} KeptRun;
+_Static_assert(offsetof(KeptRun, run_s) == 0, "run_s");
+_Static_assert(offsetof(KeptRun, limit_s) == 8, "limit_s");
+_Static_assert(offsetof(KeptRun, end_time) == 16, "end_time");
+_Static_assert(offsetof(KeptRun, log_run) == 24, "log_run");
+_Static_assert(offsetof(KeptRun, log_limit) == 32, "log_limit");
+_Static_assert(sizeof(KeptRun) == 40, "KeptRun");
+
+typedef struct {
     double promote_ratio;
     int8_t key;
     int8_t by_gpus;
@@ -1012,6 +1116,30 @@ typedef struct {
 } Moves;
 
 typedef struct {
+    RunTimeSettings *settings;
+    int64_t n_settings;
+    ForecastJob *jobs;
+    int64_t n_jobs;
+    RunsOfKey *keys;
+    int64_t n_keys;
+    KeptRun *runs;
+    int64_t n_runs;
+    double *run_s;
+    int64_t n_run_s;
+    int32_t *asked;
+    int64_t n_asked;
+    float *features;
+    int64_t n_features;
+    int64_t features_columns;
+    double *over_anchor;
+    int64_t n_over_anchor;
+    double *over_limit;
+    int64_t n_over_limit;
+    double *levels;
+    int64_t n_levels;
+} RunTimeForecasts;
+
+typedef struct {
     QueueRules *rules;
     int64_t n_rules;
     int32_t *order;
@@ -1082,3 +1210,9 @@ typedef struct {
     double *items;
     int64_t n_items;
 } Reals;
+
+typedef struct {
+    float *items;
+    int64_t n_items;
+    int64_t items_columns;
+} Shares;

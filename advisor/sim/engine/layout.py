@@ -17,6 +17,7 @@ from advisor.errors import SimulationError
 
 _C_TYPES: Final[Mapping[np.dtype[Any], str]] = {
     np.dtype(np.float64): "double",
+    np.dtype(np.float32): "float",
     np.dtype(np.int64): "int64_t",
     np.dtype(np.int32): "int32_t",
     np.dtype(np.int8): "int8_t",

@@ -411,12 +411,17 @@ static double cycle_after(double now, double every_s) {
     return cycle_time > now ? cycle_time : cycle_time + every_s;
 }
 
-/* Run as `run_slurm` does, with changes every `every_s` while jobs are pending. */
-EXPORT int64_t run_moved(State *s, Slurm *m, Moves *moves, double every_s, double until) {
+/* Run as `run_slurm` does, with changes every `every_s` while jobs are pending.
+ *
+ * Where run times are forecast, it stops before the changes of a cycle for which the model is asked.
+ */
+EXPORT int64_t run_moved(State *s, Slurm *m, Moves *moves, RunTimeForecasts *forecasts, double every_s, double until) {
     for (;;) {
         double cycle_time = cycle_after(s->tally->now, every_s);
         int64_t stopped = run_slurm(s, m, least(until, cycle_time));
         if (stopped != PAUSED || until < cycle_time) return stopped;
-        if (s->tally->pending > 0) move_jobs(s, m, moves, cycle_time);
+        if (s->tally->pending == 0 || !can_change(s, m)) continue;
+        if (forecasts->n_jobs > 0 && ask_for_line(s, m, forecasts, cycle_time) > 0) return ROUND;
+        move_jobs(s, m, moves, cycle_time);
     }
 }

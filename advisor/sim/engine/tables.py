@@ -152,6 +152,79 @@ class Moves(NamedTuple):
     of_user: NDArray[np.float64]  # (n_users,)
 
 
+RUN_TIME_SETTINGS_DTYPE = np.dtype(
+    [
+        ("begins_at", np.float64),  # the site's clock at 0 of the trace
+        ("limit_ratio", np.float64),  # what jobs use of their limits where the model does not know
+        ("longest_s", np.float64),  # limits from here on are none
+        ("seen", np.int64),  # of the segments
+        ("version", np.int64),  # the number of runs remembered
+        ("due", np.int64),  # the number of jobs that are asked for
+    ],
+    align=True,
+)
+KEPT_RUN_DTYPE = np.dtype(
+    [(name, np.float64) for name in ("run_s", "limit_s", "end_time", "log_run", "log_limit")], align=True
+)
+# The runs of a key of `History`: how many there were and are kept, the version when the last one came, and their sums.
+RUNS_OF_KEY_DTYPE = np.dtype(
+    [
+        *((name, np.int64) for name in ("count", "kept", "written")),
+        *((name, np.float64) for name in ("last", "mean_of_two", "recent_mean")),
+        *((f"quantile_{percent}", np.float64) for percent in (10, 25, 50, 75, 90)),
+        *((name, np.float64) for name in ("step", "ratio_median", "timed_out_ratio", "instant_ratio", "time_between")),
+        ("centre", np.float64),
+    ],
+    align=True,
+)
+FORECAST_JOB_DTYPE = np.dtype(
+    [
+        ("submit_time", np.float64),  # by the site's clock
+        ("log_limit", np.float64),
+        ("waited_s", np.float64),  # as of the last forecast, with the five below; -1 before
+        ("near_written", np.int64),
+        ("user_written", np.int64),
+        ("anchor", np.float64),
+        ("group", np.int32),
+        ("request", np.int32),  # its keys, -1 for none
+        ("user", np.int32),
+        ("account", np.int32),
+        *((name, np.float32) for name in ("gpus", "cpus", "cpus_per_gpu", "memory_per_cpu", "nodes")),  # columns
+        ("is_supported", np.int8),
+    ],
+    align=True,
+)
+
+
+class RunTimeForecasts(NamedTuple):
+    """Run times as the shipped model forecasts them, see `engine/run_times.c`; shapes in brackets, all 0 without it."""
+
+    settings: NDArray[np.void]  # (1,)
+    jobs: NDArray[np.void]  # (n_jobs,)
+    keys: NDArray[np.void]  # (n_keys,)
+    runs: NDArray[np.void]  # (n_keys * RUNS_KEPT,), newest first
+    run_s: NDArray[np.float64]  # (n_jobs,): expected
+    asked: NDArray[np.int32]  # (n_jobs,): the rows of the jobs that are asked for
+    features: NDArray[np.float32]  # (n_jobs, n_columns): of those
+    over_anchor: NDArray[np.float64]  # of `Grid`, as the one below
+    over_limit: NDArray[np.float64]
+    levels: NDArray[np.float64]  # at which the curves are read
+
+
+NO_FORECASTS: Final = RunTimeForecasts(
+    settings=np.zeros(0, RUN_TIME_SETTINGS_DTYPE),
+    jobs=np.zeros(0, FORECAST_JOB_DTYPE),
+    keys=np.zeros(0, RUNS_OF_KEY_DTYPE),
+    runs=np.zeros(0, KEPT_RUN_DTYPE),
+    run_s=np.zeros(0),
+    asked=np.zeros(0, np.int32),
+    features=np.zeros((0, 0), np.float32),
+    over_anchor=np.zeros(0),
+    over_limit=np.zeros(0),
+    levels=np.zeros(0),
+)
+
+
 class Victims(NamedTuple):
     """The running jobs chosen last to be preempted, and space for the choice; shapes in brackets."""
 
@@ -174,6 +247,12 @@ class Reals(NamedTuple):
     """An array of its own, such as rates."""
 
     items: NDArray[np.float64]
+
+
+class Shares(NamedTuple):
+    """The answers of a model, `(n_rows, n_outputs)`."""
+
+    items: NDArray[np.float32]
 
 
 TABLES: Final[Mapping[type, Mapping[str, ArrayType]]] = {
@@ -234,11 +313,22 @@ TABLES: Final[Mapping[type, Mapping[str, ArrayType]]] = {
             "waiting": records("MoveCase", MOVE_CASE_DTYPE),
         },
     ),
+    RunTimeForecasts: declared(
+        RunTimeForecasts,
+        {
+            "settings": records("RunTimeSettings", RUN_TIME_SETTINGS_DTYPE),
+            "jobs": records("ForecastJob", FORECAST_JOB_DTYPE),
+            "keys": records("RunsOfKey", RUNS_OF_KEY_DTYPE),
+            "runs": records("KeptRun", KEPT_RUN_DTYPE),
+        },
+        matrices=("features",),
+    ),
     Queue: declared(Queue, {"rules": records("QueueRules", QUEUE_RULES_DTYPE)}),
     Victims: declared(Victims),
     GangPatience: declared(GangPatience, matrices=("rate_per_s",)),
     Integers: declared(Integers),
     Reals: declared(Reals),
+    Shares: declared(Shares, matrices=("items",)),
 }
 
 LAYOUT_FILE: Final = Path(__file__).with_name("layout.h")

@@ -6,7 +6,7 @@ placement it could ever have: the fewest nodes under as few leaves as possible, 
 """
 
 from advisor.sim.engine.native import native
-from advisor.sim.engine.tables import GangPatience, Integers, Moves, Order, Reals, Victims
+from advisor.sim.engine.tables import GangPatience, Integers, Moves, Order, Reals, RunTimeForecasts, Shares, Victims
 from advisor.sim.queueing import Queue
 from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.state import State
@@ -118,5 +118,23 @@ def count_owed(s: State, moves: Moves, now: float) -> None:
 
 
 @native
-def run_moved(s: State, m: Slurm, moves: Moves, every_s: float, until: float) -> int:
-    """Run as `run_slurm` does, with changes every `every_s` while jobs are pending."""
+def run_moved(s: State, m: Slurm, moves: Moves, forecasts: RunTimeForecasts, every_s: float, until: float) -> int:
+    """Run as `run_slurm` does, with changes every `every_s` while jobs are pending.
+
+    Where run times are forecast, stops before the changes of a cycle for which the model is asked (ROUND).
+    """
+
+
+@native
+def sum_up_runs(t: RunTimeForecasts) -> None:
+    """Sum up the runs that are remembered at the start."""
+
+
+@native
+def ask_run_times(s: State, t: RunTimeForecasts, rows: Integers, now: float) -> int:
+    """Learn from the jobs that ended, and write the feature rows of those of `rows` that are due; return how many."""
+
+
+@native
+def answer_run_times(s: State, t: RunTimeForecasts, shares: Shares) -> None:
+    """Take the model's answers for the feature rows."""

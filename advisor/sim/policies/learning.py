@@ -10,19 +10,34 @@ from numpy.typing import NDArray
 from advisor.domain.forecast import Forecasts
 from advisor.domain.snapshot import Snapshot
 from advisor.predict.forecaster import ModelForecaster
-from advisor.predict.history import Keys, keys_of
+from advisor.predict.history import ACCOUNT, REQUEST, USER, History, keys_of
 from advisor.predict.library import Library
 from advisor.predict.onnx_model import Bundle
 from advisor.predict.run_time import EndedJobs, RunTimeForecaster
-from advisor.predict.run_time_features import RunTimeTable, wait_reached_s
+from advisor.predict.run_time_curve import LEVELS_READ
+from advisor.predict.run_time_features import COLUMNS, LONGEST_S, NEAR, RUNS_KEPT, features
+from advisor.sim.engine.tables import (
+    FORECAST_JOB_DTYPE,
+    KEPT_RUN_DTYPE,
+    RUN_TIME_SETTINGS_DTYPE,
+    RUNS_OF_KEY_DTYPE,
+    Integers,
+    RunTimeForecasts,
+    Shares,
+)
+from advisor.sim.policies.engine_calls import answer_run_times, ask_run_times, sum_up_runs
 from advisor.sim.run_outcome import End
-from advisor.sim.simulated_policy import Problem
+from advisor.sim.simulated_policy import Problem, SimulationOptions
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm.slurm_state import Slurm
-from advisor.sim.state import ENDED, State
+from advisor.sim.state import ENDED, NONE, State
 
 # A folder of models that no site has, so that the shipped ones are used.
 NOWHERE = Path("/nonexistent")
+Floats = NDArray[np.float64]
+# Jobs of a simulation have no names, and so no other keys.
+_KEYS = {"request": REQUEST, "user": USER, "account": ACCOUNT}
+_CONSTANTS = ("gpus", "cpus", "cpus_per_gpu", "memory_per_cpu", "nodes")
 # As accounting words the ends.
 _STATES = {int(End.FINISHED): "COMPLETED", int(End.TIME_LIMIT): "TIMEOUT"}
 
@@ -91,60 +106,77 @@ class LearningForecaster:
 
 
 class LearnedRunTimes:
-    """The mean run times of jobs; a share of the limit where the model does not know, which `is_known` marks.
+    """The mean run times of jobs, as they were asked for; a share of the limit where the model does not know.
 
     As in the daemon a job is forecast again when its wait reaches another step, and when jobs ended that its forecast
-    rests on.
+    rests on. What is remembered, the rows of the model and the means are those of `RunTimeForecaster`, computed by
+    `engine/run_times.c`, but no key is ever forgotten.
     """
 
-    def __init__(self, problem: Problem, slurm: Slurm) -> None:
-        """Follow a simulation from its start."""
-        self._cluster = SimulatedSlurm(problem.trace, problem.cluster, problem.state, slurm)
-        self._ended = EndedInOrder(self._cluster)
-        self._model = RunTimeForecaster.from_bundle(opened("run_time", problem.options.models))
-        self._begins_at = problem.options.begins_at
-        self._ratio = problem.options.planning.used_limit_ratio_low
-        count = len(problem.state.jobs)
-        self._run_s = np.full(count, np.inf)
-        self.is_known = np.zeros(count, np.bool_)
-        # Of the last forecast of each job: its keys, the stamps of their history, and the step that its wait reached.
-        self._keys: list[Keys | None] = [None] * count
-        self._stamps = np.full((count, 2), -1, np.int64)
-        self._wait_s = np.full(count, -1.0)
+    def __init__(self, problem: Problem, slurm: Slurm, forecaster: RunTimeForecaster | None = None) -> None:
+        """Follow a simulation from its start, by default with the model that the options name."""
+        if forecaster is None:
+            forecaster = RunTimeForecaster.from_bundle(opened("run_time", problem.options.models))
+        cluster = SimulatedSlurm(problem.trace, problem.cluster, problem.state, slurm)
+        self._model = forecaster.model
+        self.tables = _tables(forecaster, cluster, problem.options)
+        sum_up_runs(self.tables)
 
-    def expected_s(self, state: State, rows: NDArray[np.intp], now: float) -> NDArray[np.float64]:
-        """Return the run times of pending jobs."""
-        self._cluster.state = state
-        ended = self._ended.since_last()
-        if ended is not None:
-            jobs, end_time = self._at_the_site(ended.jobs), ended.end_time + self._begins_at
-            self._model.add_ended(replace(ended, jobs=jobs, end_time=end_time))
-        waited_s = now - state.jobs["submit_time"][rows]
-        is_due = self._wait_s[rows] != wait_reached_s(waited_s)
-        if ended is not None:
-            is_due |= self._has_learnt(rows)
-        if is_due.any():
-            self._forecast(state, rows[is_due], waited_s[is_due])
-        return np.asarray(self._run_s[rows])
+    @property
+    def run_s(self) -> Floats:
+        """The run times by the last update, `(n_jobs,)`; infinity before."""
+        return self.tables.run_s
 
-    def _has_learnt(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Return for which jobs another history is recalled than at their last forecast."""
-        keys = [self._keys[row] for row in rows.tolist()]
-        asked = np.array([of_job is not None for of_job in keys])
-        stamps = self._model.history.stamps([of_job for of_job in keys if of_job is not None])
-        asked[asked] = (stamps != self._stamps[rows[asked]]).any(axis=1)
-        return asked
+    def update(self, state: State, rows: NDArray[np.intp], now: float) -> None:
+        """Learn from the jobs that ended, and forecast pending jobs."""
+        if ask_run_times(state, self.tables, Integers(rows.astype(np.int32)), now):
+            self.answer(state)
 
-    def _forecast(self, state: State, rows: NDArray[np.intp], waited_s: NDArray[np.float64]) -> None:
-        asked = self._at_the_site(replace(self._cluster.run_time_table(rows), waited_s=waited_s))
-        keys = keys_of(asked)
-        for row, of_job in zip(rows.tolist(), keys, strict=True):
-            self._keys[row] = of_job
-        recalled, self._stamps[rows] = self._model.history.recall_stamped(keys)
-        forecast, limit_s = self._model.read(self._model.draw(asked, recalled)), state.jobs["limit_s"][rows]
-        self._run_s[rows] = np.where(forecast.known, np.minimum(forecast.mean_s, limit_s), self._ratio * limit_s)
-        self.is_known[rows] = forecast.known
-        self._wait_s[rows] = wait_reached_s(waited_s)
+    def answer(self, state: State) -> None:
+        """Run the model on the jobs that are asked for."""
+        due = int(self.tables.settings["due"][0])
+        answer_run_times(state, self.tables, Shares(self._model.run(self.tables.features[:due])))
 
-    def _at_the_site(self, jobs: RunTimeTable) -> RunTimeTable:
-        return replace(jobs, submit_time=jobs.submit_time + self._begins_at)
+
+def _tables(forecaster: RunTimeForecaster, cluster: SimulatedSlurm, options: SimulationOptions) -> RunTimeForecasts:
+    """Return the tables of a run before its first job."""
+    count = len(cluster.state.jobs)
+    table = cluster.run_time_table(np.arange(count))
+    table = replace(table, submit_time=table.submit_time + options.begins_at)
+    keys_by_job = keys_of(table)
+    number_of: dict[str, int] = {}
+    jobs = np.zeros(count, FORECAST_JOB_DTYPE)
+    for name, kind in _KEYS.items():
+        keys = [of_job[kind] for of_job in keys_by_job]
+        jobs[name] = [NONE if key is None else number_of.setdefault(key, len(number_of)) for key in keys]
+    # A key is looked up as that of a request, whatever it is of.
+    remembered = forecaster.history.recall([(None, key, None, None, None) for key in number_of])
+    # What does not change while the trace runs, taken from the rows of jobs of which nothing is remembered.
+    limit_s = forecaster.cap_s(table)
+    rows = features(table, History().recall(keys_by_job), limit_s).rows
+    for name in _CONSTANTS:
+        jobs[name] = rows[:, COLUMNS.index(name)]
+    jobs["submit_time"], jobs["log_limit"], jobs["waited_s"] = table.submit_time, np.log(limit_s), -1.0
+    jobs["is_supported"] = forecaster.support.holds(table)
+    known, counts = remembered.runs[:, NEAR], remembered.counts[:, NEAR]
+    keys = np.zeros(len(number_of), RUNS_OF_KEY_DTYPE)
+    keys["count"], keys["kept"] = counts, (~np.isnan(known[..., 0])).sum(axis=1)
+    keys["written"] = counts > 0
+    runs = np.zeros(len(number_of) * RUNS_KEPT, KEPT_RUN_DTYPE)
+    for place, name in enumerate(("run_s", "limit_s", "end_time")):
+        runs[name] = known[..., place].ravel()
+    settings = np.zeros(1, RUN_TIME_SETTINGS_DTYPE)
+    settings["begins_at"], settings["limit_ratio"] = options.begins_at, options.planning.used_limit_ratio_low
+    settings["longest_s"], settings["version"] = LONGEST_S, 1
+    return RunTimeForecasts(
+        settings=settings,
+        jobs=jobs,
+        keys=keys,
+        runs=runs,
+        run_s=np.full(count, np.inf),
+        asked=np.zeros(count, np.int32),
+        features=np.zeros((count, len(COLUMNS)), np.float32),
+        over_anchor=forecaster.grid.over_anchor,
+        over_limit=forecaster.grid.over_limit,
+        levels=forecaster.levels.stated(np.zeros(1, np.int64), LEVELS_READ[None, :])[0],
+    )

@@ -18,11 +18,13 @@ from advisor.sim.engine.tables import (
     LANE_LIFT_DTYPE,
     MOVE_CASE_DTYPE,
     MOVE_SETTINGS_DTYPE,
+    NO_FORECASTS,
     USER_WAITS_DTYPE,
     Moves,
+    RunTimeForecasts,
 )
 from advisor.sim.policies.engine_calls import move_jobs, run_moved
-from advisor.sim.queueing import PAUSED
+from advisor.sim.queueing import PAUSED, ROUND
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm.slurm_state import Slurm
 from advisor.sim.slurm.slurmctld import run_slurm
@@ -34,10 +36,21 @@ WINDOW_S: Final = 7 * DAY_S
 
 
 class RunTimes(Protocol):
-    """The run times that jobs are expected to have."""
+    """The run times that jobs are expected to have; `tables` are empty where the model is not asked."""
 
-    def expected_s(self, state: State, rows: Rows, now: float) -> Floats:
-        """Return the expected run times of pending jobs, in seconds; infinity where none is known."""
+    @property
+    def run_s(self) -> Floats:
+        """What is expected by the last update, `(n_jobs,)` in seconds; infinity where nothing is known."""
+
+    @property
+    def tables(self) -> RunTimeForecasts:
+        """What the compiled loop forecasts from."""
+
+    def update(self, state: State, rows: Rows, now: float) -> None:
+        """Let `run_s` of pending jobs be what is expected now."""
+
+    def answer(self, state: State) -> None:
+        """Run the model on what the compiled loop asks it for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +59,16 @@ class KnownRunTimes:
 
     run_s: Floats
 
-    def expected_s(self, _state: State, rows: Rows, _now: float) -> Floats:
-        """Return the run times of some rows."""
-        return np.asarray(self.run_s[rows])
+    @property
+    def tables(self) -> RunTimeForecasts:
+        """No model."""
+        return NO_FORECASTS
+
+    def update(self, state: State, rows: Rows, now: float) -> None:
+        """Leave them."""
+
+    def answer(self, state: State) -> None:
+        """Nothing is asked for."""
 
 
 class Changer(Protocol):
@@ -97,15 +117,17 @@ class Mover:
 
     def run(self, every_s: float, state: State, until: float) -> int:
         """Run the compiled loop up to an instant, with changes every `every_s` while jobs are pending."""
-        if isinstance(self.run_times, KnownRunTimes):
-            return run_moved(state, self.slurm, self.moves, every_s, until)
-        return changed_slurm(self, every_s, state, until)
+        tables = self.run_times.tables
+        while (stopped := run_moved(state, self.slurm, self.moves, tables, every_s, until)) == ROUND:
+            self.run_times.answer(state)
+            move_jobs(state, self.slurm, self.moves, state.tally["now"][0])
+        return stopped
 
     def cycle(self, state: State, now: float) -> None:
         """Change the jobs of each pool, and let slurmctld sort its line."""
         rows = self.rows(state)
-        if len(rows) > 1 and not isinstance(self.run_times, KnownRunTimes):
-            self.moves.run_s[rows] = self.run_times.expected_s(state, rows, now)
+        if len(rows) > 1:
+            self.run_times.update(state, rows, now)
         move_jobs(state, self.slurm, self.moves, now)
 
     def rows(self, state: State) -> Rows:
@@ -117,7 +139,6 @@ class Mover:
     def _moves(self, problem: Problem) -> Moves:
         asked, count = problem.trace.jobs, len(problem.state.jobs)
         users = int(asked["user"].max(initial=0)) + 1
-        known = self.run_times.run_s if isinstance(self.run_times, KnownRunTimes) else np.full(count, np.inf)
         exchanges = not self.limits.lifts_pass_others
         # Where users do not count, no start without advice does.
         counts_users = exchanges or is_weighed(self.limits)
@@ -127,7 +148,7 @@ class Mover:
             capacity=self.capacity,
             pool=self.pool,
             taken=self.taken.astype(np.float64),
-            run_s=known.astype(np.float64),
+            run_s=np.asarray(self.run_times.run_s, np.float64),  # the same array, which updates change
             nice=self.nice,
             until=self.until,
             submit_time=asked["submit_time"].astype(np.float64),

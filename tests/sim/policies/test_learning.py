@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +15,14 @@ from advisor.domain.topology import LocalityTier
 from advisor.domain.units import DAY_S
 from advisor.errors import ModelError
 from advisor.predict.library import shipped_folder
+from advisor.predict.run_time import RunTimeForecaster
+from advisor.predict.run_time_features import EndedJobs, RunTimeTable
 from advisor.settings import Limits
 from advisor.sim.cluster import Cluster, Network, NodeGroup, SlurmParameters
 from advisor.sim.policies.known_forecaster import KnownForecaster
-from advisor.sim.policies.learning import EndedInOrder, LearnedRunTimes, LearningForecaster
+from advisor.sim.policies.learning import EndedInOrder, LearnedRunTimes, LearningForecaster, opened
 from advisor.sim.profiles import step_s
+from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.slurm.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm.slurm_state import Slurm
@@ -45,6 +49,31 @@ def queue_of_forty() -> tuple[Trace, State, Slurm]:
     state, slurm = model_of(trace, CLUSTER, ideal=False)
     run_slurm(state, slurm, -1.0)
     return trace, state, slurm
+
+
+def ended_of(run: Run) -> EndedJobs:
+    """Return the jobs of a run as accounting would hold them."""
+    jobs = run.trace.jobs
+    count = len(jobs)
+    nothing = np.zeros(count)
+    return EndedJobs(
+        jobs=RunTimeTable(
+            user=tuple(run.trace.users[code] for code in jobs["user"]),
+            account=tuple(run.trace.accounts[code] for code in jobs["account"]),
+            **dict.fromkeys(("name", "partition", "qos"), ("",) * count),
+            gpus=jobs["gpus"].astype(np.float64),
+            cpus=jobs["gpus"].astype(np.float64),
+            nodes=np.ones(count),
+            memory_mib=np.full(count, np.nan),
+            limit_s=jobs["time_limit_s"].astype(np.float64),
+            submit_time=jobs["submit_time"].astype(np.float64),
+            waited_s=nothing,
+            elapsed_s=nothing,
+        ),
+        run_s=run.outcomes["end_time"] - run.outcomes["start_time"],
+        end_time=run.outcomes["end_time"].astype(np.float64),
+        state=("",) * count,
+    )
 
 
 def medians_after(*instants: float) -> list[float]:
@@ -90,10 +119,69 @@ def test_the_clock_of_the_site_moves_the_history_of_the_simulation_along() -> No
     ]
     run_times = [LearnedRunTimes(problem, slurm) for problem in problems]
     run_slurm(state, slurm, 15 * HOUR_S)
+    for known in run_times:
+        known.update(state, np.array([39]), 15 * HOUR_S)
 
-    first, later = (known.expected_s(state, np.array([39]), 15 * HOUR_S).tolist() for known in run_times)
+    first, later = (float(known.run_s[39]) for known in run_times)
 
-    assert first == later
+    assert first == later < np.inf
+
+
+def crowd(seed: int, count: int = 160) -> Trace:
+    """Return jobs of a few users with few requests, some of them in bursts; run times from seconds to beyond limits."""
+    rng = np.random.default_rng(seed)
+    rows: list[dict[str, Any]] = []
+    for user in rng.integers(0, 5, count).tolist():
+        limit_s = float(rng.choice([900.0, HOUR_S, 8 * HOUR_S]))
+        rows.append(
+            {
+                "submit_time": float(rng.choice([0.0, rng.uniform(0.0, 40 * HOUR_S)])),
+                "gpus": int(rng.choice([1, 2, 4])),
+                # One user of five has no name, and nor do two accounts.
+                "user": ("", "ann", "bob", "cy", "dee")[user],
+                "account": user % 2 if user > 1 else 2,
+                "run_time_s": float(rng.choice([5.0, 60.0, 0.3 * limit_s, 0.31 * limit_s, 1.2 * limit_s])),
+                "time_limit_s": limit_s,
+            }
+        )
+    trace = make_trace(sorted(rows, key=lambda row: row["submit_time"]), users=("", "ann", "bob", "cy", "dee"))
+    return replace(trace, accounts=("lab", "works", ""))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("begins_at", [0.0, 20_000 * DAY_S])
+def test_run_times_of_a_simulation_are_those_of_the_forecaster(seed: int, begins_at: float) -> None:
+    trace = crowd(seed)
+    state, slurm = model_of(trace, CLUSTER, ideal=False)
+    options = SimulationOptions(begins_at=begins_at)
+    problem: Any = SimpleNamespace(trace=trace, cluster=CLUSTER, state=state, options=options)
+    # What the model remembers when it is opened counts as well, half of the time.
+    remembered = run_of(crowd(seed + 100, 60), CLUSTER, "slurm")
+    forecasters = [RunTimeForecaster.from_bundle(opened("run_time")) for _ in range(2)]
+    for forecaster in forecasters if seed % 2 else ():
+        forecaster.add_ended(ended_of(remembered))
+    run_times = LearnedRunTimes(problem, slurm, forecasters[0])
+    simulated, forecaster = SimulatedSlurm(trace, CLUSTER, state, slurm), forecasters[1]
+    ended = EndedInOrder(simulated)
+    run_slurm(state, slurm, -1.0)
+    groups: set[int] = set()
+    for now in np.arange(0.5, 60.0, 2.5) * HOUR_S:
+        run_slurm(state, slurm, now)
+        rows = simulated.pending_rows().astype(np.intp)
+        run_times.update(state, rows, now)
+        if (fresh := ended.since_last()) is not None:
+            jobs = replace(fresh.jobs, submit_time=fresh.jobs.submit_time + begins_at)
+            forecaster.add_ended(replace(fresh, jobs=jobs, end_time=fresh.end_time + begins_at))
+        if not len(rows):
+            continue
+        table = simulated.run_time_table(rows)
+        table = replace(table, waited_s=now - table.submit_time, submit_time=table.submit_time + begins_at)
+        found = forecaster.forecast(table)
+        groups |= set(found.group.tolist())
+        limit_s = state.jobs["limit_s"][rows]
+        mean_s = np.where(found.known, found.mean_s, options.planning.used_limit_ratio_low * limit_s)
+        assert run_times.run_s[rows] == pytest.approx(np.minimum(mean_s, limit_s), rel=1e-9)
+    assert len(groups) > 2
 
 
 def test_models_of_the_site_are_opened_where_there_are_any(tmp_path: Path) -> None:

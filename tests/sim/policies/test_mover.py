@@ -12,7 +12,8 @@ from advisor.planning.objective import Objective, Waiting, is_overdue
 from advisor.settings import Fairness, Limits, PlanningSettings
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.policies.engine_calls import count_owed
-from advisor.sim.policies.mover import WINDOW_S, Mover
+from advisor.sim.policies.lifted import RUN_TIMES, Known
+from advisor.sim.policies.mover import WINDOW_S, Mover, changed_slurm
 from advisor.sim.slurm.slurmctld import prioritise
 from advisor.sim.state import PENDING, State
 from tests.builders import DAY_S, HOUR_S
@@ -187,15 +188,16 @@ def test_lifts_are_those_of_the_planner(
 
 
 @pytest.mark.parametrize("every_s", [60.0, 0.1])
-def test_rounds_of_the_compiled_loop_are_those_of_any_other(every_s: float) -> None:
+@pytest.mark.parametrize("known", RUN_TIMES)
+def test_rounds_of_the_compiled_loop_are_those_of_any_other(every_s: float, known: Known) -> None:
     jobs = [{"gpus": 8, "run_time_s": 3.0, "time_limit_s": 7000.0 + number} for number in range(30)]
-    movers = [make_mover(make_trace(jobs), CLUSTER, limits=Limits(min_job_age_s=0.0)) for _ in range(2)]
-    for run_times_known, (mover, state) in zip((True, False), movers, strict=True):
-        if not run_times_known:
-            known = mover.run_times
-            mover.run_times = type("Asked", (), {"expected_s": staticmethod(known.expected_s)})()
-        mover.run(every_s, state, 200.0)
+    trace = make_trace(jobs)
+    (compiled, one), (called, other) = (
+        make_mover(trace, CLUSTER, limits=Limits(min_job_age_s=0.0), run_times=known) for _ in range(2)
+    )
 
-    compiled, called = (state.jobs[["start_time", "nice"]].tolist() for _, state in movers)
-    assert str(compiled) == str(called)
-    assert int(movers[0][1].tally["changes"][0]) > 0
+    compiled.run(every_s, one, 200.0)
+    changed_slurm(called, every_s, other, 200.0)
+
+    assert str(one.jobs[["start_time", "nice"]].tolist()) == str(other.jobs[["start_time", "nice"]].tolist())
+    assert int(one.tally["changes"][0]) > 0

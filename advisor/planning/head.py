@@ -1,8 +1,8 @@
 """Finds the gangs near the head of the line: those that slurmctld can start now or soon, given the jobs ahead of them.
 
 The jobs are added to a timetable in Slurm's order. A job that can start takes its nodes, as many as it needs. A job
-that cannot start reserves the nodes on which it fits first by time limits, within the window of backfill, and a job
-behind it starts only if it keeps off them or ends before.
+that cannot start reserves the nodes on which it fits first by time limits, within the window of backfill and where the
+site lets it, and a job behind it starts only if it keeps off them or ends before.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -85,8 +85,8 @@ def turns(
             slot = timetable.slot_now(job, run_s) if left else None
         if left:
             waiting_by_pool[pool] = waiting_by_pool[pool] | nodes if pool in waiting_by_pool else nodes
-            if place < last_fit and (slot := timetable.slot(job, run_s)) is not None:
-                timetable.add(slot)
+            if place < last_fit:
+                timetable.reserve(job, run_s)
 
 
 def _until_last(rows: list[int], queue: QueueTable, tested: Collection[int]) -> list[int]:

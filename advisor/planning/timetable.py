@@ -6,7 +6,7 @@ which it ends.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import field
 from typing import Final
 
@@ -143,6 +143,8 @@ class Timetable:
         self._holdings = holdings
         self._idle = _idle(self._table, holdings, self._released, len(self._times_s))
         self._slots: list[Slot] = []
+        # By partition, for how many waiting jobs backfill holds nodes.
+        self._held = Counter[str]()
         self._now = fitter
         self._nodes: dict[_Key, Flags] = {}
         self._parts: dict[_Key, _Part] = {}
@@ -175,6 +177,17 @@ class Timetable:
         for part in touched.values():
             part.hold(slot)
         self._slots.append(slot)
+
+    def reserve(self, job: Job, limit_s: float) -> None:
+        """Let a waiting job hold the nodes on which it fits first, if backfill holds nodes for it."""
+        config = self._snapshot.config
+        if job.queueing_delay_s(self._snapshot.taken_at) < config.reserves_after_s:
+            return
+        if config.reserves_first and all(self._held[name] >= config.reserves_first for name in job.partitions):
+            return
+        if (slot := self.slot(job, limit_s)) is not None:
+            self.add(slot)
+            self._held.update(job.partitions)
 
     def nodes(self, job: Job) -> Flags:
         """Mark the nodes that a job can use: `(n_nodes,)`."""

@@ -90,6 +90,35 @@ def now(snapshot: Snapshot) -> list[int]:
     return [job_id for job_id, turn in turns_of(snapshot).items() if turn.claim is not None]
 
 
+@pytest.mark.parametrize(
+    ("parameters", "starts"),
+    [
+        ({}, []),
+        ({"bf_job_part_count_reserve": "2"}, []),
+        # The nodes of the second job are held for nobody.
+        ({"bf_job_part_count_reserve": "1"}, [1]),
+        ({"bf_min_age_reserve": "3600"}, [1]),
+        ({"bf_min_age_reserve": "60"}, []),
+    ],
+)
+def test_gang_starts_where_backfill_holds_no_nodes_for_those_ahead(
+    parameters: Mapping[str, str], starts: list[int]
+) -> None:
+    first, second = (
+        make_job(job_id, gang=make_gang(8, required_nodes=(name,)), priority=5000 - job_id, submitted_ago_s=600.0)
+        for job_id, name in ((10, "n02"), (11, "n01"))
+    )
+    gang = make_job(1, gang=make_gang(4, nodes_max=1), time_limit_s=2 * DAY_S)
+    running = [
+        make_job(100 + row, gpus=gpus, running_on=[f"n0{row}"], started_ago_s=60.0, time_limit_s=HOUR_S)
+        for row, gpus in ((1, 4), (2, 8))
+    ]
+    nodes = [make_node("n01", used=4), make_node("n02", used=8)]
+    snapshot = make_snapshot([first, second, gang, *running], nodes)
+
+    assert now(replace(snapshot, config=replace(snapshot.config, scheduler_parameters=parameters))) == starts
+
+
 @settings(deadline=None)
 @given(seed=st.integers(0, 100_000), reverse=st.booleans())
 def test_gangs_that_can_start_now_never_claim_more_than_is_idle_on_any_node(seed: int, reverse: bool) -> None:

@@ -11,7 +11,7 @@ from tools.live.campaign_plan import read_plan, runs_of
 from tools.live.job_sections import metrics_section, runs_section, sizes_section
 from tools.live.kept import Report, ReportSection, Values, in_words
 from tools.live.picture import picture
-from tools.live.targets import metric_of, overall, plain_clusters, targets_section, targets_values
+from tools.live.targets import metric_of, overall, targets_section, targets_values
 from tools.live.user_sections import losses_section, users_section
 from tools.pages.page_text import paragraph, render, table
 
@@ -83,7 +83,6 @@ def live_picture() -> str:
 def front_part(report: Report | None = None) -> str:
     """Return the part of the front page: what the presets gain, and what they cost."""
     report = report or read_values(RESULTS)
-    again = plain_clusters(report)[1]
     return render(
         "live",
         "front",
@@ -91,7 +90,7 @@ def front_part(report: Report | None = None) -> str:
         gains=[_change(report, preset, "mean_jct_s") for preset in PRESETS],
         prices=[_change(report, preset, "p99_queueing_delay_s") for preset in PRESETS],
         worse=[_worse(report, preset) for preset in PRESETS],
-        chance=_worse(report, again).partition(" ")[0],
+        presets_runs=[overall(report["users"], preset)[0]["runs"] for preset in PRESETS],
         picture=f"![{_ALT}](docs/{PICTURE})",
     )
 
@@ -128,4 +127,6 @@ def _change(report: Report, name: str, metric: str) -> str:
 
 
 def _worse(report: Report, name: str) -> str:
-    return ", ".join(f"{one['worse']} of {one['users']}" for one in overall(report["users"], name))
+    one = overall(report["users"], name)[0]
+    chance = f", {one['chance_worse']} by chance" if one["chance_runs"] else ""
+    return f"{one['worse']} of {one['users']} users{chance},"

@@ -1,5 +1,6 @@
 """Forecast with the shipped models on a simulated cluster, from the history that accounting would hold by then."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -37,6 +38,7 @@ NOWHERE = Path("/nonexistent")
 Floats = NDArray[np.float64]
 # Jobs of a simulation have no names, and so no other keys.
 _KEYS = {"request": REQUEST, "user": USER, "account": ACCOUNT}
+_AT_ONCE = 4096
 _CONSTANTS = ("gpus", "cpus", "cpus_per_gpu", "memory_per_cpu", "nodes")
 # As accounting words the ends.
 _STATES = {int(End.FINISHED): "COMPLETED", int(End.TIME_LIMIT): "TIMEOUT"}
@@ -138,6 +140,12 @@ class LearnedRunTimes:
         answer_run_times(state, self.tables, Shares(self._model.run(self.tables.features[:due])))
 
 
+def _parts(count: int) -> Iterator[NDArray[np.intp]]:
+    """Yield the numbers below `count`, some at a time: what is looked up for a job takes kilobytes."""
+    for first in range(0, count, _AT_ONCE):
+        yield np.arange(first, min(first + _AT_ONCE, count))
+
+
 def _tables(forecaster: RunTimeForecaster, cluster: SimulatedSlurm, options: SimulationOptions) -> RunTimeForecasts:
     """Return the tables of a run before its first job."""
     count = len(cluster.state.jobs)
@@ -149,22 +157,25 @@ def _tables(forecaster: RunTimeForecaster, cluster: SimulatedSlurm, options: Sim
     for name, kind in _KEYS.items():
         keys = [of_job[kind] for of_job in keys_by_job]
         jobs[name] = [NONE if key is None else number_of.setdefault(key, len(number_of)) for key in keys]
-    # A key is looked up as that of a request, whatever it is of.
-    remembered = forecaster.history.recall([(None, key, None, None, None) for key in number_of])
-    # What does not change while the trace runs, taken from the rows of jobs of which nothing is remembered.
     limit_s = forecaster.cap_s(table)
-    rows = features(table, History().recall(keys_by_job), limit_s).rows
-    for name in _CONSTANTS:
-        jobs[name] = rows[:, COLUMNS.index(name)]
+    for rows in _parts(count):
+        # What does not change while the trace runs, taken from the rows of jobs of which nothing is remembered.
+        nothing = History().recall([keys_by_job[row] for row in rows.tolist()])
+        columns = features(table.take(rows), nothing, limit_s[rows]).rows
+        for name in _CONSTANTS:
+            jobs[name][rows] = columns[:, COLUMNS.index(name)]
     jobs["submit_time"], jobs["log_limit"], jobs["waited_s"] = table.submit_time, np.log(limit_s), -1.0
     jobs["is_supported"] = forecaster.support.holds(table)
-    known, counts = remembered.runs[:, NEAR], remembered.counts[:, NEAR]
     keys = np.zeros(len(number_of), RUNS_OF_KEY_DTYPE)
-    keys["count"], keys["kept"] = counts, (~np.isnan(known[..., 0])).sum(axis=1)
-    keys["written"] = counts > 0
-    runs = np.zeros(len(number_of) * RUNS_KEPT, KEPT_RUN_DTYPE)
-    for place, name in enumerate(("run_s", "limit_s", "end_time")):
-        runs[name] = known[..., place].ravel()
+    runs = np.zeros((len(number_of), RUNS_KEPT), KEPT_RUN_DTYPE)
+    names = list(number_of)
+    for rows in _parts(len(names) if len(forecaster.history) else 0):
+        # A key is looked up as that of a request, whatever it is of.
+        found = forecaster.history.recall([(None, names[row], None, None, None) for row in rows.tolist()])
+        for place, name in enumerate(("run_s", "limit_s", "end_time")):
+            runs[name][rows] = found.runs[:, NEAR, :, place]
+        keys["count"][rows], keys["written"][rows] = found.counts[:, NEAR], found.counts[:, NEAR] > 0
+        keys["kept"][rows] = (~np.isnan(found.runs[:, NEAR, :, 0])).sum(axis=1)
     settings = np.zeros(1, RUN_TIME_SETTINGS_DTYPE)
     settings["begins_at"], settings["limit_ratio"] = options.begins_at, options.planning.used_limit_ratio_low
     settings["longest_s"], settings["version"] = LONGEST_S, 1
@@ -172,7 +183,7 @@ def _tables(forecaster: RunTimeForecaster, cluster: SimulatedSlurm, options: Sim
         settings=settings,
         jobs=jobs,
         keys=keys,
-        runs=runs,
+        runs=runs.ravel(),
         run_s=np.full(count, np.inf),
         asked=np.zeros(count, np.int32),
         features=np.zeros((count, len(COLUMNS)), np.float32),

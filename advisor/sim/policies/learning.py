@@ -155,8 +155,8 @@ def _tables(forecaster: RunTimeForecaster, cluster: SimulatedSlurm, options: Sim
     number_of: dict[str, int] = {}
     jobs = np.zeros(count, FORECAST_JOB_DTYPE)
     for name, kind in _KEYS.items():
-        keys = [of_job[kind] for of_job in keys_by_job]
-        jobs[name] = [NONE if key is None else number_of.setdefault(key, len(number_of)) for key in keys]
+        of_kind = [of_job[kind] for of_job in keys_by_job]
+        jobs[name] = [NONE if key is None else number_of.setdefault(key, len(number_of)) for key in of_kind]
     limit_s = forecaster.cap_s(table)
     for rows in _parts(count):
         # What does not change while the trace runs, taken from the rows of jobs of which nothing is remembered.

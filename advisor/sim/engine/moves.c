@@ -46,33 +46,20 @@ static void take_back(State *s, Slurm *m, Moves *moves, int32_t row, double now)
     moves->until[row] = 0.0;
 }
 
-static inline bool key_is_less(const Moves *moves, int32_t one, int32_t other) {
-    return moves->waiting[one].key < moves->waiting[other].key;
+static bool key_is_less(const void *moves, int32_t one, int32_t other) {
+    const MoveCase *waiting = ((const Moves *)moves)->waiting;
+    return waiting[one].key < waiting[other].key;
 }
 
-static inline bool stands_higher(const Moves *moves, int32_t one, int32_t other) {
-    return moves->waiting[one].standing > moves->waiting[other].standing;
-}
-
-typedef bool Precedes(const Moves *, int32_t, int32_t);
-
-/* Sort places of `waiting` by merging; equal ones stay as they are. */
-static void sort_places(const Moves *moves, Precedes *precedes, int32_t *places, int32_t *spare, int64_t count) {
-    if (count < 2) return;
-    int64_t middle = count / 2, left = 0, right = middle, at = 0;
-    sort_places(moves, precedes, places, spare, middle);
-    sort_places(moves, precedes, places + middle, spare, count - middle);
-    if (!precedes(moves, places[middle], places[middle - 1])) return;
-    memcpy(spare, places, (size_t)middle * sizeof *places);
-    while (left < middle)
-        if (right < count && precedes(moves, places[right], spare[left])) places[at++] = places[right++];
-        else places[at++] = spare[left++];
+static bool stands_higher(const void *moves, int32_t one, int32_t other) {
+    const MoveCase *waiting = ((const Moves *)moves)->waiting;
+    return waiting[one].standing > waiting[other].standing;
 }
 
 /* Sort all places; equal ones are in the order of the line. */
 static void order_by(const Moves *moves, Precedes *precedes, int32_t *places, int64_t count) {
     for (int64_t at = 0; at < count; at++) places[at] = (int32_t)at;
-    sort_places(moves, precedes, places, moves->spare, count);
+    sort_stably(moves, precedes, places, moves->spare, count);
 }
 
 /* Set the key of each job: its GPU-time, over its weight where users count; 0 for one that is overdue. */
@@ -208,7 +195,7 @@ static void choose_within(const State *s, Moves *moves, int64_t count, int64_t a
     for (int64_t user = 0; user < moves->n_of_user; user++) used += moves->of_user[user];
     double most_of_user = bound * (is_shared ? settings->user_ratio : 1.0);
     /* Those beyond the share of a user came after the others. */
-    sort_places(moves, key_is_less, moves->order, moves->spare, asked);
+    sort_stably(moves, key_is_less, moves->order, moves->spare, asked);
     double smallest = INFINITY;
     for (int64_t at = asked - 1; at >= 0; at--) {
         MoveCase *each = &moves->waiting[moves->order[at]];
@@ -401,14 +388,6 @@ EXPORT void move_jobs(State *s, Slurm *m, Moves *moves, double now) {
     if (!is_changed) return;
     sort_line(s, m);
     ask_for_pass(m, now);
-}
-
-/* Return the first cycle after an instant. */
-static double cycle_after(double now, double every_s) {
-    /* The quotient alone can round up to a whole number that is not reached, and the product down to the instant. */
-    double cycles = (now - fmod(now, every_s)) / every_s, whole = floor(cycles);
-    double cycle_time = ((cycles - whole > 0.5 ? whole + 1.0 : whole) + 1.0) * every_s;
-    return cycle_time > now ? cycle_time : cycle_time + every_s;
 }
 
 /* Run as `run_slurm` does, with changes every `every_s` while jobs are pending.

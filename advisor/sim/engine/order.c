@@ -25,21 +25,25 @@ static void set_keys(State *s, Slurm *m, Order *order, double now) {
     }
 }
 
-static inline bool comes_first(const Order *order, int32_t one, int32_t other) {
-    return order->key[one] < order->key[other] || (order->key[one] == order->key[other] && one < other);
+/* Whether one of two numbers precedes the other, by what the context holds. */
+typedef bool Precedes(const void *context, int32_t one, int32_t other);
+
+/* Sort numbers by merging; equal ones stay as they are. Those that are nearly in order take little. */
+static void sort_stably(const void *context, Precedes *precedes, int32_t *numbers, int32_t *spare, int64_t count) {
+    if (count < 2) return;
+    int64_t middle = count / 2, left = 0, right = middle, at = 0;
+    sort_stably(context, precedes, numbers, spare, middle);
+    sort_stably(context, precedes, numbers + middle, spare, count - middle);
+    if (!precedes(context, numbers[middle], numbers[middle - 1])) return;
+    memcpy(spare, numbers, (size_t)middle * sizeof *numbers);
+    while (left < middle)
+        if (right < count && precedes(context, numbers[right], spare[left])) numbers[at++] = numbers[right++];
+        else numbers[at++] = spare[left++];
 }
 
-/* Sort rows by their keys by merging; those of the last time are nearly in order. */
-static void sort_by_key(const Order *order, int32_t *rows, int32_t *spare, int64_t count) {
-    if (count < 2) return;
-    int64_t middle = count / 2, left = 0, right = middle, place = 0;
-    sort_by_key(order, rows, spare, middle);
-    sort_by_key(order, rows + middle, spare, count - middle);
-    if (comes_first(order, rows[middle - 1], rows[middle])) return;
-    memcpy(spare, rows, (size_t)middle * sizeof *rows);
-    while (left < middle)
-        if (right < count && comes_first(order, rows[right], spare[left])) rows[place++] = rows[right++];
-        else rows[place++] = spare[left++];
+static bool comes_first(const void *order, int32_t one, int32_t other) {
+    const double *key = ((const Order *)order)->key;
+    return key[one] < key[other] || (key[one] == key[other] && one < other);
 }
 
 /* Return whether an entry of the line stands rightly before the next: within a tier, keys order the jobs. */
@@ -55,7 +59,7 @@ static int64_t sort_jobs(State *s, Slurm *m, const Order *order) {
     int64_t count = 0;
     for (int64_t place = 0; place < m->control->lined; place++)
         if (m->line[place] < s->n_jobs) m->line[count++] = m->line[place];
-    sort_by_key(order, m->line, m->spare, count);
+    sort_stably(order, comes_first, m->line, m->spare, count);
     return count;
 }
 
@@ -85,11 +89,19 @@ static void order_line(State *s, Slurm *m, Order *order, double now) {
     ask_for_pass(m, now);
 }
 
+/* Return the first cycle after an instant. */
+static double cycle_after(double now, double every_s) {
+    /* The quotient alone can round up to a whole number that is not reached, and the product down to the instant. */
+    double cycles = (now - fmod(now, every_s)) / every_s, whole = floor(cycles);
+    double cycle_time = ((cycles - whole > 0.5 ? whole + 1.0 : whole) + 1.0) * every_s;
+    return cycle_time > now ? cycle_time : cycle_time + every_s;
+}
+
 /* Run as `run_slurm` does, and sort the line every `every_s` of the trace's clock. */
 EXPORT int64_t run_ordered(State *s, Slurm *m, Order *order, double until) {
     double every_s = order->settings->every_s;
     for (;;) {
-        double cycle_time = (floor(s->tally->now / every_s) + 1.0) * every_s;
+        double cycle_time = cycle_after(s->tally->now, every_s);
         int64_t stopped = run_slurm(s, m, least(until, cycle_time));
         if (stopped != PAUSED || until < cycle_time) return stopped;
         order_line(s, m, order, cycle_time);

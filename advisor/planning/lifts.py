@@ -23,12 +23,12 @@ Flags = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 
 # Keys between these powers of two differ in priority; beyond them jobs get the same one.
-_LOWEST_POWER: Final = -20.0
-_HIGHEST_POWER: Final = 44.0
+LOWEST_POWER: Final = -20.0
+HIGHEST_POWER: Final = 44.0
 # The points of priority for a factor of two between keys: as many as fair share and age can move a job after its lift,
 # as far as a nice value can hold 64 of them.
-_LEAST_POINTS: Final = 1000.0
-_MOST_POINTS: Final = 2.0e7
+LEAST_POINTS: Final = 1000.0
+MOST_POINTS: Final = 2.0e7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +106,11 @@ def lifts(
 
 def lifted_priority(key: Floats, highest: float, scale: float) -> Floats:
     """Return the priorities of lifted jobs with some keys, above `highest`, the highest of those not lifted."""
-    points = min(max(scale, _LEAST_POINTS), _MOST_POINTS)
-    power = np.clip(np.log2(np.maximum(key, np.finfo(np.float64).tiny)), _LOWEST_POWER, _HIGHEST_POWER)
+    points = min(max(scale, LEAST_POINTS), MOST_POINTS)
+    power = np.clip(np.log2(np.maximum(key, np.finfo(np.float64).tiny)), LOWEST_POWER, HIGHEST_POWER)
     # A power of two, so that the foot of the lifted jobs hardly ever moves.
     foot = 2.0 ** np.ceil(np.log2(max(2.0, highest + points)))
-    return np.asarray(foot + np.round((_HIGHEST_POWER - power) * points))
+    return np.asarray(foot + np.round((HIGHEST_POWER - power) * points))
 
 
 def _first(key: Floats, user: Rows, bounds: Bounds) -> Rows:

@@ -28,11 +28,11 @@ from advisor.settings import Limits, PlanningSettings
 Floats = NDArray[np.float64]
 
 # The weight of jobs grows by half a power of ten for each time that their user has waited longer by what is agreed.
-_REPAID_DECADES: Final = 0.5
+REPAID_DECADES: Final = 0.5
 # The weights of PriorityWeight* that tell users apart and order jobs by their age; all others make classes.
 _FAIR_WEIGHTS: Final = ("fair_share", "age")
 # Sizes of jobs differ by fewer powers of ten.
-_MOST_DECADES: Final = 100.0
+MOST_DECADES: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Objective:
             return line.gpu_s
         decades = (line.priority - line.priority.max(initial=0.0)) * (self.decades / self.scale)
         # Below the least weight no size makes up for the difference.
-        decades = np.maximum(decades, -_MOST_DECADES)
+        decades = np.maximum(decades, -MOST_DECADES)
         turn = (self.patience_s + line.waited_s) / (self.patience_s + line.turnaround_s())
         weight = 10.0**decades * credit(line.owed, self.max_credit) * turn
         return np.where(line.is_overdue, 0.0, line.gpu_s / weight)
@@ -157,7 +157,7 @@ def owed_to(standings: Sequence[Standing], limits: Limits) -> Floats:
 def credit(owed_ratio: Floats, most: float) -> Floats:
     """Return how many times as much the jobs of users weigh for what they are owed, from 1 to `most`."""
     # Beyond some decades the power alone would overflow.
-    return np.asarray(np.minimum(10.0 ** (_REPAID_DECADES * np.clip(owed_ratio, 0.0, _MOST_DECADES)), most))
+    return np.asarray(np.minimum(10.0 ** (REPAID_DECADES * np.clip(owed_ratio, 0.0, MOST_DECADES)), most))
 
 
 def credits_of(standings: Standings, planning: PlanningSettings, limits: Limits) -> dict[str, float]:

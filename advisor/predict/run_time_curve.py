@@ -21,7 +21,7 @@ _MEAN_LEVELS = (np.arange(20) + 0.5) / 20
 # The levels at which curves are read: the quantiles, then those of which the mean is made.
 LEVELS_READ = np.concatenate([LEVELS, _MEAN_LEVELS])
 # How far the curve goes beyond the outermost thresholds.
-_TAIL = 2.0
+TAIL = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Grid:
         """
         rising = np.clip(shares.astype(np.float64), 0.0, 1.0)
         cut = len(self.over_anchor)
-        near = _Closed.of(rising[:, :cut], anchor, self.over_anchor, self.over_anchor[-1] + _TAIL)
+        near = _Closed.of(rising[:, :cut], anchor, self.over_anchor, self.over_anchor[-1] + TAIL)
         far = _Closed.of(rising[:, cut:], cap, self.over_limit, 0.0)
         logs = np.sort(np.hstack([near.logs, far.logs]), axis=1)
         share = np.where(group == SIBLINGS_ENDED, 1.0, 0.5)[:, None]
@@ -80,7 +80,7 @@ class _Closed:
     @classmethod
     def of(cls, shares: Floats, origin: Floats, thresholds: Floats, end: float) -> "_Closed":
         none = np.zeros((len(shares), 1))
-        points = np.concatenate([[thresholds[0] - _TAIL], thresholds, [end]])
+        points = np.concatenate([[thresholds[0] - TAIL], thresholds, [end]])
         return cls(np.hstack([none, np.maximum.accumulate(shares, axis=1), none + 1.0]), origin, points)
 
     @property

@@ -45,8 +45,8 @@ COLUMNS = (*_OF_REQUEST, *(f"{block}_{column}" for block in BLOCKS for column in
 # The forecast of a pending job is made again when its wait reaches one of these, so that it can be kept in between.
 WAITS_S = np.array([0.0, 0.25, 1.0, 4.0, 12.0, 24.0, 48.0, 96.0, 192.0, 384.0]) * HOUR_S
 # Weight of a run relative to the next newer one, in `recent_mean`.
-_DECAY = 0.6
-_TIMED_OUT, _INSTANT_S, _TRIAL_RATIO = 0.98, 120.0, 0.02
+DECAY = 0.6
+TIMED_OUT, INSTANT_S, TRIAL_RATIO = 0.98, 120.0, 0.02
 
 
 Floats = NDArray[np.float64]
@@ -215,8 +215,8 @@ def _block(
         quantiles[3] - quantiles[1],
         _mean(steps, there[:, 1:8]),
         _quantile(log_ratios, kept, 0.5) + limit - anchor,
-        _mean(ratio >= _TIMED_OUT, there),
-        _mean(run_s < _INSTANT_S, there),
+        _mean(ratio >= TIMED_OUT, there),
+        _mean(run_s < INSTANT_S, there),
         np.log1p(counts.astype(np.float64)),
         np.log1p(np.maximum(submit_time + waited_s - end_time[:, 0], 0.0)),
         np.log(limit_s[:, 0]) - limit,
@@ -232,14 +232,14 @@ def _centre(runs: Floats) -> Floats:
     A run of seconds is a trial: what comes after it is most often not another one.
     """
     run_s, limit_s = runs[..., 0], runs[..., 1]
-    trial = (run_s < _INSTANT_S) & (run_s < _TRIAL_RATIO * limit_s)
+    trial = (run_s < INSTANT_S) & (run_s < TRIAL_RATIO * limit_s)
     logs = np.sort(np.log(np.where(trial, np.nan, run_s)), axis=1)
     return _quantile(logs, _kept(logs), 0.5)
 
 
 def _recent_mean(logs: Floats) -> Floats:
     """Return the mean of logarithms `(n_rows, RUNS_KEPT)`, newest first, each weighing less than the one before."""
-    return _mean(logs, np.where(np.isnan(logs), 0.0, _DECAY ** np.arange(RUNS_KEPT)))
+    return _mean(logs, np.where(np.isnan(logs), 0.0, DECAY ** np.arange(RUNS_KEPT)))
 
 
 def _kept(logs: Floats) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, Failures, NodeChange, NodeGroup, NodeReservation, StateChange, parse_cluster
 from advisor.sim.engine import build
 from advisor.sim.engine.layout import Block, header
-from advisor.sim.engine.tables import LAYOUT_FILE, TABLES
+from advisor.sim.engine.tables import CONSTANTS, LAYOUT_FILE, TABLES
 from advisor.sim.profiles import gpu_share_inflation
 from advisor.sim.run_outcome import End
 from advisor.sim.simulated_policy import SimulationOptions
@@ -52,7 +52,7 @@ def busy_trace() -> Trace:
 
 
 def test_header_declares_the_tables_of_today() -> None:
-    assert LAYOUT_FILE.read_text() == header(TABLES), "run python -m advisor.sim.engine.tables"
+    assert LAYOUT_FILE.read_text() == header(TABLES, CONSTANTS), "run python -m advisor.sim.engine.tables"
 
 
 def test_an_array_of_another_type_is_refused() -> None:

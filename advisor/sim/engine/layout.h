@@ -3,6 +3,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define LOWEST_POWER (-20.0)
+#define HIGHEST_POWER (44.0)
+#define LEAST_POINTS (1000.0)
+#define MOST_POINTS (20000000.0)
+#define REPAID_DECADES (0.5)
+#define MOST_DECADES (100.0)
+#define COLD (0)
+#define USER_KNOWN (1)
+#define REQUEST_KNOWN (2)
+#define SIBLINGS_ENDED (3)
+#define RUNS_KEPT (32)
+#define COLD_RATIO (0.2)
+#define DECAY (0.6)
+#define TIMED_OUT (0.98)
+#define INSTANT_S (120.0)
+#define TRIAL_RATIO (0.02)
+#define MISSING (-30.0)
+#define WAITS_S {0.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0, 172800.0, 345600.0, 691200.0, 1382400.0}
+#define LEVELS {0.1, 0.25, 0.5, 0.75, 0.9}
+#define TAIL (2.0)
 typedef struct {
     double submit_time;
     double work_s;

@@ -5,7 +5,7 @@ and lets the compiler check every offset, and `Block` refuses arrays of other ty
 """
 
 from array import array
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, get_args, get_type_hints
 
@@ -81,9 +81,12 @@ class Block:
         self._as_parameter_ = self._words.buffer_info()[0]
 
 
-def header(tables: Mapping[type, Mapping[str, ArrayType]]) -> str:
-    """Return the C header that declares tables and the records in them."""
+def header(tables: Mapping[type, Mapping[str, ArrayType]], constants: Mapping[str, float | Sequence[float]]) -> str:
+    """Return the C header that declares constants, tables and the records in them."""
     lines = [_TOP, "#pragma once", "#include <stddef.h>", "#include <stdint.h>", ""]
+    for name, value in constants.items():
+        values = "{" + ", ".join(map(repr, value)) + "}" if isinstance(value, Sequence) else f"({value!r})"
+        lines.append(f"#define {name} {values}")
     structs = {column.c_type: column.dtype for columns in tables.values() for column in columns.values()}
     for c_type, dtype in structs.items():
         lines += _record(c_type, dtype)

@@ -2,15 +2,6 @@
  * on the pending jobs of one pool at a time.
  */
 
-/* Keys between these powers of two differ in priority, by points between these for a factor of two. */
-#define LOWEST_POWER (-20.0)
-#define HIGHEST_POWER 44.0
-#define LEAST_POINTS 1000.0
-#define MOST_POINTS 2.0e7
-/* The weight of jobs grows by half a power of ten for each time that their user is owed, and by so many at most. */
-#define REPAID_DECADES 0.5
-#define MOST_DECADES 100.0
-
 /* Collect the pending jobs of a pool whose run times are known, in the order of the line; return their number. */
 static int64_t collect(const State *s, const Slurm *m, Moves *moves, int64_t pool) {
     int64_t count = 0;

@@ -2,29 +2,19 @@
  * predict/run_time_features.py, and the means of predict/run_time_curve.py. The model itself runs in between.
  */
 
-enum { COLD, USER_KNOWN, REQUEST_KNOWN, SIBLINGS_ENDED };
-
-#define RUNS_KEPT 32
-#define COLD_RATIO 0.2
-#define MISSING (-30.0f)
-#define DECAY 0.6
-#define TIMED_OUT 0.98
-#define INSTANT_S 120.0
-#define TRIAL_RATIO 0.02
 #define HOUR_S 3600.0
-/* How far a curve goes beyond its outermost thresholds. */
-#define TAIL 2.0
 #define MOST_THRESHOLDS 256
-/* Of the levels at which a curve is read: the first bounds the mean, which is that of the last ones. */
-#define FIRST_OF_MEAN 5
 
-static const double WAITS_S[] = {0.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0, 172800.0, 345600.0, 691200.0, 1382400.0};
+/* Of the levels at which a curve is read: the first bounds the mean, which is that of the last ones. */
+enum { FIRST_OF_MEAN = 5 };
+
+static const double wait_steps_s[] = WAITS_S, quantile_levels[] = LEVELS;
 
 /* Return the last of the steps that a wait has reached. */
 static double wait_reached(double waited_s) {
-    double reached = WAITS_S[0];
-    for (size_t step = 1; step < sizeof WAITS_S / sizeof *WAITS_S; step++)
-        if (waited_s >= WAITS_S[step]) reached = WAITS_S[step];
+    double reached = wait_steps_s[0];
+    for (size_t step = 1; step < sizeof wait_steps_s / sizeof *wait_steps_s; step++)
+        if (waited_s >= wait_steps_s[step]) reached = wait_steps_s[step];
     return reached;
 }
 
@@ -75,11 +65,11 @@ static void sum_up(RunTimeForecasts *t, int64_t slot) {
     sort_reals(logs, count);
     sort_reals(ratios, count);
     sort_reals(centred, count - trials);
-    key->quantile_10 = quantile_of(logs, count, 0.1);
-    key->quantile_25 = quantile_of(logs, count, 0.25);
-    key->quantile_50 = quantile_of(logs, count, 0.5);
-    key->quantile_75 = quantile_of(logs, count, 0.75);
-    key->quantile_90 = quantile_of(logs, count, 0.9);
+    key->quantile_10 = quantile_of(logs, count, quantile_levels[0]);
+    key->quantile_25 = quantile_of(logs, count, quantile_levels[1]);
+    key->quantile_50 = quantile_of(logs, count, quantile_levels[2]);
+    key->quantile_75 = quantile_of(logs, count, quantile_levels[3]);
+    key->quantile_90 = quantile_of(logs, count, quantile_levels[4]);
     key->ratio_median = quantile_of(ratios, count, 0.5);
     key->centre = quantile_of(centred, count - trials, 0.5);
 }
@@ -153,7 +143,7 @@ static int64_t ended_since(const RunTimeForecasts *t, int32_t slot, double submi
 }
 
 static inline float column_of(double value) {
-    return isfinite(value) ? (float)value : MISSING;
+    return (float)(isfinite(value) ? value : MISSING);
 }
 
 /* Write the columns of one key for a job, and return the place after them. */
@@ -181,8 +171,8 @@ static float *write_key(const RunTimeForecasts *t, int32_t slot, const ForecastJ
     *row++ = column_of(key->timed_out_ratio);
     *row++ = column_of(key->instant_ratio);
     *row++ = column_of(log1p((double)key->count));
-    *row++ = runs ? column_of(log1p(most(job->submit_time + job->waited_s - runs[0].end_time, 0.0))) : MISSING;
-    *row++ = runs ? column_of(runs[0].log_limit - limit) : MISSING;
+    *row++ = column_of(runs ? log1p(most(job->submit_time + job->waited_s - runs[0].end_time, 0.0)) : NAN);
+    *row++ = column_of(runs ? runs[0].log_limit - limit : NAN);
     *row++ = column_of(same_limit / (double)key->kept);
     *row++ = column_of(key->time_between);
     *row++ = column_of(log1p((double)ended_since(t, slot, job->submit_time)));

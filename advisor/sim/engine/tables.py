@@ -1,6 +1,6 @@
 """The tables that C functions read and write, with the types of their arrays."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import SimulationError
+from advisor.planning import lifts, objective
+from advisor.predict import run_time_features
+from advisor.predict.run_time_curve import TAIL
 from advisor.sim.engine.layout import ArrayType, declared, header, records
 from advisor.sim.queueing import QUEUE_RULES_DTYPE, Queue
 from advisor.sim.run_outcome import SEGMENT_DTYPE
@@ -331,14 +334,27 @@ TABLES: Final[Mapping[type, Mapping[str, ArrayType]]] = {
     Shares: declared(Shares, matrices=("items",)),
 }
 
+# What C has in common with the planner and the predictors.
+CONSTANTS: Final[Mapping[str, float | Sequence[float]]] = {
+    **{name: getattr(lifts, name) for name in ("LOWEST_POWER", "HIGHEST_POWER", "LEAST_POINTS", "MOST_POINTS")},
+    **{name: getattr(objective, name) for name in ("REPAID_DECADES", "MOST_DECADES")},
+    **{name: getattr(run_time_features, name) for name in ("COLD", "USER_KNOWN", "REQUEST_KNOWN", "SIBLINGS_ENDED")},
+    **{name: getattr(run_time_features, name) for name in ("RUNS_KEPT", "COLD_RATIO", "DECAY", "TIMED_OUT")},
+    **{name: getattr(run_time_features, name) for name in ("INSTANT_S", "TRIAL_RATIO")},
+    "MISSING": float(run_time_features.MISSING),
+    "WAITS_S": run_time_features.WAITS_S.tolist(),
+    "LEVELS": run_time_features.LEVELS,
+    "TAIL": TAIL,
+}
+
 LAYOUT_FILE: Final = Path(__file__).with_name("layout.h")
 
 
 def check_layout() -> None:
     """Raise `SimulationError` if the C header declares other tables than this module."""
-    if LAYOUT_FILE.read_text() != header(TABLES):
+    if LAYOUT_FILE.read_text() != header(TABLES, CONSTANTS):
         raise SimulationError(f"{LAYOUT_FILE} is out of date: run python -m advisor.sim.engine.tables")
 
 
 if __name__ == "__main__":
-    LAYOUT_FILE.write_text(header(TABLES))
+    LAYOUT_FILE.write_text(header(TABLES, CONSTANTS))

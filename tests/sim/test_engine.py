@@ -178,7 +178,7 @@ def mixed_requests() -> tuple[Trace, Cluster]:
     return asked, cluster
 
 
-LIFTS = ("lift", "lift:fairness=lane,interactive=10", "lift:fairness=user")
+LIFTS = ("lift", "lift:fairness=lane,interactive=10", "lift:fairness=user", "lift-forecast")
 
 
 def run_checked() -> None:

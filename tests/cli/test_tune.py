@@ -228,8 +228,8 @@ def test_a_trace_without_users_and_limits_says_that_they_are_drawn(sadvise: Sadv
 @pytest.mark.timeout(900)
 def test_the_example_of_the_manual_is_what_the_command_prints(sadvise: Sadvise) -> None:
     page = (Path(__file__).parents[2] / "docs" / "tune.md").read_text(encoding="utf-8")
-    _, _, example = page.partition("    $ sadvise tune --demo --no-slurm --all\n")
+    _, _, example = page.partition("    $ sadvise tune --demo --no-slurm\n")
 
-    out = sadvise("tune", "--demo", "--no-slurm", "--all", "--workers", "1").out
+    out = sadvise("tune", "--demo", "--no-slurm", "--workers", "1").out
 
     assert example.startswith("".join(f"    {line}".rstrip() + "\n" for line in out.splitlines()))

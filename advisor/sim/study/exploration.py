@@ -99,12 +99,6 @@ class Exploration:
         now = next(point for point in points if point.setting.name == in_force)
         return TuneOutcome(points=tuple(points), seed=self.seed, in_force=now)
 
-    def judged(self, settings: Sequence[TriedSetting], run_cells: RunCells) -> list[Point]:
-        """Run plain Slurm and given settings, and return their points in this order."""
-        every = [self.plain, *settings]
-        runs = self._copied_runs(every, run_cells, 0)
-        return self._points(every, runs, runs[0])
-
     def _copied_runs(self, settings: Sequence[TriedSetting], run_cells: RunCells, done: int) -> list[CopiedRuns]:
         cells = [self._cell(setting, copy) for setting in settings for copy in self.copies]
         results = run_cells(cells, done)

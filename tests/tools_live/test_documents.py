@@ -83,7 +83,7 @@ def test_the_front_page_states_the_gain_the_price_and_what_chance_does(report: R
         " **-4.0 %" in text
     )
     assert (
-        "the 99th percentile of waits changed by -24.3 % (-31.5 to -16.4), and 3 of 28 users, 1 by chance, were" in text
+        "the 99th percentile of waits changed by -24.3 % (-31.5 to -16.4), and 3 of 28 users (1 by chance) were" in text
     )
     assert "435 to 571 jobs" in text
     assert "](docs/live.svg)" in text

@@ -128,5 +128,5 @@ def _change(report: Report, name: str, metric: str) -> str:
 
 def _worse(report: Report, name: str) -> str:
     one = overall(report["users"], name)[0]
-    chance = f", {one['chance_worse']} by chance" if one["chance_runs"] else ""
-    return f"{one['worse']} of {one['users']} users{chance},"
+    chance = f" ({one['chance_worse']} by chance)" if one["chance_runs"] else ""
+    return f"{one['worse']} of {one['users']} users{chance}"

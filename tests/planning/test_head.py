@@ -95,7 +95,7 @@ def now(snapshot: Snapshot) -> list[int]:
     [
         ({}, []),
         ({"bf_job_part_count_reserve": "2"}, []),
-        # The nodes of the second job are held for nobody.
+        # Backfill holds no nodes for the second job.
         ({"bf_job_part_count_reserve": "1"}, [1]),
         ({"bf_min_age_reserve": "3600"}, [1]),
         ({"bf_min_age_reserve": "60"}, []),

@@ -136,7 +136,7 @@ def _within(key: Floats, lifted: Flags, stakes: Stakes, bounds: Bounds, rows: Ro
     of_user, is_lane = (waiting, False) if stakes.spent is None else (stakes.spent.copy(), True)
     used, most = sum(of_user.tolist()), bounds.most_gpu_s(len(set(stakes.user.tolist())))
     kept = np.zeros(len(rows), dtype=np.bool_)
-    order = np.argsort(key[rows], kind="stable")
+    order = np.lexsort((rows, key[rows]))
     least_left = np.minimum.accumulate(stakes.gpu_s[rows[order]][::-1])[::-1].tolist()
     for place, least in zip(order.tolist(), least_left, strict=True):
         row = rows[place]

@@ -716,12 +716,14 @@ typedef struct {
     double plain_s;
     double jobs;
     double owed;
+    double credit;
 } UserWaits;
 _Static_assert(offsetof(UserWaits, given_s) == 0, "given_s");
 _Static_assert(offsetof(UserWaits, plain_s) == 8, "plain_s");
 _Static_assert(offsetof(UserWaits, jobs) == 16, "jobs");
 _Static_assert(offsetof(UserWaits, owed) == 24, "owed");
-_Static_assert(sizeof(UserWaits) == 32, "UserWaits");
+_Static_assert(offsetof(UserWaits, credit) == 32, "credit");
+_Static_assert(sizeof(UserWaits) == 40, "UserWaits");
 
 typedef struct {
     double time;
@@ -741,6 +743,7 @@ typedef struct {
     double passed;
     double after;
     int32_t row;
+    int32_t user;
     int8_t is_lifted;
     int8_t is_chosen;
     int8_t is_free;
@@ -752,10 +755,11 @@ _Static_assert(offsetof(MoveCase, gpu_s) == 24, "gpu_s");
 _Static_assert(offsetof(MoveCase, passed) == 32, "passed");
 _Static_assert(offsetof(MoveCase, after) == 40, "after");
 _Static_assert(offsetof(MoveCase, row) == 48, "row");
-_Static_assert(offsetof(MoveCase, is_lifted) == 52, "is_lifted");
-_Static_assert(offsetof(MoveCase, is_chosen) == 53, "is_chosen");
-_Static_assert(offsetof(MoveCase, is_free) == 54, "is_free");
-_Static_assert(sizeof(MoveCase) == 56, "MoveCase");
+_Static_assert(offsetof(MoveCase, user) == 52, "user");
+_Static_assert(offsetof(MoveCase, is_lifted) == 56, "is_lifted");
+_Static_assert(offsetof(MoveCase, is_chosen) == 57, "is_chosen");
+_Static_assert(offsetof(MoveCase, is_free) == 58, "is_free");
+_Static_assert(sizeof(MoveCase) == 64, "MoveCase");
 
 typedef struct {
     double begins_at;
@@ -764,6 +768,7 @@ typedef struct {
     int64_t seen;
     int64_t version;
     int64_t due;
+    int64_t rows;
 } RunTimeSettings;
 _Static_assert(offsetof(RunTimeSettings, begins_at) == 0, "begins_at");
 _Static_assert(offsetof(RunTimeSettings, limit_ratio) == 8, "limit_ratio");
@@ -771,7 +776,8 @@ _Static_assert(offsetof(RunTimeSettings, longest_s) == 16, "longest_s");
 _Static_assert(offsetof(RunTimeSettings, seen) == 24, "seen");
 _Static_assert(offsetof(RunTimeSettings, version) == 32, "version");
 _Static_assert(offsetof(RunTimeSettings, due) == 40, "due");
-_Static_assert(sizeof(RunTimeSettings) == 48, "RunTimeSettings");
+_Static_assert(offsetof(RunTimeSettings, rows) == 48, "rows");
+_Static_assert(sizeof(RunTimeSettings) == 56, "RunTimeSettings");
 
 typedef struct {
     double submit_time;
@@ -1131,6 +1137,8 @@ typedef struct {
     int64_t n_by_priority;
     int32_t *spare;
     int64_t n_spare;
+    double *sorted_by;
+    int64_t n_sorted_by;
     double *of_user;
     int64_t n_of_user;
 } Moves;
@@ -1148,9 +1156,13 @@ typedef struct {
     int64_t n_run_s;
     int32_t *asked;
     int64_t n_asked;
+    int32_t *answer;
+    int64_t n_answer;
     float *features;
     int64_t n_features;
     int64_t features_columns;
+    int32_t *places;
+    int64_t n_places;
     double *over_anchor;
     int64_t n_over_anchor;
     double *over_limit;

@@ -8,7 +8,9 @@ static int64_t collect(const State *s, const Slurm *m, Moves *moves, int64_t poo
     for (int64_t place = 0; place < m->control->lined; place++) {
         int32_t row = m->line[place];
         if (row >= s->n_jobs || s->jobs[row].gpus <= 0 || moves->pool[row] != pool) continue;
-        if (isfinite(moves->run_s[row])) moves->waiting[count++].row = row;
+        if (!isfinite(moves->run_s[row])) continue;
+        moves->waiting[count].user = s->jobs[row].user;
+        moves->waiting[count++].row = row;
     }
     return count;
 }
@@ -37,20 +39,10 @@ static void take_back(State *s, Slurm *m, Moves *moves, int32_t row, double now)
     moves->until[row] = 0.0;
 }
 
-static bool key_is_less(const void *moves, int32_t one, int32_t other) {
-    const MoveCase *waiting = ((const Moves *)moves)->waiting;
-    return waiting[one].key < waiting[other].key;
-}
-
-static bool stands_higher(const void *moves, int32_t one, int32_t other) {
-    const MoveCase *waiting = ((const Moves *)moves)->waiting;
-    return waiting[one].standing > waiting[other].standing;
-}
-
-/* Sort all places; equal ones are in the order of the line. */
-static void order_by(const Moves *moves, Precedes *precedes, int32_t *places, int64_t count) {
+/* Sort all places by `sorted_by`; equal ones are in the order of the line. */
+static void sort_places(const Moves *moves, int32_t *places, int64_t count) {
     for (int64_t at = 0; at < count; at++) places[at] = (int32_t)at;
-    sort_stably(moves, precedes, places, moves->spare, count);
+    sort_by(moves->sorted_by, places, moves->spare, count);
 }
 
 /* Set the key of each job: its GPU-time, over its weight where users count; 0 for one that is overdue. */
@@ -61,10 +53,11 @@ static void weigh_jobs(const State *s, const Slurm *m, Moves *moves, int64_t cou
         MoveCase *each = &moves->waiting[at];
         each->standing = each->priority + (double)(s->jobs[each->row].nice - moves->nice[each->row]);
         each->key = moves->run_s[each->row] * moves->taken[each->row];
+        moves->sorted_by[at] = -each->standing;
         highest = most(highest, each->standing);
     }
     if (!settings->is_weighed) return;
-    order_by(moves, stands_higher, moves->order, count);
+    sort_places(moves, moves->order, count);
     double ahead = 0.0, by_points = settings->decades / settings->scale;
     for (int64_t at = 0; at < count; at++) {
         MoveCase *each = &moves->waiting[moves->order[at]];
@@ -72,9 +65,8 @@ static void weigh_jobs(const State *s, const Slurm *m, Moves *moves, int64_t cou
         ahead += gpu_s;
         double turnaround = waited + (ahead - gpu_s) / capacity + moves->run_s[each->row];
         double turn = (settings->patience_s + waited) / (settings->patience_s + turnaround);
-        double owed = least(most(moves->waits[s->jobs[each->row].user].owed, 0.0), MOST_DECADES);
-        double credit = least(pow(10.0, REPAID_DECADES * owed), settings->max_credit);
-        double weight = pow(10.0, most((each->standing - highest) * by_points, -MOST_DECADES)) * credit * turn;
+        double weight = pow(10.0, most((each->standing - highest) * by_points, -MOST_DECADES));
+        weight = weight * moves->waits[each->user].credit * turn;
         each->key = is_overdue(moves, each->row, now) ? 0.0 : gpu_s / weight;
     }
 }
@@ -83,18 +75,19 @@ static void weigh_jobs(const State *s, const Slurm *m, Moves *moves, int64_t cou
  *
  * One user has more than a share only of what is left; jobs that go before all others are kept there.
  */
-static int64_t head_of(const State *s, Moves *moves, int64_t count) {
+static int64_t head_of(Moves *moves, int64_t count) {
     const MoveSettings *settings = moves->settings;
     int64_t places = 0, kept = 0, beyond = 0;
-    order_by(moves, key_is_less, moves->order, count);
+    for (int64_t at = 0; at < count; at++) moves->sorted_by[at] = moves->waiting[at].key;
+    sort_places(moves, moves->order, count);
     while (places < count && moves->waiting[moves->order[places]].key <= 0.0) places++;
     places = most_of(settings->places, places);
     if (places >= count) return count;
     double share = most(1.0, (double)settings->places * settings->user_ratio);
-    for (int64_t at = 0; at < count; at++) moves->of_user[s->jobs[moves->waiting[at].row].user] = 0.0;
+    for (int64_t at = 0; at < count; at++) moves->of_user[moves->waiting[at].user] = 0.0;
     for (int64_t at = 0; at < count; at++) {
         int32_t place = moves->order[at];
-        double *number = &moves->of_user[s->jobs[moves->waiting[place].row].user];
+        double *number = &moves->of_user[moves->waiting[place].user];
         if (*number >= share && moves->waiting[place].key > 0.0) moves->spare[beyond++] = place;
         else moves->order[kept++] = place;
         *number += 1.0;
@@ -120,8 +113,8 @@ static double highest_of_others(const Moves *moves, int64_t count, bool *has_oth
 /* Set for each job the highest key of those that it does not precede by its priority. */
 static void set_passed(Moves *moves, int64_t count) {
     int32_t *order = moves->by_priority;
-    for (int64_t at = 0; at < count; at++) moves->waiting[at].standing = moves->waiting[at].priority;
-    order_by(moves, stands_higher, order, count);
+    for (int64_t at = 0; at < count; at++) moves->sorted_by[at] = -moves->waiting[at].priority;
+    sort_places(moves, order, count);
     double highest = -INFINITY;
     for (int64_t at = 0, next = 0; at < count; at = next) {
         double priority = moves->waiting[order[at]].priority;
@@ -178,15 +171,15 @@ static void choose_within(const State *s, Moves *moves, int64_t count, int64_t a
     memset(moves->of_user, 0, (size_t)moves->n_of_user * sizeof *moves->of_user);
     for (int64_t at = 0; at < count; at++) {
         const MoveCase *each = &moves->waiting[at];
-        int32_t user = s->jobs[each->row].user;
-        is_shared |= user != s->jobs[moves->waiting[0].row].user;
-        if (each->is_lifted && !is_lane) moves->of_user[user] += each->gpu_s;
+        moves->sorted_by[at] = each->key;
+        is_shared |= each->user != moves->waiting[0].user;
+        if (each->is_lifted && !is_lane) moves->of_user[each->user] += each->gpu_s;
     }
     if (is_lane) add_spent(s, moves, pool, now);
     for (int64_t user = 0; user < moves->n_of_user; user++) used += moves->of_user[user];
     double most_of_user = bound * (is_shared ? settings->user_ratio : 1.0);
     /* Those beyond the share of a user came after the others. */
-    sort_stably(moves, key_is_less, moves->order, moves->spare, asked);
+    sort_by(moves->sorted_by, moves->order, moves->spare, asked);
     double smallest = INFINITY;
     for (int64_t at = asked - 1; at >= 0; at--) {
         MoveCase *each = &moves->waiting[moves->order[at]];
@@ -198,7 +191,7 @@ static void choose_within(const State *s, Moves *moves, int64_t count, int64_t a
         bool goes_first = each->key <= 0.0;
         /* In a lane many are asked for, and few fit. */
         if (is_lane && !goes_first && used + each->passed > bound) break;
-        double *of_user = &moves->of_user[s->jobs[each->row].user];
+        double *of_user = &moves->of_user[each->user];
         bool fits_user = *of_user + each->gpu_s <= most_of_user || (!is_lane && *of_user == 0.0);
         bool fits = fits_user && (used + each->gpu_s <= bound || (!is_lane && used == 0.0));
         each->is_chosen = fits || goes_first;
@@ -210,7 +203,7 @@ static void choose_within(const State *s, Moves *moves, int64_t count, int64_t a
 
 /* Put into `order` the places of the jobs to lift, with the priority that each gets; return their number. */
 static int64_t choose_lifts(const State *s, Moves *moves, int64_t count, double now) {
-    int64_t head = head_of(s, moves, count), asked = 0;
+    int64_t head = head_of(moves, count), asked = 0;
     for (int64_t at = 0; at < head; at++) {
         const MoveCase *each = &moves->waiting[moves->order[at]];
         bool is_old_enough = now - s->jobs[each->row].submit_time >= moves->settings->min_age_s;
@@ -358,6 +351,8 @@ EXPORT void count_owed(State *s, Moves *moves, double now) {
         UserWaits *waits = &moves->waits[user];
         double agreed_s = most(settings->agreed_ratio * waits->plain_s, settings->agreed_s * waits->jobs);
         waits->owed = waits->given_s / most(agreed_s, 1.0);
+        double repaid = REPAID_DECADES * least(most(waits->owed, 0.0), MOST_DECADES);
+        waits->credit = least(pow(10.0, repaid), settings->max_credit);
     }
 }
 

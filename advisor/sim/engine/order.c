@@ -25,25 +25,22 @@ static void set_keys(State *s, Slurm *m, Order *order, double now) {
     }
 }
 
-/* Whether one of two numbers precedes the other, by what the context holds. */
-typedef bool Precedes(const void *context, int32_t one, int32_t other);
-
-/* Sort numbers by merging; equal ones stay as they are. Those that are nearly in order take little. */
-static void sort_stably(const void *context, Precedes *precedes, int32_t *numbers, int32_t *spare, int64_t count) {
-    if (count < 2) return;
-    int64_t middle = count / 2, left = 0, right = middle, at = 0;
-    sort_stably(context, precedes, numbers, spare, middle);
-    sort_stably(context, precedes, numbers + middle, spare, count - middle);
-    if (!precedes(context, numbers[middle], numbers[middle - 1])) return;
-    memcpy(spare, numbers, (size_t)middle * sizeof *numbers);
-    while (left < middle)
-        if (right < count && precedes(context, numbers[right], spare[left])) numbers[at++] = numbers[right++];
-        else numbers[at++] = spare[left++];
+/* Return whether one of two places comes before the other by its key; of equal keys the first place does. */
+static inline bool comes_first(const double *keys, int32_t one, int32_t other) {
+    return keys[one] < keys[other] || (keys[one] == keys[other] && one < other);
 }
 
-static bool comes_first(const void *order, int32_t one, int32_t other) {
-    const double *key = ((const Order *)order)->key;
-    return key[one] < key[other] || (key[one] == key[other] && one < other);
+/* Sort places by their keys, by merging; those that are nearly in order take little. */
+static void sort_by(const double *keys, int32_t *places, int32_t *spare, int64_t count) {
+    if (count < 2) return;
+    int64_t middle = count / 2, left = 0, right = middle, at = 0;
+    sort_by(keys, places, spare, middle);
+    sort_by(keys, places + middle, spare, count - middle);
+    if (!comes_first(keys, places[middle], places[middle - 1])) return;
+    memcpy(spare, places, (size_t)middle * sizeof *places);
+    while (left < middle)
+        if (right < count && comes_first(keys, places[right], spare[left])) places[at++] = places[right++];
+        else places[at++] = spare[left++];
 }
 
 /* Return whether an entry of the line stands rightly before the next: within a tier, keys order the jobs. */
@@ -51,7 +48,7 @@ static bool are_in_order(const State *s, const Slurm *m, const Order *order, int
     int32_t tier = m->partitions[partition_of(s, m, one)].tier;
     if (tier != m->partitions[partition_of(s, m, other)].tier) return true;
     int32_t row = row_of(s, m, one), other_row = row_of(s, m, other);
-    return row == other_row || comes_first(order, row, other_row);
+    return row == other_row || comes_first(order->key, row, other_row);
 }
 
 /* Put the jobs of the line into its first places by their keys; return their number. */
@@ -59,7 +56,7 @@ static int64_t sort_jobs(State *s, Slurm *m, const Order *order) {
     int64_t count = 0;
     for (int64_t place = 0; place < m->control->lined; place++)
         if (m->line[place] < s->n_jobs) m->line[count++] = m->line[place];
-    sort_stably(order, comes_first, m->line, m->spare, count);
+    sort_by(order->key, m->line, m->spare, count);
     return count;
 }
 

@@ -202,9 +202,34 @@ static void write_row(RunTimeForecasts *t, ForecastJob *job, int32_t near, int32
     write_key(t, user, job, write_key(t, near, job, row));
 }
 
-/* Write the rows of the jobs whose forecasts are out of date; return their number. */
+/* Return the number of the row that stands last: that of an equal one before it, which is then kept in its place.
+ *
+ * Jobs of one request that waited when the last one ended ask alike. `places` are `mask + 1` slots of a hash table, which
+ * hold row numbers from 1 on.
+ */
+static int64_t row_like_last(RunTimeForecasts *t, int64_t mask) {
+    RunTimeSettings *settings = t->settings;
+    size_t size = (size_t)t->features_columns * sizeof *t->features;
+    const float *last = &t->features[settings->rows * t->features_columns];
+    uint64_t hash = 0;
+    for (int64_t column = 0; column < t->features_columns; column++) {
+        uint32_t bits;
+        memcpy(&bits, last + column, sizeof bits);
+        hash = (hash ^ bits) * 0x9E3779B97F4A7C15u;
+    }
+    int64_t slot = (int64_t)(hash >> 32) & mask;
+    for (; t->places[slot] > 0; slot = (slot + 1) & mask)
+        if (memcmp(last, &t->features[(t->places[slot] - 1) * t->features_columns], size) == 0) return t->places[slot] - 1;
+    t->places[slot] = (int32_t)++settings->rows;
+    return settings->rows - 1;
+}
+
+/* Write the rows of the jobs whose forecasts are out of date, each once; return the number of these jobs. */
 static int64_t write_due(const State *s, RunTimeForecasts *t, const int32_t *rows, int64_t count, double now) {
-    int64_t asked = 0;
+    int64_t asked = 0, slots = 1;
+    while (slots < 2 * count) slots *= 2;
+    memset(t->places, 0, (size_t)slots * sizeof *t->places);
+    t->settings->rows = 0;
     for (int64_t at = 0; at < count; at++) {
         ForecastJob *job = &t->jobs[rows[at]];
         int32_t near = near_key(t, job), user = user_key(t, job);
@@ -214,7 +239,8 @@ static int64_t write_due(const State *s, RunTimeForecasts *t, const int32_t *row
         job->waited_s = waited_s;
         job->near_written = near_written;
         job->user_written = user_written;
-        write_row(t, job, near, user, &t->features[asked * t->features_columns]);
+        write_row(t, job, near, user, &t->features[t->settings->rows * t->features_columns]);
+        t->answer[asked] = (int32_t)row_like_last(t, slots - 1);
         t->asked[asked++] = rows[at];
     }
     return t->settings->due = asked;
@@ -291,10 +317,12 @@ static double mean_of(const RunTimeForecasts *t, const ForecastJob *job, const f
         levels[at] = share * level_at(&near, logs[at], &near_above) + (1.0 - share) * level_at(&far, logs[at], &far_above);
     }
     double cap_s = exp(job->log_limit), shortest = INFINITY, sum = 0.0;
+    int64_t above = 1;
     for (int64_t at = 0; at < t->n_levels; at++) {
         if (at > 0 && at < FIRST_OF_MEAN) continue;
         double wanted = t->levels[at];
-        int64_t above = 1;
+        /* Those of the mean rise. */
+        if (at == FIRST_OF_MEAN) above = 1;
         while (above < points - 1 && levels[above] < wanted) above++;
         double log_s = between(wanted, levels[above - 1], levels[above], logs[above - 1], logs[above]);
         double run_s = least(exp(least(most(log_s, 0.0), job->log_limit)), cap_s);
@@ -311,7 +339,7 @@ EXPORT void answer_run_times(State *s, RunTimeForecasts *t, const Shares *shares
         const ForecastJob *job = &t->jobs[row];
         double limit_s = s->jobs[row].limit_s;
         bool is_known = job->group != COLD || job->is_supported;
-        double mean_s = mean_of(t, job, &shares->items[at * shares->items_columns]);
+        double mean_s = mean_of(t, job, &shares->items[t->answer[at] * shares->items_columns]);
         t->run_s[row] = is_known ? least(mean_s, limit_s) : t->settings->limit_ratio * limit_s;
     }
 }

@@ -112,21 +112,22 @@ MOVE_SETTINGS_DTYPE = np.dtype(
 MOVE_CASE_DTYPE = np.dtype(
     [
         ("priority", np.float64),
-        ("standing", np.float64),  # what it is sorted by, higher first: its priority, or that without changes of ours
+        ("standing", np.float64),  # its priority without changes of ours
         ("key", np.float64),
         ("gpu_s", np.float64),  # what it takes if it is lifted
         ("passed", np.float64),  # the highest key that it does not precede; then the least GPU-time of those behind
         ("after", np.float64),  # the priority that its lift would give it
         ("row", np.int32),
+        ("user", np.int32),
         ("is_lifted", np.int8),
         ("is_chosen", np.int8),
         ("is_free", np.int8),  # can rise
     ],
     align=True,
 )
-# Of a user's jobs: how much longer they waited than without advice, their waits without it, their number.
+# Of a user's jobs: how much longer they waited than without advice, their waits without it, their number; what follows.
 USER_WAITS_DTYPE = np.dtype(
-    [("given_s", np.float64), ("plain_s", np.float64), ("jobs", np.float64), ("owed", np.float64)], align=True
+    [(name, np.float64) for name in ("given_s", "plain_s", "jobs", "owed", "credit")], align=True
 )
 LANE_LIFT_DTYPE = np.dtype([("time", np.float64), ("gpu_s", np.float64), ("row", np.int32)], align=True)
 
@@ -152,6 +153,7 @@ class Moves(NamedTuple):
     order: NDArray[np.int32]  # (n_jobs,): places in `waiting`, as the two below
     by_priority: NDArray[np.int32]  # (n_jobs,)
     spare: NDArray[np.int32]  # (n_jobs,)
+    sorted_by: NDArray[np.float64]  # (n_jobs,): of those places, lowest first
     of_user: NDArray[np.float64]  # (n_users,)
 
 
@@ -162,7 +164,8 @@ RUN_TIME_SETTINGS_DTYPE = np.dtype(
         ("longest_s", np.float64),  # limits from here on are none
         ("seen", np.int64),  # of the segments
         ("version", np.int64),  # the number of runs remembered
-        ("due", np.int64),  # the number of jobs that are asked for
+        ("due", np.int64),  # the number of jobs that are asked for, and of their rows
+        ("rows", np.int64),
     ],
     align=True,
 )
@@ -207,8 +210,10 @@ class RunTimeForecasts(NamedTuple):
     keys: NDArray[np.void]  # (n_keys,)
     runs: NDArray[np.void]  # (n_keys * RUNS_KEPT,), newest first
     run_s: NDArray[np.float64]  # (n_jobs,): expected
-    asked: NDArray[np.int32]  # (n_jobs,): the rows of the jobs that are asked for
-    features: NDArray[np.float32]  # (n_jobs, n_columns): of those
+    asked: NDArray[np.int32]  # (n_jobs,): the jobs that are asked for
+    answer: NDArray[np.int32]  # (n_jobs,): the row of each of them in `features`
+    features: NDArray[np.float32]  # (n_jobs, n_columns): rows of the model that differ
+    places: NDArray[np.int32]  # a power of two from 2 * n_jobs on: space to find equal rows
     over_anchor: NDArray[np.float64]  # of `Grid`, as the one below
     over_limit: NDArray[np.float64]
     levels: NDArray[np.float64]  # at which the curves are read
@@ -221,7 +226,9 @@ NO_FORECASTS: Final = RunTimeForecasts(
     runs=np.zeros(0, KEPT_RUN_DTYPE),
     run_s=np.zeros(0),
     asked=np.zeros(0, np.int32),
+    answer=np.zeros(0, np.int32),
     features=np.zeros((0, 0), np.float32),
+    places=np.zeros(0, np.int32),
     over_anchor=np.zeros(0),
     over_limit=np.zeros(0),
     levels=np.zeros(0),

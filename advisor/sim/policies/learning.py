@@ -135,9 +135,9 @@ class LearnedRunTimes:
             self.answer(state)
 
     def answer(self, state: State) -> None:
-        """Run the model on the jobs that are asked for."""
-        due = int(self.tables.settings["due"][0])
-        answer_run_times(state, self.tables, Shares(self._model.run(self.tables.features[:due])))
+        """Run the model on the rows of the jobs that are asked for."""
+        rows = int(self.tables.settings["rows"][0])
+        answer_run_times(state, self.tables, Shares(self._model.run(self.tables.features[:rows])))
 
 
 def _parts(count: int) -> Iterator[NDArray[np.intp]]:
@@ -186,7 +186,9 @@ def _tables(forecaster: RunTimeForecaster, cluster: SimulatedSlurm, options: Sim
         runs=runs.ravel(),
         run_s=np.full(count, np.inf),
         asked=np.zeros(count, np.int32),
+        answer=np.zeros(count, np.int32),
         features=np.zeros((count, len(COLUMNS)), np.float32),
+        places=np.zeros(1 << (2 * count).bit_length(), np.int32),
         over_anchor=forecaster.grid.over_anchor,
         over_limit=forecaster.grid.over_limit,
         levels=forecaster.levels.stated(np.zeros(1, np.int64), LEVELS_READ[None, :])[0],

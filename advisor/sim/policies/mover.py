@@ -162,6 +162,7 @@ class Mover:
             order=np.zeros(count, np.int32),
             by_priority=np.zeros(count, np.int32),
             spare=np.zeros(count, np.int32),
+            sorted_by=np.zeros(count),
             of_user=np.zeros(users),
         )
 

@@ -165,10 +165,12 @@ def test_run_times_of_a_simulation_are_those_of_the_forecaster(seed: int, begins
     ended = EndedInOrder(simulated)
     run_slurm(state, slurm, -1.0)
     groups: set[int] = set()
+    equal_rows = 0
     for now in np.arange(0.5, 60.0, 2.5) * HOUR_S:
         run_slurm(state, slurm, now)
         rows = simulated.pending_rows().astype(np.intp)
         run_times.update(state, rows, now)
+        equal_rows += int((run_times.tables.settings["due"] - run_times.tables.settings["rows"])[0])
         if (fresh := ended.since_last()) is not None:
             jobs = replace(fresh.jobs, submit_time=fresh.jobs.submit_time + begins_at)
             forecaster.add_ended(replace(fresh, jobs=jobs, end_time=fresh.end_time + begins_at))
@@ -182,6 +184,7 @@ def test_run_times_of_a_simulation_are_those_of_the_forecaster(seed: int, begins
         mean_s = np.where(found.known, found.mean_s, options.planning.used_limit_ratio_low * limit_s)
         assert run_times.run_s[rows] == pytest.approx(np.minimum(mean_s, limit_s), rel=1e-9)
     assert len(groups) > 2
+    assert equal_rows > 0
 
 
 def test_models_of_the_site_are_opened_where_there_are_any(tmp_path: Path) -> None:

@@ -36,15 +36,16 @@ class Passing:
 
     `running` are those of others that became eligible after it and run on its nodes: user, jobs and GPUs, most first.
     `planned_time` is when Slurm plans its start, `fits_time` when it fits at the latest by the limits of running jobs.
-    Backfill keeps no nodes for a job that is not among its first `depth`, younger than `young_s`, behind the first
-    `kept` of its partition, or that fits beyond its window of `window_s`. `nodes` are those that it fits on at
-    `fits_time`; none if it can be spread in other ways.
+    Backfill keeps no nodes for a job that is not among its first `depth`, below the priority `low`, younger than
+    `young_s`, behind the first `kept` of its partition, or that fits beyond its window of `window_s`. `nodes` are those
+    that it fits on at `fits_time`; none if it can be spread in other ways.
     """
 
     running: tuple[tuple[str, int, int], ...]
     planned_time: float | None
     fits_time: float | None
     depth: int | None
+    low: int | None
     young_s: float | None
     kept: int | None
     window_s: float | None
@@ -89,6 +90,7 @@ def passing(snapshot: Snapshot, job: Job) -> Passing:
         planned_time=planned_time,
         fits_time=fits_time,
         depth=None if job.job_id in jobs_within_depth(snapshot) else config.backfill_depth,
+        low=config.reserves_from_priority if job.is_below(config.reserves_from_priority) else None,
         young_s=config.reserves_after_s if job.queueing_delay_s(now) < config.reserves_after_s else None,
         kept=(config.reserves_first or None) if planned_time is None else None,
         window_s=config.backfill_window_s if is_beyond else None,

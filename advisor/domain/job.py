@@ -187,6 +187,10 @@ class Job:
         """The instant at which the job became eligible; that of its submission where it is not known."""
         return self.submit_time if self.eligible_time is None else self.eligible_time
 
+    def is_below(self, priority: int) -> bool:
+        """Return whether the job is known to have a lower priority."""
+        return self.priority is not None and self.priority < priority
+
     def queueing_delay_s(self, now: float) -> float:
         """Return how long the job has been eligible without starting; 0 before it is."""
         return max(0.0, now - self.waits_since)

@@ -114,6 +114,11 @@ class SiteConfig:
         return self._parameter("bf_window", 1440.0) * MINUTE_S
 
     @property
+    def reserves_from_priority(self) -> int:
+        """The priority from which jobs hold nodes in backfill; 0, its default, for all."""
+        return int(self._parameter("bf_min_prio_reserve", 0.0))
+
+    @property
     def reserves_after_s(self) -> float:
         """The age from which jobs hold nodes in backfill; 0, its default, for all."""
         return self._parameter("bf_min_age_reserve", 0.0)

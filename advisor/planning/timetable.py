@@ -181,7 +181,8 @@ class Timetable:
     def reserve(self, job: Job, limit_s: float) -> None:
         """Let a waiting job hold the nodes on which it fits first, if backfill holds nodes for it."""
         config = self._snapshot.config
-        if job.queueing_delay_s(self._snapshot.taken_at) < config.reserves_after_s:
+        is_young = job.queueing_delay_s(self._snapshot.taken_at) < config.reserves_after_s
+        if is_young or job.is_below(config.reserves_from_priority):
             return
         if config.reserves_first and all(self._held[name] >= config.reserves_first for name in job.partitions):
             return

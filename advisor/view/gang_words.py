@@ -72,6 +72,8 @@ def _openings(seen: Passing) -> Iterator[str]:
     """Yield the settings by which backfill lets others pass."""
     if seen.depth is not None:
         yield f"it looks at the first {seen.depth} jobs alone (bf_max_job_test)"
+    if seen.low is not None:
+        yield f"the priority of the job is below {seen.low} (bf_min_prio_reserve)"
     if seen.young_s is not None:
         yield f"the job is younger than {duration(seen.young_s)} (bf_min_age_reserve)"
     if seen.kept is not None:

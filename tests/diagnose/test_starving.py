@@ -101,7 +101,7 @@ def test_from_since_on_others_have_had_as_much_and_not_before(runs: list[JobOutc
 
 def test_what_would_end_it_names_settings_users_and_nodes() -> None:
     parameters = {"bf_max_job_test": "1", "bf_min_age_reserve": "604800", "bf_window": "60"}
-    parameters["bf_job_part_count_reserve"] = "2"
+    parameters |= {"bf_job_part_count_reserve": "2", "bf_min_prio_reserve": "9000"}
     first = make_job(5, priority=9000)
     jobs = [
         WAITING,
@@ -120,12 +120,13 @@ def test_what_would_end_it_names_settings_users_and_nodes() -> None:
         planned_time=None,
         fits_time=TAKEN_AT + 7.5 * HOUR_S,
         depth=1,
+        low=9000,
         young_s=7 * DAY_S,
         kept=2,
         window_s=HOUR_S,
         nodes=("n02", "n03"),
     )
-    assert (open_one.depth, open_one.young_s, open_one.kept, open_one.window_s) == (None, None, None, None)
+    assert (open_one.depth, open_one.low, open_one.young_s, open_one.kept, open_one.window_s) == (None,) * 5
     assert open_one.nodes == ()
 
 

@@ -99,6 +99,9 @@ def now(snapshot: Snapshot) -> list[int]:
         ({"bf_job_part_count_reserve": "1"}, [1]),
         ({"bf_min_age_reserve": "3600"}, [1]),
         ({"bf_min_age_reserve": "60"}, []),
+        # Those ahead have priorities of 4989 and 4990.
+        ({"bf_min_prio_reserve": "4991"}, [1]),
+        ({"bf_min_prio_reserve": "4989"}, []),
     ],
 )
 def test_gang_starts_where_backfill_holds_no_nodes_for_those_ahead(

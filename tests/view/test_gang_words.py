@@ -25,7 +25,15 @@ GANG = StarvedGang(
 SAYS_1 = "`sadvise explain 1` says who passed it and what would end it"
 FIRST_ALONE = "it keeps some for the first job of each partition alone (bf_job_part_count_reserve)"
 NOTHING = Passing(
-    running=(), planned_time=None, fits_time=None, depth=None, young_s=None, kept=None, window_s=None, nodes=()
+    running=(),
+    planned_time=None,
+    fits_time=None,
+    depth=None,
+    low=None,
+    young_s=None,
+    kept=None,
+    window_s=None,
+    nodes=(),
 )
 
 
@@ -59,6 +67,7 @@ def test_a_starved_gang_is_explained_by_who_passed_it_and_what_lets_them() -> No
         NOTHING,
         running=(("eve", 2, 11), ("ben", 1, 1), ("ida", 1, 1), ("tom", 1, 1)),
         depth=500,
+        low=9000,
         young_s=14 * DAY_S,
         kept=1,
         window_s=DAY_S,
@@ -71,6 +80,7 @@ def test_a_starved_gang_is_explained_by_who_passed_it_and_what_lets_them() -> No
         f"since {instant(GANG.since_time)}: eligible for 5.0 d; {had}",
         "running now of those: eve (2 jobs, 11 GPUs), ben (1 job, 1 GPU), ida (1 job, 1 GPU) and 1 more user",
         "backfill keeps no nodes for it: it looks at the first 500 jobs alone (bf_max_job_test)",
+        "backfill keeps no nodes for it: the priority of the job is below 9000 (bf_min_prio_reserve)",
         "backfill keeps no nodes for it: the job is younger than 14.0 d (bf_min_age_reserve)",
         f"backfill keeps no nodes for it: {FIRST_ALONE}",
         "backfill keeps no nodes for it: it looks 24.0 h ahead, and the job fits later (bf_window)",

@@ -146,8 +146,8 @@ static inline float column_of(double value) {
     return (float)(isfinite(value) ? value : MISSING);
 }
 
-/* Write the columns of one key for a job, and return the place after them. */
-static float *write_key(const RunTimeForecasts *t, int32_t slot, const ForecastJob *job, float *row) {
+/* Write the columns of one key for a job, `ended` of whose jobs ended since its submission; return the place after them. */
+static float *write_key(const RunTimeForecasts *t, int32_t slot, const ForecastJob *job, int64_t ended, float *row) {
     static const RunsOfKey nothing = {
         .last = NAN, .mean_of_two = NAN, .recent_mean = NAN, .quantile_10 = NAN, .quantile_25 = NAN, .quantile_50 = NAN,
         .quantile_75 = NAN, .quantile_90 = NAN, .step = NAN, .ratio_median = NAN, .timed_out_ratio = NAN,
@@ -175,19 +175,19 @@ static float *write_key(const RunTimeForecasts *t, int32_t slot, const ForecastJ
     *row++ = column_of(runs ? runs[0].log_limit - limit : NAN);
     *row++ = column_of(same_limit / (double)key->kept);
     *row++ = column_of(key->time_between);
-    *row++ = column_of(log1p((double)ended_since(t, slot, job->submit_time)));
+    *row++ = column_of(log1p((double)ended));
     return row;
 }
 
 /* Write the row of a job for the model. */
 static void write_row(RunTimeForecasts *t, ForecastJob *job, int32_t near, int32_t user, float *row) {
-    bool has_siblings = ended_since(t, near, job->submit_time) > 0;
+    int64_t siblings = ended_since(t, near, job->submit_time);
     double limit = job->log_limit, anchor = near == NONE ? NAN : t->keys[near].centre;
     job->group = near != NONE ? REQUEST_KNOWN : user != NONE ? USER_KNOWN : COLD;
-    if (has_siblings) job->group = SIBLINGS_ENDED;
+    if (siblings > 0) job->group = SIBLINGS_ENDED;
     if (isnan(anchor) && user != NONE) anchor = t->keys[user].centre;
     /* Jobs that were submitted together end alike. */
-    if (has_siblings) anchor = t->keys[near].recent_mean;
+    if (siblings > 0) anchor = t->keys[near].recent_mean;
     if (isnan(anchor)) anchor = limit + log(COLD_RATIO);
     job->anchor = least(limit, anchor);
     *row++ = column_of(limit);
@@ -199,7 +199,8 @@ static void write_row(RunTimeForecasts *t, ForecastJob *job, int32_t near, int32
     *row++ = job->memory_per_cpu;
     *row++ = job->nodes;
     *row++ = column_of(log1p(job->waited_s));
-    write_key(t, user, job, write_key(t, near, job, row));
+    row = write_key(t, near, job, siblings, row);
+    write_key(t, user, job, ended_since(t, user, job->submit_time), row);
 }
 
 /* Return the number of the row that stands last: that of an equal one before it, which is then kept in its place.

@@ -74,10 +74,10 @@ def test_every_trace_is_run_with_each_of_its_seeds_one_seed_after_the_other(plan
     assert runs[1].options[-2:] == ("--trace=philly ee9e8c", "--seed=7")
 
 
-def test_the_file_of_the_results_plans_six_seeds_of_four_traces_and_four_runs_of_the_newest_release() -> None:
+def test_the_file_of_the_results_plans_seven_seeds_of_four_traces_and_four_runs_of_the_newest_release() -> None:
     runs = list(runs_of(read_plan(FILE), Path("runs")))
 
-    assert len({run.folder for run in runs}) == 24 + 4
+    assert len({run.folder for run in runs}) == 28 + 4
     assert len({option for run in runs for option in run.options if option.startswith("--trace=")}) == 4
     assert sum("--release=26.05" in run.options for run in runs) == 4
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from advisor.domain.actions import Lever, SetNice, SetNodeList
+from advisor.domain.actions import Lever, SetNice, SetNodeList, SetNodeRange
 from advisor.domain.dataclass import dataclass
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, request_without
@@ -25,7 +25,7 @@ class Sight(StrEnum):
     STARTED = "started"  # it is no longer pending
     UNREAD = "unread"  # the reader does not show the field, or cannot read the job
     BEFORE = "before"  # it holds what it held before our change
-    USERS = "users"  # it holds what its user had there at first
+    USERS = "users"  # it holds what its user had there at first, or held that when it started
     OURS = "ours"  # it holds our value
     ONE_END = "one_end"  # our value or the one before: Slurm hides the end in which they differ
     OTHERS = "others"  # it holds any other value
@@ -51,8 +51,15 @@ def sight_of(lease: Lease, snapshot: Snapshot) -> Sight:
     if job is None:
         return Sight.GONE
     if not job.is_pending:
-        return Sight.STARTED
+        return Sight.USERS if _started_as_asked(lease, job) else Sight.STARTED
     return _held(lease, job) if snapshot.shows(job, lease.lever) else Sight.UNREAD
+
+
+def _started_as_asked(lease: Lease, job: Job) -> bool:
+    """Return whether a job started on more nodes than our range allows, so that the revert took effect before."""
+    is_returning = lease.state is LeaseState.RETURNING
+    on_nodes = 0 if job.allocation is None else len(job.allocation.nodes)
+    return is_returning and isinstance(lease.action, SetNodeRange) and on_nodes > lease.action.after.high
 
 
 def _held(lease: Lease, job: Job) -> Sight:

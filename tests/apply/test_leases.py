@@ -58,6 +58,23 @@ def test_job_that_left_started_or_was_not_read_is_told_apart() -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "nodes", "sight"),
+    [
+        (LeaseState.RETURNING, ["n01", "n02"], Sight.USERS),
+        (LeaseState.RETURNING, ["n01"], Sight.STARTED),
+        (LeaseState.OUT, ["n01", "n02"], Sight.STARTED),
+    ],
+)
+def test_gang_that_started_on_more_nodes_than_our_range_allows_was_given_back(
+    state: LeaseState, nodes: list[str], sight: Sight
+) -> None:
+    pinned = replace(intended(RANGE, TAKEN_AT), state=state)
+    snapshot = make_snapshot([make_job(1, gang=make_gang(4, nodes_min=1, nodes_max=4), running_on=nodes)])
+
+    assert sight_of(pinned, snapshot) is sight
+
+
+@pytest.mark.parametrize(
     ("unread_jobs", "sight"), [((), Sight.GONE), ((2,), Sight.GONE), ((1,), Sight.UNREAD), ((0,), Sight.UNREAD)]
 )
 @pytest.mark.parametrize("state", [LeaseState.OUT, LeaseState.RETURNING, LeaseState.HANDS_OFF])

@@ -121,7 +121,8 @@ def test_child_that_hangs_is_killed_at_its_deadline(hanging: Path) -> None:
     with pytest.raises(SlurmError, match=r"0\.5 s"):
         run_in_child(b"task", RoundDeadline(), limit_s=0.5)
 
-    assert is_gone(hanging)
+    # Its parent was killed with it, so that it can end a moment later.
+    wait_for(lambda: is_gone(hanging))
 
 
 def test_child_is_killed_as_the_daemon_stops(hanging: Path) -> None:
@@ -134,7 +135,7 @@ def test_child_is_killed_as_the_daemon_stops(hanging: Path) -> None:
     stopping.set()
 
     ended(keeper)
-    assert is_gone(hanging)
+    wait_for(lambda: is_gone(hanging))
 
 
 def wait_for(holds: Callable[[], bool]) -> None:
@@ -272,7 +273,7 @@ def test_rounds_go_on_beside_a_child_that_hangs_and_its_fault_is_recorded_once(s
     assert time.monotonic() - begun < 0.9
     assert all(done.step is not None and done.fault == "" for done in during)
     ended(keeper)
-    assert is_gone(hanging)
+    wait_for(lambda: is_gone(hanging))
     assert [done.fault for done in (service.round(), service.round())] == ["", ""]
     (row,) = site.audited("plain twin")
     assert "not run to its end" in row["fault"]

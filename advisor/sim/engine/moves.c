@@ -71,28 +71,57 @@ static void weigh_jobs(const State *s, const Slurm *m, Moves *moves, int64_t cou
     }
 }
 
-/* Put the jobs at the head of the line into `order`, lowest key first; return their number.
+/* Let a place sink in a heap of places, of which the first is the one that comes first by its key. */
+static void sink(const double *keys, int32_t *heap, int64_t length, int64_t at) {
+    int32_t place = heap[at];
+    for (int64_t below; (below = 2 * at + 1) < length; at = below) {
+        if (below + 1 < length && comes_first(keys, heap[below + 1], heap[below])) below++;
+        if (!comes_first(keys, heap[below], place)) break;
+        heap[at] = heap[below];
+    }
+    heap[at] = place;
+}
+
+/* Make a heap of places. */
+static void make_heap(const double *keys, int32_t *heap, int64_t length) {
+    for (int64_t at = length / 2 - 1; at >= 0; at--) sink(keys, heap, length, at);
+}
+
+/* Take the first place out of a heap. */
+static int32_t take_first(const double *keys, int32_t *heap, int64_t *length) {
+    int32_t first = heap[0];
+    heap[0] = heap[--*length];
+    sink(keys, heap, *length, 0);
+    return first;
+}
+
+/* Put the places at the head of the line, those of the lowest keys, into `order`; return their number.
  *
  * One user has more than a share only of what is left; jobs that go before all others are kept there.
  */
 static int64_t head_of(Moves *moves, int64_t count) {
     const MoveSettings *settings = moves->settings;
-    int64_t places = 0, kept = 0, beyond = 0;
-    for (int64_t at = 0; at < count; at++) moves->sorted_by[at] = moves->waiting[at].key;
-    sort_places(moves, moves->order, count);
-    while (places < count && moves->waiting[moves->order[places]].key <= 0.0) places++;
-    places = most_of(settings->places, places);
-    if (places >= count) return count;
-    double share = most(1.0, (double)settings->places * settings->user_ratio);
-    for (int64_t at = 0; at < count; at++) moves->of_user[moves->waiting[at].user] = 0.0;
+    int64_t going_first = 0, kept = 0, beyond = 0, left = count;
     for (int64_t at = 0; at < count; at++) {
-        int32_t place = moves->order[at];
+        moves->sorted_by[at] = moves->waiting[at].key;
+        moves->order[at] = moves->spare[at] = (int32_t)at;
+        moves->of_user[moves->waiting[at].user] = 0.0;
+        going_first += moves->waiting[at].key <= 0.0;
+    }
+    int64_t places = most_of(settings->places, going_first);
+    if (places >= count) return count;
+    int32_t *heap = moves->spare;
+    make_heap(moves->sorted_by, heap, count);
+    double share = most(1.0, (double)settings->places * settings->user_ratio);
+    while (kept < places && left > 0) {
+        int32_t place = take_first(moves->sorted_by, heap, &left);
         double *number = &moves->of_user[moves->waiting[place].user];
-        if (*number >= share && moves->waiting[place].key > 0.0) moves->spare[beyond++] = place;
+        /* Those beyond a share stay behind the heap, the first of them last. */
+        if (*number >= share && moves->waiting[place].key > 0.0) heap[count - ++beyond] = place;
         else moves->order[kept++] = place;
         *number += 1.0;
     }
-    for (int64_t at = 0; kept < count; at++) moves->order[kept++] = moves->spare[at];
+    for (int64_t at = 1; kept < places; at++) moves->order[kept++] = heap[count - at];
     return places;
 }
 
@@ -163,10 +192,13 @@ static double stake_of(const State *s, const Moves *moves, int32_t row) {
     return moves->taken[row] * (isfinite(limit_s) ? limit_s : moves->run_s[row]);
 }
 
-/* Choose of the places in `order` those that can be lifted beside what is, lowest key first. */
-static void choose_within(const State *s, Moves *moves, int64_t count, int64_t asked, int64_t pool, double capacity, double now) {
+/* Choose of the places in `order` those that can be lifted beside what is; leave there those it looked at, lowest key first.
+ *
+ * Return their number: in a lane many are asked for, and few fit.
+ */
+static int64_t choose_within(const State *s, Moves *moves, int64_t count, int64_t asked, int64_t pool, double capacity, double now) {
     const MoveSettings *settings = moves->settings;
-    double bound = capacity * settings->work_s, used = 0.0;
+    double bound = capacity * settings->work_s, used = 0.0, smallest = INFINITY;
     bool is_lane = settings->is_lane, is_shared = false;
     memset(moves->of_user, 0, (size_t)moves->n_of_user * sizeof *moves->of_user);
     for (int64_t at = 0; at < count; at++) {
@@ -178,19 +210,16 @@ static void choose_within(const State *s, Moves *moves, int64_t count, int64_t a
     if (is_lane) add_spent(s, moves, pool, now);
     for (int64_t user = 0; user < moves->n_of_user; user++) used += moves->of_user[user];
     double most_of_user = bound * (is_shared ? settings->user_ratio : 1.0);
-    /* Those beyond the share of a user came after the others. */
-    sort_by(moves->sorted_by, moves->order, moves->spare, asked);
-    double smallest = INFINITY;
-    for (int64_t at = asked - 1; at >= 0; at--) {
-        MoveCase *each = &moves->waiting[moves->order[at]];
-        smallest = least(smallest, each->gpu_s);
-        each->passed = smallest;
-    }
     for (int64_t at = 0; at < asked; at++) {
+        moves->spare[at] = moves->order[at];
+        smallest = least(smallest, moves->waiting[moves->order[at]].gpu_s);
+    }
+    make_heap(moves->sorted_by, moves->spare, asked);
+    for (int64_t at = 0, left = asked; at < asked; at++) {
+        moves->order[at] = take_first(moves->sorted_by, moves->spare, &left);
         MoveCase *each = &moves->waiting[moves->order[at]];
         bool goes_first = each->key <= 0.0;
-        /* In a lane many are asked for, and few fit. */
-        if (is_lane && !goes_first && used + each->passed > bound) break;
+        if (is_lane && !goes_first && used + smallest > bound) return at;
         double *of_user = &moves->of_user[each->user];
         bool fits_user = *of_user + each->gpu_s <= most_of_user || (!is_lane && *of_user == 0.0);
         bool fits = fits_user && (used + each->gpu_s <= bound || (!is_lane && used == 0.0));
@@ -199,6 +228,7 @@ static void choose_within(const State *s, Moves *moves, int64_t count, int64_t a
         *of_user += each->gpu_s;
         used += each->gpu_s;
     }
+    return asked;
 }
 
 /* Put into `order` the places of the jobs to lift, with the priority that each gets; return their number. */
@@ -241,7 +271,7 @@ static bool lift_pool(State *s, Slurm *m, Moves *moves, int64_t pool, double now
     }
     weigh_jobs(s, m, moves, count, capacity, now);
     int64_t asked = choose_lifts(s, moves, count, now);
-    if (asked > 0) choose_within(s, moves, count, asked, pool, capacity, now);
+    if (asked > 0) asked = choose_within(s, moves, count, asked, pool, capacity, now);
     for (int64_t at = 0; at < asked; at++) {
         const MoveCase *each = &moves->waiting[moves->order[at]];
         if (!each->is_chosen) continue;

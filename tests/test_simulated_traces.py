@@ -97,8 +97,8 @@ def test_copies_of_an_overloaded_trace_stand_further_apart() -> None:
 
     jobs = repeated(workload, 2).trace.jobs
 
-    # 1280 GPU-seconds take 8 GPUs 200 seconds at 0.8.
-    assert jobs["submit_time"].tolist() == [0.0, 100.0, 200.0, 300.0]
+    # 1280 GPU-seconds take 8 GPUs 160 seconds.
+    assert jobs["submit_time"].tolist() == [0.0, 100.0, 160.0, 260.0]
 
 
 def test_a_missing_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,10 +43,10 @@ TARGETS_JOBS_PER_S: Final = {
 # A cycle of the advisor is Python, not a compiled loop: of a trace under `rules` only the first jobs are run.
 MOST_JOBS: Final = {"rules": 1000, "forecast": 1000}
 WARM_JOBS: Final = 50
-GROWTH_TRACE: Final = "itp 04"
+# One whose nodes are busy, and one whose jobs wait for a week in the mean.
+GROWTH_TRACES: Final = ("itp 04", "graham 1.0")
+MEMORY_TRACE: Final = "itp 04"
 GROWTH_TIMES: Final = (1, 4, 16)
-# The length that grows; the others start from the whole trace.
-GROWTH_JOBS: Final = {"slurm": 2000, "rules": 100}
 MEMORY_POLICIES: Final = ("fifo", "slurm")
 MEMORY_JOBS: Final = 1_000_000
 MOST_MEMORY_MIB: Final = 1024.0
@@ -215,34 +215,28 @@ def _print_speed(folder: str, traces: Sequence[str], policies: Sequence[str], se
 
 def _print_growth(folder: str, policies: Sequence[str], seconds: float) -> None:
     times = ", ".join(f"{copies}x" for copies in GROWTH_TIMES)
-    print(
-        f"growth: {GROWTH_TRACE} repeated at a load of 0.8 at most, time for a job at {times}; at most like log(jobs)"
-    )
-    print(f"{'policy':<8}{'jobs':>8}{'us/job':>10}{'growth':>8}  log allows")
-    for policy in policies:
-        task = SimulationTask(
-            folder=folder, trace=GROWTH_TRACE, policy=policy, seconds=seconds, jobs=GROWTH_JOBS.get(policy, 0)
-        )
+    print(f"growth: traces repeated at a load of 1 at most, time for a job at {times}; at most like log(jobs)")
+    print(f"{'trace':<12}{'policy':<8}{'jobs':>8}{'us/job':>10}{'growth':>8}  log allows")
+    for trace, policy in product(GROWTH_TRACES, policies):
+        task = SimulationTask(folder=folder, trace=trace, policy=policy, seconds=seconds, jobs=MOST_JOBS.get(policy, 0))
         first: SimulationFigures | None = None
         for copies in GROWTH_TIMES:
             figures = measured(replace(task, times=copies))
             first = first or figures
             growth, allowed = figures.job_us / first.job_us, logarithmic(first.jobs, figures.jobs)
             verdict = "" if figures is first else judged(growth, round(allowed, 2), at_most=True)
-            print(
-                f"{policy:<8}{figures.jobs:>8}{figures.job_us:>10.1f}{growth:>8.2f}  {verdict}{figures.stopped}",
-                flush=True,
-            )
+            shown = f"{trace:<12}{policy:<8}{figures.jobs:>8}{figures.job_us:>10.1f}{growth:>8.2f}"
+            print(f"{shown}  {verdict}{figures.stopped}", flush=True)
     print()
 
 
 def _print_memory(folder: str, policies: Sequence[str], seconds: float) -> None:
-    print(f"memory: {GROWTH_TRACE} repeated to {MEMORY_JOBS:,} jobs, peak of the process, reading included")
-    length = len(read_workload(Path(folder), GROWTH_TRACE).trace)
+    print(f"memory: {MEMORY_TRACE} repeated to {MEMORY_JOBS:,} jobs, peak of the process, reading included")
+    length = len(read_workload(Path(folder), MEMORY_TRACE).trace)
     for policy in policies:
         task = SimulationTask(
             folder=folder,
-            trace=GROWTH_TRACE,
+            trace=MEMORY_TRACE,
             policy=policy,
             times=-(-MEMORY_JOBS // length),
             cut=MEMORY_JOBS,

@@ -114,13 +114,13 @@ def nodes_of(trace: Trace, load_ratio: float = LOAD_RATIO) -> int:
 
 
 def repeated(workload: Workload, times: int) -> Workload:
-    """Return a trace repeated `times` times in sequence, at the load of one copy or 0.8 if that is less.
+    """Return a trace repeated `times` times in sequence, at the load of one copy or 1 if that is less.
 
-    A copy begins at the last submission of the one before, or later if the load would exceed 0.8.
+    A copy begins at the last submission of the one before, or later if the load would exceed 1: no queue ends then.
     """
     jobs, count = workload.trace.jobs, len(workload.trace)
     span_s = float(jobs["submit_time"][-1] - jobs["submit_time"][0]) or 1.0
-    period_s = span_s * max(1.0, workload.load_ratio / LOAD_RATIO)
+    period_s = span_s * max(1.0, workload.load_ratio)
     copies = np.tile(jobs, times)
     copies["submit_time"] += np.repeat(np.arange(times) * period_s, count)
     copies["job_id"] = np.arange(1, len(copies) + 1)

@@ -114,12 +114,15 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def is_gone(pid: Path) -> bool:
     """Return whether a process has ended; one that has can wait for its new parent."""
     status = Path(f"/proc/{int(pid.read_text())}/status")
-    return not status.exists() or "State:\tZ" in status.read_text()
+    try:
+        return "State:\tZ" in status.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_child_that_hangs_is_killed_at_its_deadline(hanging: Path) -> None:
-    with pytest.raises(SlurmError, match=r"0\.5 s"):
-        run_in_child(b"task", RoundDeadline(), limit_s=0.5)
+    with pytest.raises(SlurmError, match=r"2 s"):
+        run_in_child(b"task", RoundDeadline(), limit_s=2.0)
 
     # Its parent was killed with it, so that it can end a moment later.
     wait_for(lambda: is_gone(hanging))
@@ -262,7 +265,7 @@ def with_twin(site: Site, keeper: TwinKeeper, interval_s: float = 60.0) -> Servi
 def test_rounds_go_on_beside_a_child_that_hangs_and_its_fault_is_recorded_once(site: Site, hanging: Path) -> None:
     now = [0.0]
 
-    keeper = TwinKeeper(lambda task: run_in_child(task, RoundDeadline(), limit_s=1.0), lambda: now[0])
+    keeper = TwinKeeper(lambda task: run_in_child(task, RoundDeadline(), limit_s=3.0), lambda: now[0])
     service = with_twin(site, keeper)
     service.round()
     now[0] += 60.0
@@ -270,7 +273,7 @@ def test_rounds_go_on_beside_a_child_that_hangs_and_its_fault_is_recorded_once(s
 
     during = [service.round(), service.round()]
 
-    assert time.monotonic() - begun < 0.9
+    assert time.monotonic() - begun < 2.9
     assert all(done.step is not None and done.fault == "" for done in during)
     ended(keeper)
     wait_for(lambda: is_gone(hanging))

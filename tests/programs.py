@@ -1,12 +1,15 @@
-"""Programs of other people that tests run."""
+"""Programs of other people that tests run, and whether one that was killed is gone."""
 
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import AnyStr
+
+import pytest
 
 
 @contextmanager
@@ -20,6 +23,23 @@ def killed_after(process: subprocess.Popen[AnyStr]) -> Iterator[subprocess.Popen
             yield process
         finally:
             process.kill()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    # A killed process that nobody has waited for is still listed.
+    return "\nState:\tZ" not in status
+
+
+def wait_until_gone(pid: int) -> None:
+    for _ in range(200):
+        if not is_alive(pid):
+            return
+        time.sleep(0.01)
+    pytest.fail(f"process {pid} is still there")
 
 
 _SQUEUE = """#!{python}

@@ -20,27 +20,11 @@ from advisor.errors import (
     SlurmUnavailableError,
     SlurmUnreachableError,
 )
+from tests.programs import is_alive, wait_until_gone
 
 
 def shell(script: str, *, timeout_s: float = 20.0, limit_bytes: int = 1 << 20) -> Answer:
     return run(("/bin/sh", "-c", script), timeout_s=timeout_s, limit_bytes=limit_bytes)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    # A killed process that nobody has waited for is still listed.
-    return "\nState:\tZ" not in status
-
-
-def wait_until_gone(pid: int) -> None:
-    for _ in range(200):
-        if not is_alive(pid):
-            return
-        time.sleep(0.01)
-    pytest.fail(f"process {pid} is still there")
 
 
 def test_output_and_complaints_are_returned_apart() -> None:

@@ -24,6 +24,7 @@ from advisor.sim.live.twin_child import TwinAnswer
 from advisor.site.site_gate import RoundDeadline
 from tests.builders import TAKEN_AT, make_job, make_snapshot, make_stretch
 from tests.daemon.rounds import Site
+from tests.programs import wait_until_gone
 
 HOSTILE = "al\nice\x1b[2J'; DROP TABLE standings"
 INTERVAL_S = 600.0
@@ -111,21 +112,12 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "pid"
 
 
-def is_gone(pid: Path) -> bool:
-    """Return whether a process has ended; one that has can wait for its new parent."""
-    status = Path(f"/proc/{int(pid.read_text())}/status")
-    try:
-        return "State:\tZ" in status.read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
 def test_child_that_hangs_is_killed_at_its_deadline(hanging: Path) -> None:
-    with pytest.raises(SlurmError, match=r"2 s"):
-        run_in_child(b"task", RoundDeadline(), limit_s=2.0)
+    with pytest.raises(SlurmError, match=r"1\.5 s"):
+        run_in_child(b"task", RoundDeadline(), limit_s=1.5)
 
     # Its parent was killed with it, so that it can end a moment later.
-    wait_for(lambda: is_gone(hanging))
+    wait_until_gone(int(hanging.read_text()))
 
 
 def test_child_is_killed_as_the_daemon_stops(hanging: Path) -> None:
@@ -138,7 +130,7 @@ def test_child_is_killed_as_the_daemon_stops(hanging: Path) -> None:
     stopping.set()
 
     ended(keeper)
-    wait_for(lambda: is_gone(hanging))
+    wait_until_gone(int(hanging.read_text()))
 
 
 def wait_for(holds: Callable[[], bool]) -> None:
@@ -273,10 +265,10 @@ def test_rounds_go_on_beside_a_child_that_hangs_and_its_fault_is_recorded_once(s
 
     during = [service.round(), service.round()]
 
-    assert time.monotonic() - begun < 2.9
+    assert time.monotonic() - begun < 0.9
     assert all(done.step is not None and done.fault == "" for done in during)
     ended(keeper)
-    wait_for(lambda: is_gone(hanging))
+    wait_until_gone(int(hanging.read_text()))
     assert [done.fault for done in (service.round(), service.round())] == ["", ""]
     (row,) = site.audited("plain twin")
     assert "not run to its end" in row["fault"]

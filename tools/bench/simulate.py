@@ -45,8 +45,10 @@ MOST_JOBS: Final = {"rules": 1000, "forecast": 1000}
 WARM_JOBS: Final = 50
 # One whose nodes are busy, and one whose jobs wait for a week in the mean.
 GROWTH_TRACES: Final = ("itp 04", "graham 1.0")
-MEMORY_TRACE: Final = "itp 04"
 GROWTH_TIMES: Final = (1, 4, 16)
+# The length that grows; the others start from the whole trace.
+GROWTH_JOBS: Final = {"rules": 100}
+MEMORY_TRACE: Final = "itp 04"
 MEMORY_POLICIES: Final = ("fifo", "slurm")
 MEMORY_JOBS: Final = 1_000_000
 MOST_MEMORY_MIB: Final = 1024.0
@@ -218,7 +220,9 @@ def _print_growth(folder: str, policies: Sequence[str], seconds: float) -> None:
     print(f"growth: traces repeated at a load of 1 at most, time for a job at {times}; at most like log(jobs)")
     print(f"{'trace':<12}{'policy':<8}{'jobs':>8}{'us/job':>10}{'growth':>8}  log allows")
     for trace, policy in product(GROWTH_TRACES, policies):
-        task = SimulationTask(folder=folder, trace=trace, policy=policy, seconds=seconds, jobs=MOST_JOBS.get(policy, 0))
+        task = SimulationTask(
+            folder=folder, trace=trace, policy=policy, seconds=seconds, jobs=GROWTH_JOBS.get(policy, 0)
+        )
         first: SimulationFigures | None = None
         for copies in GROWTH_TIMES:
             figures = measured(replace(task, times=copies))

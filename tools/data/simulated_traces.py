@@ -116,7 +116,8 @@ def nodes_of(trace: Trace, load_ratio: float = LOAD_RATIO) -> int:
 def repeated(workload: Workload, times: int) -> Workload:
     """Return a trace repeated `times` times in sequence, at the load of one copy or 1 if that is less.
 
-    A copy begins at the last submission of the one before, or later if the load would exceed 1: no queue ends then.
+    A copy begins at the last submission of the one before, or later if the load would exceed 1: above it
+    a queue grows without end.
     """
     jobs, count = workload.trace.jobs, len(workload.trace)
     span_s = float(jobs["submit_time"][-1] - jobs["submit_time"][0]) or 1.0

@@ -160,8 +160,8 @@ def jobs_of(seed: int) -> list[dict[str, Any]]:
     drawn=st.integers(0, 2**32 - 1).map(jobs_of),
     fairness=st.sampled_from(["trade", "site", "lane"]),
     users=st.sampled_from([("ann",), ("ann", "bob", "cy")]),
-    lift_places=st.sampled_from([1, 4, 12]),
-    lift_work_s=st.sampled_from([HOUR_S, 30 * DAY_S]),
+    lift_places=st.sampled_from([1, 4, 20]),
+    lift_work_s=st.sampled_from([HOUR_S, 8 * HOUR_S, 30 * DAY_S]),
     lateness_s=st.sampled_from([0.0, HOUR_S, 14 * DAY_S]),
 )
 def test_lifts_are_those_of_the_planner(
